@@ -166,7 +166,7 @@ def measure(side: Side, options: argparse.Namespace) -> dict[str, float]:
     learner.to(processor.device).eval()
     sums: dict[str, list[float]] = {}
     with torch.no_grad():
-        for batch in loader.held_out():
+        for batch in loader.make_held_out():
             for objective, loss in learner(batch.to(processor.device)).items():
                 add(sums.setdefault(objective, [0.0, 0.0, 0.0]), loss)
     lines = (side.run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()

@@ -204,7 +204,7 @@ def test_the_check_of_a_long_text_takes_some_of_its_words() -> None:
 def with_masks(text: str) -> object:
     ids = [TOKENIZER.cls, *(TOKENIZER.vocabulary.index(word) for word in text.split()), TOKENIZER.sep]
     batch = collate(examples_of([TEXTS[1]]))
-    return batch.changed(ids=torch.tensor(ids))
+    return batch.replace_columns(ids=torch.tensor(ids))
 
 
 def test_a_planted_word_is_found_first() -> None:

@@ -20,7 +20,7 @@ from osbert.inference.engine import load
 from osbert.interop.tensor_report import TensorRow
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
 from osbert.interop.weight_files import read_file
-from osbert.runs.convert.table import gathered
+from osbert.runs.convert.table import merge_layers
 from osbert.runs.pretrain.start import Origin
 from osbert.text.tokenizer import Tokenizer
 from refusals import refusal
@@ -230,11 +230,11 @@ def test_layers_that_are_alike_are_one_row() -> None:
     def row(layer: int, **fields: object) -> TensorRow:
         return TensorRow(name=f"encoder.layer.{layer}.output.dense.bias", shape=(4,), **{"status": "loaded", **fields})
 
-    names = [one.name for one in gathered((row(0), row(1), row(2, remark="float16 made float32"), row(3)))]
+    names = [one.name for one in merge_layers((row(0), row(1), row(2, remark="float16 made float32"), row(3)))]
     assert names == [f"encoder.layer.{layer}.output.dense.bias" for layer in (0, 1, 3, 2)]
-    assert [one.name for one in gathered((row(0), row(1)))] == ["encoder.layer.0-1.output.dense.bias"]
+    assert [one.name for one in merge_layers((row(0), row(1)))] == ["encoder.layer.0-1.output.dense.bias"]
     alone = TensorRow(name="pooler.dense.bias", shape=(4,), status="new", expected=False)
-    assert gathered((alone,)) == [alone]
+    assert merge_layers((alone,)) == [alone]
 
 
 def test_the_folder_that_one_is_in_can_be_read_and_not_written(

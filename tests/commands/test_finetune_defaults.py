@@ -202,7 +202,7 @@ def test_a_handful_of_development_rows_show_no_collapse() -> None:
     for count, said in ((HANDFUL - 1, ""), (HANDFUL, "'a'")):
         records = [Record(number=place, texts=("x",), label="ab"[place % 2]) for place in range(count)]
         rows: Any = SimpleNamespace(task=Classify(labels=("a", "b")), development=records)
-        assert TaskRows.collapsed(rows, [Prediction(value="a")] * count) == said
+        assert TaskRows.find_collapse(rows, [Prediction(value="a")] * count) == said
 
 
 @pytest.mark.parametrize(

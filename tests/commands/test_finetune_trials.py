@@ -24,7 +24,7 @@ from osbert.runs.finetune import train as finetune_train
 from osbert.runs.finetune.plan import read_plan, schema
 from osbert.runs.study.runner import StudyTrial, TrialResult
 from osbert.runs.study.search import GRIDS, Grid, Optuna, SettingsScore, TrialSettings
-from osbert.runs.study.trials import chosen
+from osbert.runs.study.trials import choose_best
 from osbert.tasks.kinds.classify import Classify
 from osbert.training.progress import Progress
 from osbert.training.run_folder import RunFolder
@@ -189,8 +189,8 @@ def test_a_collapsed_run_is_the_model_only_where_all_have_collapsed() -> None:
         return TrialResult(trial=trial, finished=True, best={"metrics": {"f1": score}, "collapsed": collapsed})
 
     one, other, fair = ended(0, 0.6, "'a'"), ended(1, 0.7, "'a'"), ended(2, 0.5, "")
-    assert chosen([one, other, fair], "f1") == fair
-    assert chosen([one, other], "f1") == other
+    assert choose_best([one, other, fair], "f1") == fair
+    assert choose_best([one, other], "f1") == other
 
 
 def test_a_kill_while_the_best_run_is_put_in_place_leaves_no_model(

@@ -22,7 +22,7 @@ from osbert.runs.pretrain.plan_sizes import (
     estimate,
     flops_per_second,
     memory,
-    sized,
+    resize,
 )
 from osbert.runs.pretrain.settings import read_plan, read_settings
 from own_files import beside
@@ -152,11 +152,11 @@ def test_what_does_not_fit_is_not_chosen(plan, quick, monkeypatch) -> None:
 
 def test_a_size_keeps_the_rest_of_the_plan(corpus, tmp_path) -> None:
     base = read_plan("cpu", {}, corpus=corpus, out=tmp_path / "run")
-    found = sized(base, 4, 512).settings
+    found = resize(base, 4, 512).settings
     assert (found.model.layers, found.model.width, found.model.heads, found.model.feedforward) == (4, 512, 8, 0)
     assert found.optimizer.learning_rate == base.settings.optimizer.learning_rate / 2
-    assert sized(base, 2, 128) is base
-    assert sized(base, 2, 256).settings.model.heads == 4
+    assert resize(base, 2, 128) is base
+    assert resize(base, 2, 256).settings.model.heads == 4
     assert replace(found, model=base.settings.model, optimizer=base.settings.optimizer) == base.settings
 
 
@@ -171,7 +171,7 @@ class OwnSizes(Sizes):
 def test_the_settings_of_another_family_have_sizes_too(corpus, tmp_path) -> None:
     base = read_plan("cpu", {}, corpus=corpus, out=tmp_path / "run")
     own = replace(base, settings=replace(base.settings, model=OwnSizes()))
-    assert sized(own, 4, 128).settings.model == OwnSizes(layers=4, width=128)
+    assert resize(own, 4, 128).settings.model == OwnSizes(layers=4, width=128)
     assert OwnSizes().activations(length=128) == 17 * 32
 
 
@@ -186,8 +186,8 @@ class FixedSizes(Sizes):
 def test_what_is_no_setting_of_a_family_is_not_varied(corpus, tmp_path) -> None:
     base = read_plan("cpu", {}, corpus=corpus, out=tmp_path / "run")
     own = replace(base, settings=replace(base.settings, model=FixedSizes()))
-    assert sized(own, 4, 32).settings == own.settings
-    wider = sized(own, 4, 128).settings
+    assert resize(own, 4, 32).settings == own.settings
+    wider = resize(own, 4, 128).settings
     assert (wider.model, wider.optimizer.learning_rate) == (
         FixedSizes(width=128),
         base.settings.optimizer.learning_rate / 2,

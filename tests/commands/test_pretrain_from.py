@@ -14,14 +14,14 @@ import corpora
 from osbert import recipe
 from osbert.files import write_json
 from osbert.interop.folder import open_folder
-from osbert.interop.huggingface.folders import laid_out, write_model
+from osbert.interop.huggingface.folders import to_huggingface, write_model
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
 from osbert.interop.weight_files import write_tensors
 from osbert.models.contract import Learner
 from osbert.runs.pretrain.first_weights import build_learner
 from osbert.runs.pretrain.settings import read_plan
-from osbert.runs.pretrained_tokens import pretrained_tokens
-from osbert.text.extend import extended
+from osbert.runs.pretrained_tokens import count_pretraining_tokens
+from osbert.text.extend import add_words
 from osbert.text.tokenizer import Tokenizer
 from terminal import run
 from vocabularies import train
@@ -68,7 +68,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     base = tmp_path_factory.mktemp("from")
     (base / "tiny.toml").write_text(RECIPE, encoding="utf-8")
     tokenizer = train([" ".join(words("bklmn")) + " ."] * 3, vocabulary=60)
-    more = extended(tokenizer, dict.fromkeys(words("mn"), 20), pieces=8)
+    more = add_words(tokenizer, dict.fromkeys(words("mn"), 20), pieces=8)
     found = {
         "old": corpus(base / "old", "bkl", tokenizer),
         "new": corpus(base / "new", "lmn", tokenizer),
@@ -124,7 +124,7 @@ def test_a_run_with_added_pieces_ends_and_opens(folders, tmp_path) -> None:
     assert go_on(folders, "more", tmp_path / "out") == 0
     size = open_folder(folders["run"]).backbone.architecture.vocabulary
     assert open_folder(tmp_path / "out").backbone.architecture.vocabulary == len(read_tokenizer(folders["more"])) > size
-    assert pretrained_tokens(tmp_path / "out") == 2 * pretrained_tokens(folders["run"]) == 2 * 4 * 4 * 24
+    assert count_pretraining_tokens(tmp_path / "out") == 2 * count_pretraining_tokens(folders["run"]) == 2 * 4 * 4 * 24
     assert go_on(folders, "more", tmp_path / "out") == 0  # finished: nothing is left to do
 
 
@@ -173,7 +173,7 @@ def published(folders: dict[str, Path], folder: Path) -> Path:
     """Return an encoder as sentence-transformers publishes it: no recipe, no head, no pooler."""
     plan = read_plan("", {}, corpus=folders["new"], origin=folders["run"])
     folder.mkdir()
-    config, tensors = laid_out(Learner(open_folder(folders["run"]).backbone, {}), pooler=False)
+    config, tensors = to_huggingface(Learner(open_folder(folders["run"]).backbone, {}), pooler=False)
     write_json(folder / "config.json", config)
     write_tensors(tensors, folder / "model.safetensors")
     write_tokenizer(plan.tokenizer, folder, length=24)

@@ -22,7 +22,7 @@ from osbert.corpus.filters import Filters
 from osbert.corpus.shards import Corpus
 from osbert.corpus.state import BuildSettings
 from osbert.corpus.task_options import TaskPlan
-from osbert.corpus.tasks import covered, shares
+from osbert.corpus.tasks import divide_inputs, union_length
 from osbert.reading.inputs import find_inputs
 from refusals import refusal
 
@@ -214,14 +214,14 @@ def test_slurm_gets_the_tasks(tmp_path, files, tokenizer, monkeypatch):
     notes = [json.loads(path.read_text()) for path in sorted((tmp_path / "out").glob("building/tasks-*/*/task.json"))]
     two = build(files, tmp_path / "out", tokenizer, plan)
     assert texts(two, tokenizer) == texts(build(files, tmp_path / "one", tokenizer), tokenizer)
-    at_work = covered(tuple(note["span"]) for note in notes)
+    at_work = union_length(tuple(note["span"]) for note in notes)
     assert len(notes) == 2 and at_work > 0
     assert two.report["seconds"] >= round(at_work, 3), "what the tasks took, and not the last command alone"
 
 
 def test_the_time_at_work_is_counted_once() -> None:
-    assert covered([]) == 0
-    assert covered([(5, 7), (0, 1), (0.5, 2), (6, 6.5)]) == 4
+    assert union_length([]) == 0
+    assert union_length([(5, 7), (0, 1), (0.5, 2), (6, 6.5)]) == 4
 
 
 def test_plans_are_checked(monkeypatch):
@@ -242,9 +242,9 @@ def test_plans_are_checked(monkeypatch):
 
 def test_shares_are_runs_of_nearly_equal_size(files):
     inputs = find_inputs(files)
-    assert [source for share in shares(inputs, 3) for source in share] == inputs
-    assert len(shares(inputs, 9)) == 9
-    sizes = [sum(source.size for source in share) for share in shares(inputs * 10, 4)]
+    assert [source for share in divide_inputs(inputs, 3) for source in share] == inputs
+    assert len(divide_inputs(inputs, 9)) == 9
+    sizes = [sum(source.size for source in share) for share in divide_inputs(inputs * 10, 4)]
     assert max(sizes) - min(sizes) <= 2 * max(source.size for source in inputs)
 
 

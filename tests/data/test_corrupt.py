@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from osbert.data.corrupt import choose, choose_words, drawn, mixed, quotas, word_bounds
+from osbert.data.corrupt import choose, choose_words, corrupt_pieces, quotas, sample_items, word_bounds
 from osbert.data.example import Example
 from osbert.data.examples import Examples
 from osbert.data.noise import Noise
@@ -95,7 +95,7 @@ def test_every_position_and_every_two_are_as_likely_as_any_others(count: int) ->
 @given(sizes=st.lists(st.integers(0, 30), min_size=1, max_size=5), share=st.floats(0, 1), seed=st.integers(0, 9))
 def test_so_many_are_drawn_of_each_row(sizes: list[int], share: float, seed: int) -> None:
     counts = [round(size * share) for size in sizes]
-    taken = drawn(np.array(sizes), np.array(counts), noise(len(sizes), seed))
+    taken = sample_items(np.array(sizes), np.array(counts), noise(len(sizes), seed))
     ends = np.cumsum(sizes).tolist()
     assert [int(taken[end - size : end].sum()) for end, size in zip(ends, sizes)] == counts
 
@@ -106,7 +106,7 @@ def test_so_many_are_drawn_of_each_row(sizes: list[int], share: float, seed: int
 def test_the_mixes_of_table_8(tokenizer: Tokenizer, mask: float, random: float) -> None:
     pieces = np.full(40_000, 17)
     counts = np.full(1_000, 40)
-    shown = mixed(pieces, counts, mask=mask, random=random, tokenizer=tokenizer, noise=noise(1_000))
+    shown = corrupt_pieces(pieces, counts, mask=mask, random=random, tokenizer=tokenizer, noise=noise(1_000))
     found = {"mask": (shown == tokenizer.mask).sum(), "same": (shown == 17).sum()}
     found["random"] = len(pieces) - found["mask"] - found["same"]
     for kind, share in (("mask", mask), ("random", random), ("same", max(0.0, 1 - mask - random))):
@@ -117,7 +117,7 @@ def test_the_mixes_of_table_8(tokenizer: Tokenizer, mask: float, random: float) 
 
 def test_random_pieces_are_of_the_whole_vocabulary(tokenizer: Tokenizer) -> None:
     counts = np.full(5_000, 40)
-    shown = mixed(np.zeros(200_000, int), counts, mask=0, random=1, tokenizer=tokenizer, noise=noise(5_000))
+    shown = corrupt_pieces(np.zeros(200_000, int), counts, mask=0, random=1, tokenizer=tokenizer, noise=noise(5_000))
     assert (shown.min(), shown.max() < len(tokenizer)) == (0, True)
     tenths = np.histogram(shown, bins=10, range=(0, len(tokenizer)))[0] / len(shown)
     assert np.abs(tenths - 0.1).max() < 4.5 * np.sqrt(0.09 / len(shown))
@@ -162,7 +162,7 @@ def words_chosen(
 ) -> list[list[int]]:
     """Return the places chosen in each of several sequences."""
     examples = columns([sequence(texts) for texts in many])
-    return apart(examples, *choose_words(examples, np.full(len(many), count), noise, shares=shares))
+    return apart(examples, *choose_words(examples, np.full(len(many), count), noise, run_probabilities=shares))
 
 
 @given(many=st.lists(TEXTS, min_size=1, max_size=4), count=st.integers(1, 30), shares=SHARES, seed=st.integers(0, 99))

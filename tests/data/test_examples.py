@@ -96,7 +96,7 @@ def test_any_of_them_can_be_taken_in_any_order(examples: list[Example], data: st
 @given(parts=st.lists(several(), max_size=4))
 def test_parts_join_to_the_whole(parts: list[list[Example]]) -> None:
     whole = [example for part in parts for example in part]
-    joined = Examples.joined([Examples.of(part) for part in parts])
+    joined = Examples.concatenate([Examples.of(part) for part in parts])
     assert contents(joined, whole) == contents(whole, whole)
 
 
@@ -105,7 +105,7 @@ def test_a_change_leaves_the_rest_as_it_is() -> None:
     flags = np.zeros(size, bool)
     example = Example(ids=np.arange(size), segments=np.zeros(size, int), words=flags, special=flags)
     columns = Examples.of([example, example])
-    changed = columns.changed(ids=columns.ids + 1, name="x", targets=columns.targets)  # type: ignore[arg-type]
+    changed = columns.with_target(ids=columns.ids + 1, name="x", targets=columns.targets)  # type: ignore[arg-type]
     assert changed.segments is columns.segments and not columns.targets
     assert changed.ids.tolist() == (columns.ids + 1).tolist()
 

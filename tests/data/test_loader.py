@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from osbert.corpus.shards import ShardBlock
 from osbert.data.batch import Batch, collate
 from osbert.data.example import Example, Target
-from osbert.data.loader import PretrainingLoader, joined
+from osbert.data.loader import PretrainingLoader, merge_blocks
 from osbert.data.loader_settings import LoaderSettings
 from osbert.data.pack import Packer
 from osbert.data.step import Cursor, Step
@@ -96,7 +96,7 @@ def test_steps_are_of_equal_size_across_pools_and_epochs(make: Make) -> None:
 def test_an_epoch_of_spans_is_every_training_piece_once(make: Make, text: list[Document]) -> None:
     loader = make(replace(SMALL, batch=1), objectives={"mlm": MaskedLanguage()})
     orders = []
-    kept_out = {int(piece) for batch in loader.held_out() for piece in originals(batch)}
+    kept_out = {int(piece) for batch in loader.make_held_out() for piece in originals(batch)}
     for epoch in (0, 1):
         seen = torch.cat([originals(step.batches[0])[1:-1] for step in epoch_of(loader, epoch)]).tolist()
         everything = {int(piece) for document in text for piece in document.ids}
@@ -171,7 +171,7 @@ class Upwards(Objective):
     def corrupt(self, example: Example, packer: Packer, rng: np.random.Generator) -> Example:
         index = rng.choice(np.flatnonzero(~example.special), 1)
         target = Target(labels=example.ids[index], index=index, weights=np.array([0.5]))
-        return example.changed(ids=example.ids + 1, name="upwards", target=target)
+        return example.with_target(ids=example.ids + 1, name="upwards", target=target)
 
 
 def test_an_objective_may_be_written_for_one_example(make: Make) -> None:
@@ -192,13 +192,13 @@ def test_an_objective_may_be_written_for_one_example(make: Make) -> None:
 
 def test_held_out_batches_are_always_the_same_and_never_trained_on(make: Make) -> None:
     loader = make()
-    held = loader.held_out()
-    assert [contents(batch) for batch in held] == [contents(batch) for batch in make().held_out()]
+    held = loader.make_held_out()
+    assert [contents(batch) for batch in held] == [contents(batch) for batch in make().make_held_out()]
     kept_out = {int(piece) for batch in held for piece in originals(batch)} - {2, 3}
     trained = {int(piece) for step in epoch_of(loader, 0) for batch in step.batches for piece in originals(batch)}
     assert kept_out and not kept_out & trained
     assert all(set(batch.targets) == {"mlm", "nsp"} for batch in held)
-    other = make(replace(SMALL, seed=1)).held_out()
+    other = make(replace(SMALL, seed=1)).make_held_out()
     assert [contents(batch) for batch in held] != [contents(batch) for batch in other]
 
 
@@ -207,7 +207,7 @@ def test_the_share_held_out_is_the_one_asked_for_up_to_a_pool(make: Make, text: 
 
     def share(held_out: float, pool: int = 10**6) -> float:
         loader = make(replace(SMALL, held_out=held_out, pool=pool), objectives={"mlm": MaskedLanguage()})
-        return sum(len(batch.ids) - 2 * len(batch.lengths) for batch in loader.held_out()) / total
+        return sum(len(batch.ids) - 2 * len(batch.lengths) for batch in loader.make_held_out()) / total
 
     assert share(0.0) == 0
     assert 0 < share(1e-6) < 0.02
@@ -233,7 +233,7 @@ def test_micro_batches_hold_what_the_whole_step_holds(make: Make) -> None:
         assert torch.equal(torch.cat([batch.targets[name].labels for batch in parts.batches]), target.labels)
         assert sum(batch.targets[name].count for batch in parts.batches) == target.count
     assert parts.cursor == whole.cursor
-    assert len(make(replace(SMALL, micro_tokens=70)).held_out()) > len(make().held_out())
+    assert len(make(replace(SMALL, micro_tokens=70)).make_held_out()) > len(make().make_held_out())
 
 
 def test_a_step_is_one_pass_where_the_loss_compares_its_sequences(make: Make) -> None:
@@ -241,7 +241,7 @@ def test_a_step_is_one_pass_where_the_loss_compares_its_sequences(make: Make) ->
     for step in itertools.islice(loader.steps(Cursor()), 3):
         (batch,) = step.batches
         assert batch.whole and len(batch.lengths) == 8
-    assert all(batch.whole for batch in loader.held_out())
+    assert all(batch.whole for batch in loader.make_held_out())
 
 
 def test_a_pool_reads_on_until_the_objective_has_its_documents(
@@ -256,7 +256,7 @@ def test_a_pool_reads_on_until_the_objective_has_its_documents(
 
 def test_neighbouring_blocks_are_read_as_one() -> None:
     blocks = [ShardBlock(1, 4, 6), ShardBlock(0, 5, 9), ShardBlock(0, 0, 2), ShardBlock(0, 2, 5), ShardBlock(1, 0, 3)]
-    assert joined(blocks) == [ShardBlock(0, 0, 9), ShardBlock(1, 0, 3), ShardBlock(1, 4, 6)]
+    assert merge_blocks(blocks) == [ShardBlock(0, 0, 9), ShardBlock(1, 0, 3), ShardBlock(1, 4, 6)]
 
 
 def test_too_little_text_is_said_before_any_work(make: Make, make_documents: Callable[..., list[Document]]) -> None:

@@ -39,7 +39,7 @@ def seen(step: Step) -> tuple[str, list[int]]:
 def test_tasks_are_drawn_by_the_power_of_their_size(exponent: float) -> None:
     sizes = {"large": 4000, "middle": 800, "small": 100}
     stream = mixed(sizes, exponent=exponent)
-    counts = np.bincount(np.concatenate([stream.drawn(epoch) for epoch in range(20)]), minlength=3)
+    counts = np.bincount(np.concatenate([stream.draw_loaders(epoch) for epoch in range(20)]), minlength=3)
     powers = np.array(list(sizes.values())) ** exponent
     np.testing.assert_allclose(counts / counts.sum(), powers / powers.sum(), atol=0.02)
     assert stream.steps_per_epoch == 1000 + 200 + 25
@@ -63,4 +63,7 @@ def test_a_cursor_finds_its_place_again() -> None:
 
 def test_epochs_and_seeds_differ() -> None:
     stream, other = mixed({"a": 30, "b": 30}), mixed({"a": 30, "b": 30}, seed=1)
-    assert not (stream.drawn(0) == stream.drawn(1)).all() and not (stream.drawn(0) == other.drawn(0)).all()
+    assert (
+        not (stream.draw_loaders(0) == stream.draw_loaders(1)).all()
+        and not (stream.draw_loaders(0) == other.draw_loaders(0)).all()
+    )

@@ -47,7 +47,7 @@ def test_an_examples_noise_does_not_depend_on_those_beside_it(
     assert together.generator(row).random() == alone.generator(0).random()
     together, alone = together.stream(stream), alone.stream(stream)
     assert together.words(here, numbers).tolist() == alone.words(there, numbers).tolist()
-    joined = Noise.joined([alone, together])
+    joined = Noise.concatenate([alone, together])
     assert joined.words(here + 1, numbers).tolist() == alone.words(there, numbers).tolist()
 
 
@@ -115,6 +115,6 @@ def test_whole_numbers_are_below_their_bounds_and_even() -> None:
 
 
 def test_noise_that_is_drawn_follows_its_generator() -> None:
-    one, same, other = (Noise.drawn(np.random.default_rng(seed), 3).seeds.tolist() for seed in (0, 0, 1))
+    one, same, other = (Noise.from_rng(np.random.default_rng(seed), 3).seeds.tolist() for seed in (0, 0, 1))
     assert one == same != other
     assert len({*one}) == 3

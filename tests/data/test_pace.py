@@ -20,7 +20,7 @@ def paces(draw: st.DrawFn) -> Pace:
         if first >= pace.steps:
             break
         step = draw(st.integers(first, pace.steps - 1))
-        pace = pace.corrected(step, draw(st.integers(step + 1, step + 10_000)))
+        pace = pace.with_correction(step, draw(st.integers(step + 1, step + 10_000)))
     return pace
 
 
@@ -41,7 +41,7 @@ def test_a_correction_leaves_all_steps_before_it_as_they_were(pace: Pace, data: 
         return
     first = pace.corrections[-1][0] + 1 if pace.corrections else 0
     step = data.draw(st.integers(first, pace.steps - 1))
-    later = pace.corrected(step, step + data.draw(st.integers(1, 500)))
+    later = pace.with_correction(step, step + data.draw(st.integers(1, 500)))
     for earlier in range(0, step + 1, max(1, step // 7)):
         assert later.place(earlier) == pace.place(earlier)
 
@@ -62,4 +62,4 @@ def test_the_first_step_at_a_place_is_found(pace: Pace, data: st.DataObject) -> 
 def test_a_correction_that_leaves_no_step_is_refused() -> None:
     for pace, step, steps in ((Pace(planned=9), 5, 5), (Pace(planned=9, corrections=((4, 8),)), 4, 9)):
         with pytest.raises(ValueError, match="steps in all"):
-            pace.corrected(step, steps)
+            pace.with_correction(step, steps)

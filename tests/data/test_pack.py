@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from osbert.data.example import Example
-from osbert.data.pack import Packer, PieceRun, shares
+from osbert.data.pack import Packer, PieceRun, trim_lengths
 from osbert.data.sentences import Sentences
 from osbert.text.document import Document, Documents
 from osbert.text.tokenizer import Tokenizer
@@ -42,7 +42,7 @@ def test_a_pair_has_two_segments_and_is_cut_from_the_ends(
     tokenizer: Tokenizer, first: int, second: int, length: int
 ) -> None:
     example = Packer(tokenizer=tokenizer, length=length).pair(run(10, first), run(1000, second), record=3)
-    left, right = map(int, shares(np.array(first), np.array(second), length - 3))
+    left, right = map(int, trim_lengths(np.array(first), np.array(second), length - 3))
     cls, sep = tokenizer.cls, tokenizer.sep
     assert example.ids.tolist() == [cls, *range(10, 10 + left), sep, *range(1000, 1000 + right), sep]
     assert example.segments.tolist() == [0] * (left + 2) + [1] * (right + 1)
@@ -61,7 +61,7 @@ def test_shares_are_what_taking_one_at_a_time_from_the_longer_leaves(first: int,
             left -= 1
         else:
             right -= 1
-    kept = shares(np.array([first]), np.array([second]), room)
+    kept = trim_lengths(np.array([first]), np.array([second]), room)
     assert [int(*column) for column in kept] == [left, right]
 
 

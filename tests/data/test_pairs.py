@@ -18,8 +18,8 @@ from osbert.corpus.shards import Corpus
 from osbert.corpus.state import BuildSettings
 from osbert.data.loader import PretrainingLoader
 from osbert.data.loader_settings import LoaderSettings
-from osbert.data.pack import Packer, shares
-from osbert.data.pairs import Elsewhere, gathered, pairs, sentences_of
+from osbert.data.pack import Packer, trim_lengths
+from osbert.data.pairs import Elsewhere, pairs, plan_pairs, sentences_of
 from osbert.data.sequences import Sequences
 from osbert.data.step import Cursor
 from osbert.objectives.nsp import ELSEWHERE, FOLLOWS, NextSentence
@@ -72,7 +72,7 @@ def test_a_pair_keeps_a_run_of_each_text(
 ) -> None:
     for example, (first, second) in zip(laid_out(tokenizer, make_documents, sizes, length, seed), sizes):
         kept = [example.ids[(example.segments == segment) & ~example.special] for segment in (0, 1)]
-        assert [*map(len, kept)] == [int(k) for k in shares(np.array(first), np.array(second), length - 3)]
+        assert [*map(len, kept)] == [int(k) for k in trim_lengths(np.array(first), np.array(second), length - 3)]
         assert all(np.diff(run).tolist() == [1] * (len(run) - 1) for run in kept)
         assert example.truncated == first + second - sum(map(len, kept))
         label = example.targets["order"]
@@ -104,7 +104,7 @@ def test_texts_are_gathered_up_to_an_aim_and_parted_at_any_sentence(
 ) -> None:
     packer = Packer(tokenizer=tokenizer, length=23, short=0.0)  # room for 20 pieces
     sentences = sentences_of(Documents.of(make_documents([[4, 4, 4, 9], [7]] * 200)), packer)
-    aims, middles, lasts = gathered(sentences, packer, np.random.default_rng(0))
+    aims, middles, lasts = plan_pairs(sentences, packer, np.random.default_rng(0))
     assert (aims == 20).all()
     firsts = np.arange(0, len(sentences), 5)
     assert (lasts[firsts] - firsts == 4).all()  # 12 pieces are too few, and 21 just enough
@@ -163,7 +163,7 @@ def test_next_sentences_of_giant_documents_are_never_from_elsewhere_in_the_same(
     settings = LoaderSettings(batch=1, pool=1500, held_out=0.05)
     packer = Packer(tokenizer=tokenizer, length=40)
     loader = PretrainingLoader(giant(*sizes), {"nsp": NextSentence()}, packer, settings)
-    batches = [*loader.held_out(), *(step.batches[0] for step in itertools.islice(loader.steps(Cursor()), 700))]
+    batches = [*loader.make_held_out(), *(step.batches[0] for step in itertools.islice(loader.steps(Cursor()), 700))]
     labels = []
     for batch in batches:
         for number, label in zip(batch.targets["nsp"].index.tolist(), batch.targets["nsp"].labels.tolist()):

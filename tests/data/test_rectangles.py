@@ -27,7 +27,7 @@ def test_each_example_stands_once_in_a_rectangle_of_few_tokens(lengths: list[int
         assert part.ids.size <= tokens or len(part.ids) == 1
         assert part.ids.shape[1] == max(part.lengths) <= longest
         longest = min(part.lengths)
-        for row, (place, length) in enumerate(zip(part.places, part.lengths)):
+        for row, (place, length) in enumerate(zip(part.indices, part.lengths)):
             seen.append(place)
             assert part.mask[row].tolist() == [1] * length + [0] * (part.mask.shape[1] - length)
             assert (part.ids[row][: len(examples[place])] == examples[place].ids).all()

@@ -83,7 +83,7 @@ def test_processes_have_parts_of_one_stream_and_every_objective_is_held_out(stag
     whole = next(stages.steps(Cursor()))
     parts = [next(stages.part(RankPart(rank, 2)).steps(Cursor())) for rank in range(2)]
     assert sum(batch.tokens for part in parts for batch in part.batches) == sum(b.tokens for b in whole.batches)
-    held = stages.held_out()
+    held = stages.make_held_out()
     assert {name for batch in held for name in batch.targets} == {*stages.loaders}
     texts = {name: loader.held for name, loader in stages.loaders.items()}
     assert texts["mlm"] == texts["distance"]
@@ -93,7 +93,7 @@ def test_a_corrected_pace_holds_for_the_steps_of_every_objective(stages: Stages)
     """The loaders see the same parts of the schedule as the run, and later corrections change no earlier step."""
     paces = [Pace(planned=STEPS)]
     for step, steps in ((6, 60), (30, 40), (32, 33)):
-        paces.append(paces[-1].corrected(step, steps))
+        paces.append(paces[-1].with_correction(step, steps))
     for number, pace in enumerate(paces):
         stages.pace = pace
         drawn = [stages.objective(step) for step in range(pace.steps)]

@@ -106,7 +106,7 @@ def test_one_number_is_the_place_in_the_stream(make: Make) -> None:
 def test_each_process_has_columns_of_its_own(make: Make) -> None:
     loader = make(replace(SETTINGS, held_out=0.3))
     parts = [loader.part(RankPart(rank, 2)) for rank in range(2)]
-    for whole, *some in zip(loader.held_out(), *(part.held_out() for part in parts), strict=True):
+    for whole, *some in zip(loader.make_held_out(), *(part.make_held_out() for part in parts), strict=True):
         assert whole.records[::2].tolist() == some[0].records.tolist()
     for step, *some in zip(taken(loader, 3), *(taken(part, 3) for part in parts), strict=True):
         assert [one.batches[0].records.tolist() for one in some] == [
@@ -119,7 +119,7 @@ def test_each_process_has_columns_of_its_own(make: Make) -> None:
 
 def test_held_out_text_is_streams_too(make: Make) -> None:
     loader = make(replace(SETTINGS, held_out=0.1, micro_tokens=LENGTH))
-    held = loader.held_out()
+    held = loader.make_held_out()
     columns = len({int(batch.records[0]) % COLUMNS for batch in held})
     assert held and columns <= COLUMNS
     assert [int(batch.records[0]) // COLUMNS for batch in held[::columns]] == [*range(len(held) // columns)]

@@ -22,7 +22,7 @@ from osbert.data.loader import PretrainingLoader
 from osbert.data.loader_settings import LoaderSettings
 from osbert.data.pack import Packer
 from osbert.data.step import Cursor, Step
-from osbert.data.workers import DEATHS, made_by_workers
+from osbert.data.workers import DEATHS, make_in_workers
 from osbert.errors import UserError
 from osbert.objectives.mlm import MaskedLanguage
 from osbert.reading.documents import DocumentOptions
@@ -59,7 +59,7 @@ def test_workers_make_the_same_steps_and_a_killed_one_is_replaced(loader: Pretra
     start = [step.cursor for step in islice(loader.steps(Cursor()), 2)][-1]
     expected = [plain(step) for step in islice(loader.steps(start), STEPS)]
     assert len({cursor.pool for _, cursor, _ in expected}) > 1
-    helped = loader.part(loader.share)
+    helped = loader.part(loader.rank_part)
     helped.settings = replace(loader.settings, workers=2)
     found = []
     with closing(helped.steps(start)) as stream:
@@ -95,7 +95,7 @@ def test_deaths_over_one_step_end_the_run(monkeypatch: pytest.MonkeyPatch, loade
     monkeypatch.setattr(module, "_Worker", Mortal)
     notices: list[str] = []
     with refusal("out-of-memory", "3", "data.workers", "0"):
-        next(made_by_workers(loader, Cursor(), workers=2, notices=notices))
+        next(make_in_workers(loader, Cursor(), workers=2, notices=notices))
     assert len(notices) == DEATHS
 
 

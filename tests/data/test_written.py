@@ -15,7 +15,7 @@ from osbert.data.examples import Examples
 from osbert.data.halves import halves
 from osbert.data.pack import Packer
 from osbert.data.rectangles import rectangles
-from osbert.data.written import starting_piece, written
+from osbert.data.written import decoder_example, starting_piece
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 
 TOKENIZER = Tokenizer([*SPECIALS, "good", "bad", "film", "play"])
@@ -24,7 +24,7 @@ PACKER = Packer(tokenizer=TOKENIZER, length=16)
 
 def pair(source: str, text: str, record: int = 0) -> Example:
     sides = [PACKER.single(*PACKER.run(one), record=record) for one in (source, text)]
-    return written(*sides, TOKENIZER, name="generate")
+    return decoder_example(*sides, TOKENIZER, name="generate")
 
 
 def sides(batch: Batch) -> dict[int, tuple[list[int], list[int], list[int]]]:
@@ -78,7 +78,7 @@ def test_columns_are_the_examples() -> None:
         columns[1],
         columns[1:][0],
         columns.take(np.array([1, 0]))[0],
-        Examples.joined([columns, columns])[3],
+        Examples.concatenate([columns, columns])[3],
     ):
         assert found.source is not None and examples[1].source is not None
         assert found.ids.tolist() == examples[1].ids.tolist()

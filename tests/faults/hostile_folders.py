@@ -23,7 +23,7 @@ from osbert.interop.huggingface.tokenizers import read_any_tokenizer
 from osbert.interop.json_files import read_object
 from osbert.interop.sentence_files import read_sentence_model
 from osbert.interop.tensorflow.bundle import open_bundle
-from osbert.interop.tensorflow.checksum import masked
+from osbert.interop.tensorflow.checksum import mask_checksum
 from osbert.interop.tensorflow.table import MAGIC, write_number
 from osbert.interop.tuned_files import read_whole
 from osbert.interop.weight_files import read_tensors
@@ -298,7 +298,7 @@ def _index(folder: Path, key: bytes, count: int) -> Opening:
     block += struct.pack("<2I", 0, 1)
     rows = write_number(0) + write_number(len(block))
     index = write_number(0) + write_number(1) + write_number(len(rows)) + b"z" + rows + struct.pack("<2I", 0, 1)
-    whole = b"".join(part + b"\0" + masked(part + b"\0").to_bytes(4, "little") for part in (block, index))
+    whole = b"".join(part + b"\0" + mask_checksum(part + b"\0").to_bytes(4, "little") for part in (block, index))
     handles = rows + write_number(len(block) + 5) + write_number(len(index))
     (folder / "model.ckpt.index").write_bytes(whole + handles.ljust(40, b"\0") + MAGIC.to_bytes(8, "little"))
     return partial(open_bundle, folder / "model.ckpt")

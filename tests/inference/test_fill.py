@@ -16,7 +16,7 @@ from family_tokenizers import KINDS
 from osbert.data.pack import PieceRun
 from osbert.inference import fill as module
 from osbert.inference.engine import load
-from osbert.inference.fill import MASK, fill, masked
+from osbert.inference.fill import MASK, fill, pack_with_masks
 from osbert.interop.opening import Opening
 from refusals import refusal
 from tiny_runs import TASKS, write_run
@@ -43,7 +43,7 @@ def test_the_spaces_around_a_mask_are_read_as_theirs(name: str, family: str, tmp
     engine = load(folder, device="cpu")
     head = engine.masks
     assert head is not None
-    examples = [masked(text, engine.packer) for text in TEXTS]
+    examples = [pack_with_masks(text, engine.packer) for text in TEXTS]
     theirs = [text.replace(MASK, "<mask>") for text in TEXTS]
     assert [example.ids.tolist() for example in examples] == [tokenizer.encode(text).ids for text in theirs]
     pipeline = transformers.pipeline("fill-mask", model=str(folder), top_k=3)
@@ -70,7 +70,9 @@ def test_a_model_fills_the_masks_of_a_text(tmp_path: Path) -> None:
 def test_few_logits_are_in_memory_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = load(write_run(tmp_path / "encoder", None, masks=True), device="cpu")
     assert model.masks is not None
-    examples = [masked(text, model.packer) for text in (f"{MASK} film {MASK} {MASK}", "a", f"a {MASK}", MASK * 5)]
+    examples = [
+        pack_with_masks(text, model.packer) for text in (f"{MASK} film {MASK} {MASK}", "a", f"a {MASK}", MASK * 5)
+    ]
     expected = fill(model.learner, model.masks, examples, model.tokenizer, top=2)
     sizes: list[int] = []
     scores = model.masks.scores

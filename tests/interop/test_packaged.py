@@ -12,7 +12,7 @@ import pytest
 
 import osbert
 from osbert.interop.hub import locate
-from osbert.interop.packaged import packaged_folder, packaged_names
+from osbert.interop.packaged import find_packaged_folder, list_packaged_models
 from refusals import refusal
 from tiny_runs import write_run
 
@@ -52,12 +52,12 @@ TEXT = "import os\nfolder = os.path.dirname(__file__)\n"
 )
 def test_a_package_ships_a_model(install: Install, package: str, code: str, points: str) -> None:
     folder = write_run(install(package, code, points=points), None)
-    assert packaged_folder("tiny") == folder
-    assert "tiny" in packaged_names()
+    assert find_packaged_folder("tiny") == folder
+    assert "tiny" in list_packaged_models()
     found = locate("tiny")
     assert (found.path, found.name, found.commit) == (folder, "tiny", "")
     assert osbert.load("tiny").embed(["a good film"]).shape == (1, 16)
-    assert packaged_folder("other") is None
+    assert find_packaged_folder("other") is None
 
 
 def test_a_local_folder_of_that_name_comes_first(

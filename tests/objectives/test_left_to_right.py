@@ -64,7 +64,7 @@ def test_no_first_piece_is_asked_for_at_the_end_of_another_text(
     """With GPT-2's form nothing is before a text."""
     monkeypatch.setattr(packer.tokenizer, "form", Form(between=(3,), after=(3,)))
     spans = Examples.of(list(packer.spans(text[:9], np.random.default_rng(0))))
-    noise = Noise.drawn(np.random.default_rng(0), len(spans))
+    noise = Noise.from_rng(np.random.default_rng(0), len(spans))
     for example in LeftToRight().corrupt_all(spans, packer, noise):
         target = example.targets["left_to_right"]
         assert target.index is not None

@@ -25,7 +25,7 @@ def spans(packer: Packer, text: list[Document]) -> list[Example]:
 
 
 def corrupted(objective: MaskedLanguage, spans: list[Example], packer: Packer, seed: int = 0) -> list[Example]:
-    return [*objective.corrupt_all(Examples.of(spans), packer, Noise.drawn(np.random.default_rng(seed), len(spans)))]
+    return [*objective.corrupt_all(Examples.of(spans), packer, Noise.from_rng(np.random.default_rng(seed), len(spans)))]
 
 
 @given(

@@ -85,7 +85,7 @@ def runs(chosen: np.ndarray) -> np.ndarray:
 def test_spans_are_as_of_a_plain_walk() -> None:
     """Chi-square of two samples at a fixed seed: lengths of runs, and how many tokens of each stretch are chosen."""
     example, draws, rng = words(LONG), 800, np.random.default_rng(0)
-    noise = Noise.drawn(rng, draws)
+    noise = Noise.from_rng(rng, draws)
     many = Examples.of([example] * draws)
     ours = choose_spans(many, np.full(draws, LONG), noise, longest=5, context=6).reshape(draws, LONG)
     theirs = np.zeros_like(ours)

@@ -109,10 +109,10 @@ def test_no_state_depends_on_what_its_mode_hides(
 def test_a_bert_with_six_segments_and_the_published_masks_gives_the_same(packer: Packer, text: list[Document]) -> None:
     transformers = pytest.importorskip("transformers")
     from osbert.interop.huggingface import configs
-    from osbert.interop.huggingface.folders import laid_out
+    from osbert.interop.huggingface.folders import to_huggingface
 
     backbone = model(vocabulary=500)
-    config, tensors = laid_out(Learner(backbone, {}))
+    config, tensors = to_huggingface(Learner(backbone, {}))
     assert config == configs.config(backbone.architecture) | {"architectures": ["BertModel"]}
     theirs = transformers.BertModel(transformers.BertConfig(**config)).eval()
     assert theirs.config.type_vocab_size == 6

@@ -242,18 +242,20 @@ def test_parsing_undoes_the_standard_library_writer(rows: list[list[str]], delim
     ],
 )
 def test_columns_by_their_usual_names(columns: tuple[str, ...], chosen: TextColumns) -> None:
-    assert choose(columns, asked=TextColumns(text=""), path="a.csv") == chosen
+    assert choose(columns, user_columns=TextColumns(text=""), path="a.csv") == chosen
 
 
 def test_columns_by_word_of_the_user() -> None:
     names = ("a", "b", "c", "score", "label")
-    assert choose(names, asked=TextColumns(text="a", pair="b", label="c"), path="f").texts == ("a", "b")
-    assert choose(names, asked=TextColumns(text="a"), path="f", numbers=True) == TextColumns(text="a", label="score")
-    assert choose(names, asked=TextColumns(text="a"), path="f") == TextColumns(text="a", label="label")
-    assert choose(("x",), asked=TextColumns(text=""), path="f", labelled=False) == TextColumns(text="x")
-    pairs = choose(("text", "pair"), asked=TextColumns(text=""), path="f", labelled=False)
+    assert choose(names, user_columns=TextColumns(text="a", pair="b", label="c"), path="f").texts == ("a", "b")
+    assert choose(names, user_columns=TextColumns(text="a"), path="f", numbers=True) == TextColumns(
+        text="a", label="score"
+    )
+    assert choose(names, user_columns=TextColumns(text="a"), path="f") == TextColumns(text="a", label="label")
+    assert choose(("x",), user_columns=TextColumns(text=""), path="f", labelled=False) == TextColumns(text="x")
+    pairs = choose(("text", "pair"), user_columns=TextColumns(text=""), path="f", labelled=False)
     assert pairs.texts == ("text", "pair")  # the names of the options
-    absent = choose(("text", "id"), asked=TextColumns(text="", label="gold"), path="f", labelled=False)
+    absent = choose(("text", "id"), user_columns=TextColumns(text="", label="gold"), path="f", labelled=False)
     assert absent == TextColumns(text="text")
 
 
@@ -285,7 +287,7 @@ def test_columns_by_word_of_the_user() -> None:
 )
 def test_columns_in_doubt_are_listed(columns: tuple[str, ...], asked: TextColumns, message: str) -> None:
     with pytest.raises(UserError) as error:
-        choose(columns, asked=asked, path="a.csv")
+        choose(columns, user_columns=asked, path="a.csv")
     assert message in str(error.value) and f"a.csv has the columns {', '.join(map(repr, columns))}" in str(error.value)
 
 

@@ -64,7 +64,7 @@ def test_a_run_and_a_table_there_and_back(s3: Any, runs: dict[str, Path], tmp_pa
     s3.get("box/vectors.rows.npz", str(tmp_path))
     settings = open_vectors(tmp_path / "vectors.npy").settings
     assert (settings["model"], settings["file"]) == ("s3://box/run", "s3://box/in.csv")
-    assert "-> s3://box/vectors.npy" in next(vectors.described())
+    assert "-> s3://box/vectors.npy" in next(vectors.describe())
     s3.pipe_file("box/labelled.csv", b"text,label\na good film,pos\n")
     assert osbert.evaluate("s3://box/run", data="s3://box/labelled.csv")["accuracy"] in (0, 1)
     with refusal("missing-file", "s3://box/none.csv"):

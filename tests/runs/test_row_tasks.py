@@ -21,7 +21,7 @@ from osbert.runs import explained_rows, row_tasks
 from osbert.runs.embed import windows
 from osbert.runs.predict import rows
 from osbert.runs.predict import run as predict_run
-from osbert.runs.row_tasks import divided
+from osbert.runs.row_tasks import divide_rows
 from refusals import refusal
 
 pytest.importorskip("datatrove", reason="the extra 'scale' is not installed")
@@ -69,7 +69,7 @@ def file(tmp_path: Path) -> Path:
 
 @given(st.lists(st.integers(1, 9), max_size=20), st.integers(1, 8))
 def test_ranges_are_runs_of_whole_windows(sizes: list[int], tasks: int) -> None:
-    ranges = divided(map(range, sizes), tasks)
+    ranges = divide_rows(map(range, sizes), tasks)
     assert len(ranges) <= tasks
     assert [row for one in ranges for row in range(one.start, one.stop)] == [*range(sum(sizes))]
     assert {one.stop for one in ranges} <= {*accumulate(sizes)}
@@ -183,7 +183,7 @@ def test_of_three_tasks_the_killed_one_alone_is_written_again(
     monkeypatch.setattr(executors, "TRIES", 1)
     monkeypatch.setattr(rows, "TEXTS", 16)  # of this process, which divides the rows
     three = {**TASKS, "workers": 3}
-    out, join = tmp_path / "two.csv", predict_run.joined
+    out, join = tmp_path / "two.csv", predict_run.join_parts
     parts = out.with_name("two.csv.unfinished") / "tasks-3"
     times: list[dict[str, int]] = []
 

@@ -287,7 +287,7 @@ def test_no_fold_learns_from_a_text_that_it_is_scored_on(
     encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steady: None
 ) -> None:
     seen: list[Splits] = []
-    laid_out_as = folds.laid_out_as
+    laid_out_as = folds.encode_splits
     monkeypatch.setattr(folds, "laid_out_as", lambda rows, own: seen.append(own) or laid_out_as(rows, own))
     rows = [(f"film {number % 9}", "pos" if number % 3 else "neg") for number in range(24)]
     finetune(

@@ -58,7 +58,7 @@ def test_dropped_and_late_requests_are_not_read() -> None:
     made = queue(late, gone, job(3, 10))
     made.drop(2)
     made.drop(2)
-    assert made.expired(4.9) == [] and made.expired(5.0) == [late]
+    assert made.remove_expired(4.9) == [] and made.remove_expired(5.0) == [late]
     assert taken(made.take()) == [(3, 0)]
 
 

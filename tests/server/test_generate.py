@@ -153,7 +153,7 @@ def test_parts_come_while_others_are_read(
     answered = [one.number for report in reports for one in report.answers]
     assert answered == [2, 1]
     parts = [part for report in reports for part in report.parts]
-    assert [part.place for part in parts] == [*range(len(parts))] and len(parts) == 16
+    assert [part.part_index for part in parts] == [*range(len(parts))] and len(parts) == 16
     texts = ["", ""]
     for part in parts:
         said = json.loads(part.body)

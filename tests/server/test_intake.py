@@ -71,10 +71,10 @@ def test_no_body_is_parsed_that_has_too_many_values_or_faults(name: str, monkeyp
         monkeypatch.setattr(schemas, "parse", lambda *given: pytest.fail("it was parsed"))
     reader = Intake(ServerLimits())
     if name == "escapes":  # as long as many texts: refused by what it is, where texts are measured
-        assert len(reader._parsed(PredictRequest, bytearray(body)).texts[0]) > ServerLimits().characters  # type: ignore[attr-defined]
+        assert len(reader._parse(PredictRequest, bytearray(body)).texts[0]) > ServerLimits().characters  # type: ignore[attr-defined]
         return
     with pytest.raises(Refusal) as refused:
-        reader._parsed(PredictRequest, bytearray(body))
+        reader._parse(PredictRequest, bytearray(body))
     assert refused.value.status == status and refused.value.field.startswith(field)
     assert most[0] <= 2 * FIELDS and len(refused.value.message) < 5000 and len(refused.value.field) < 200
 

@@ -11,7 +11,7 @@ import pytest
 from osbert.inference.engine import load
 from osbert.inference.vectors.settings import EmbeddingOptions
 from osbert.interop.sentence_files import LENGTHS, MODULES, POOLING
-from osbert.server.models import ModelFolder, ServerModel, find, named
+from osbert.server.models import ModelFolder, ServerModel, find, parse_models
 from osbert.server.schemas import Refusal
 from osbert.server.wire import Orders
 from osbert.server.worker import Worker
@@ -21,7 +21,10 @@ from refusals import refusal
 def test_a_folder_with_an_equals_sign_is_no_name(tmp_path: Path) -> None:
     folder = tmp_path / "rate=3e-5"
     folder.mkdir()
-    assert named([str(folder), f"best={folder}"]) == [ModelFolder("rate=3e-5", folder), ModelFolder("best", folder)]
+    assert parse_models([str(folder), f"best={folder}"]) == [
+        ModelFolder("rate=3e-5", folder),
+        ModelFolder("best", folder),
+    ]
 
 
 def test_the_name_of_a_model_that_is_not_there_is_shortened() -> None:

@@ -28,7 +28,7 @@ from osbert.server.wire import (
     Orders,
     PassReport,
     WorkerAnswer,
-    framed,
+    frame,
 )
 from osbert.training.run_folder import RunFolder
 from refusals import refusal
@@ -86,7 +86,7 @@ def pool_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Wo
 
     def made(life: str, **limits: Any) -> WorkerPool:
         program = tmp_path / "worker"
-        whole = life if life.startswith("#!") else WORKER.format(ready=framed(LoadReport([], [])), life=life)
+        whole = life if life.startswith("#!") else WORKER.format(ready=frame(LoadReport([], [])), life=life)
         program.write_text(whole.replace("PYTHON", sys.executable, 1))
         program.chmod(0o755)
         monkeypatch.setattr(sys, "executable", str(program))
@@ -108,7 +108,7 @@ def test_a_server_that_cannot_start_gives_the_code_of_the_cause(
     pool_of: Callable[..., WorkerPool], tmp_path: Path
 ) -> None:
     failed = LoadFailure("run: config.json is damaged", "run", "damaged-file")
-    pool = pool_of(WORKER.format(ready=framed(failed), life=""))
+    pool = pool_of(WORKER.format(ready=frame(failed), life=""))
     with refusal("damaged-file", "config.json"):
         asyncio.run(pool.start())
     pool.orders = Orders(runs=[ModelFolder("run", tmp_path / "gone")])
@@ -150,7 +150,7 @@ def test_a_large_answer_comes_in_slices(pool_of: Callable[..., WorkerPool]) -> N
 
 def test_slices_of_a_worker_that_dies_are_forgotten(pool_of: Callable[..., WorkerPool]) -> None:
     """The next worker sends the whole answer; after the last death there is a refusal."""
-    pool = pool_of(f"wire.recv(1)\nwire.sendall({framed(AnswerSlice(0, b'half an answer'))!r})\nraise SystemExit(9)")
+    pool = pool_of(f"wire.recv(1)\nwire.sendall({frame(AnswerSlice(0, b'half an answer'))!r})\nraise SystemExit(9)")
 
     async def answered() -> list[bytes]:
         await pool.start()
@@ -214,7 +214,7 @@ def test_files_are_hashed_again_only_if_they_may_be_others(
     pool = pool_of(DEADLY)
     pool.orders = Orders(runs=[ModelFolder("run", run)])
     sent: list[bool] = []
-    framed = pool_module.framed
+    framed = pool_module.frame
 
     def noting(message: Any) -> bytes:
         if isinstance(message, Orders):
@@ -239,7 +239,7 @@ def test_workers_that_hang_are_killed(pool_of: Callable[..., WorkerPool], capsys
 def test_workers_that_have_nothing_to_do_are_left_alone(
     pool_of: Callable[..., WorkerPool], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pool = pool_of(IDLE.format(read=framed(PassReport([]))), patience=2.0)
+    pool = pool_of(IDLE.format(read=frame(PassReport([]))), patience=2.0)
 
     async def waited() -> None:
         await pool.start()

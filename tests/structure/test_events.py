@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from osbert.runs.json_lines import event_name, reported
+from osbert.runs.json_lines import event_name, json_keys
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "output.md").read_text(encoding="utf-8")
@@ -88,11 +88,11 @@ def test_the_page_lists_every_event_that_the_source_reports() -> None:
 
 def test_the_page_lists_the_fields_of_every_event() -> None:
     kinds = [loaded(path, node.name) for path, node in classes() if event_name_of(node.name) in listed()]
-    assert {event_name(kind): reported(kind) for kind in kinds} == listed()
+    assert {event_name(kind): json_keys(kind) for kind in kinds} == listed()
 
 
 def test_every_reported_name_is_an_attribute() -> None:
     for path, node in classes():
         if any(isinstance(one, ast.AnnAssign) and ast.unparse(one.target) == "reported" for one in node.body):
             kind = loaded(path, node.name)
-            assert {*reported(kind)} <= {*dir(kind), *kind.__dataclass_fields__}, kind
+            assert {*json_keys(kind)} <= {*dir(kind), *kind.__dataclass_fields__}, kind

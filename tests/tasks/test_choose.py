@@ -206,10 +206,10 @@ def test_another_file_may_have_other_columns(tmp_path: Path, write: Callable[...
     assert [record.label for record in moved.source.records("all", Problems(heading=""))] == ["1"]
     path.write_text("a,b,c,d\nc,x,y,2\n")
     columns = {"context": "a", "choices": "b,c", "label": "d", "counting": "1"}
-    moved = task.source.moved(path, FileOptions(columns=columns, header="yes").given(task))
+    moved = task.source.moved(path, FileOptions(columns=columns, header="yes").as_settings(task))
     assert [record.texts for record in moved.source.records("all", Problems(heading=""))] == [("c", "x", "y")]
     with refusal("unknown-setting", "--question"):
-        task.source.moved(path, FileOptions(columns={"question": "a"}).given(task))
+        task.source.moved(path, FileOptions(columns={"question": "a"}).as_settings(task))
     with refusal("unknown-setting", "--pair"):
         task.source.moved(path, {"pair": "x"})
 

@@ -19,7 +19,7 @@ from osbert.errors import Problems
 from osbert.evaluation.score import score
 from osbert.interop.folder import open_folder
 from osbert.interop.huggingface.families.t5 import VALUES
-from osbert.interop.huggingface.folders import closed_to_others, laid_out, write_model
+from osbert.interop.huggingface.folders import osbert_only_reason, to_huggingface, write_model
 from osbert.interop.tokenizer_files import write_tokenizer
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
@@ -242,8 +242,8 @@ def test_others_open_what_they_would_write_alike(tmp_path: Path, sight: Sight, c
     sizes = open_folder(write_run(tmp_path / "gpt", None, masks=True, **GPT2)).architecture
     head = Generate(sight=sight).head(backbone := sizes.build())
     learner = Learner(backbone, {"generate": head})
-    assert bool(closed_to_others(sizes, learner)) == closed
-    config, _ = laid_out(learner)
+    assert bool(osbert_only_reason(sizes, learner)) == closed
+    config, _ = to_huggingface(learner)
     assert config["model_type"] == ("osbert" if closed else "gpt2")
     assert closed or config["architectures"] == ["GPT2LMHeadModel"]
 

@@ -35,7 +35,7 @@ def test_many_hold_what_each_holds(documents: list[Document], cut: int) -> None:
     assert Documents.of(together) is together
     assert len(together) == len(documents)
     assert [plain(document) for document in together] == [plain(document) for document in documents]
-    joined = Documents.joined([Documents.of(documents[:cut]), Documents.of(documents[cut:])])
+    joined = Documents.concatenate([Documents.of(documents[:cut]), Documents.of(documents[cut:])])
     assert [plain(document) for document in joined] == [plain(document) for document in documents]
     assert [plain(document) for document in joined[1:3]] == [plain(document) for document in documents[1:3]]
     with pytest.raises(IndexError):

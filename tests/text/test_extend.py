@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from osbert.errors import UserError
-from osbert.text.extend import extended, extends, spellings
+from osbert.text.extend import add_words, extends, spellings
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 from refusals import refusal
 
@@ -23,16 +23,16 @@ def _tokens(tokenizer: Tokenizer, words: dict[str, int]) -> int:
 
 def test_the_words_that_save_most_come_first() -> None:
     words = {"ab": 99, "abc": 10, "eee": 8, "xy": 9, "cde": 2}
-    new = extended(OLD, words, pieces=2, minimum=3)
+    new = add_words(OLD, words, pieces=2, minimum=3)
     # eee: 8 times 2 pieces saved; xy is [UNK], which counts as its characters: 18; abc: 10 times 1.
     assert new.vocabulary[len(OLD) :] == ("xy", "eee")
-    assert extended(OLD, words, pieces=9, minimum=3).vocabulary[len(OLD) :] == ("xy", "eee", "abc")
+    assert add_words(OLD, words, pieces=9, minimum=3).vocabulary[len(OLD) :] == ("xy", "eee", "abc")
 
 
 @given(WORDS, st.integers(1, 8))
 def test_laws(words: dict[str, int], pieces: int) -> None:
     try:
-        new = extended(OLD, words, pieces=pieces, minimum=1)
+        new = add_words(OLD, words, pieces=pieces, minimum=1)
     except UserError:
         assert all(len(OLD.encode(word)) == 1 and OLD.unknown not in OLD.encode(word) for word in words)
         return
@@ -54,15 +54,15 @@ def test_settings_and_order_are_part_of_being_extended() -> None:
     assert not extends(Tokenizer([*OLD.vocabulary, "abc"], lowercase=False), OLD)
     assert not extends(Tokenizer(["abc", *OLD.vocabulary]), OLD)
     assert not extends(OLD, Tokenizer([*OLD.vocabulary, "abc"]))
-    assert extended(Tokenizer(OLD.vocabulary, lowercase=False), Counter(abc=9), pieces=1, minimum=1).lowercase is False
+    assert add_words(Tokenizer(OLD.vocabulary, lowercase=False), Counter(abc=9), pieces=1, minimum=1).lowercase is False
 
 
 @pytest.mark.parametrize(("pieces", "minimum"), [(0, 1), (1, 0)])
 def test_numbers_below_one_are_refused(pieces: int, minimum: int) -> None:
     with refusal("invalid-value", "1"):
-        extended(OLD, {"abc": 5}, pieces=pieces, minimum=minimum)
+        add_words(OLD, {"abc": 5}, pieces=pieces, minimum=minimum)
 
 
 def test_nothing_to_add_is_told() -> None:
     with refusal("no-data"):
-        extended(OLD, {"ab": 100, "abc": 3}, pieces=5, minimum=4)
+        add_words(OLD, {"ab": 100, "abc": 3}, pieces=5, minimum=4)

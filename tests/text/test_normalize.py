@@ -31,7 +31,7 @@ def test_it_is_what_python_gives(text: str) -> None:
 
 @given(TEXTS)
 def test_words_and_traced_words_agree(text: str) -> None:
-    assert PLAIN.words(text) == [word.text for word in PLAIN.traced(text)]
+    assert PLAIN.words(text) == [word.text for word in PLAIN.trace_words(text)]
 
 
 def test_every_combining_character_counts_for_a_long_run() -> None:

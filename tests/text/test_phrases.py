@@ -41,7 +41,7 @@ def test_they_are_found_as_words_are_from_left_to_right(texts: list[list[str]], 
     ids = [TOKENIZER.encode(" ".join(words)) for words in texts]
     bounds = np.cumsum([0, *map(len, ids)])
     joined = np.concatenate(ids)
-    merged = Phrases(phrases, TOKENIZER).merged(~TOKENIZER.continuation[joined], joined, bounds)
+    merged = Phrases(phrases, TOKENIZER).merge_words(~TOKENIZER.continuation[joined], joined, bounds)
     assert merged.tolist() == expected
 
 

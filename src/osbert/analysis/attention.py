@@ -15,7 +15,7 @@ from torch import Tensor
 from osbert.analysis.attention_packing import MEGABYTES, pack_attention
 from osbert.analysis.words import words_of_pieces
 from osbert.data.example import Example, Integers
-from osbert.data.pack import Packer, PieceRun, shares
+from osbert.data.pack import Packer, PieceRun, trim_lengths
 from osbert.errors import UserError
 from osbert.evaluation import forward
 from osbert.files import require_file
@@ -161,7 +161,9 @@ def place_text(texts: Sequence[str], packer: Packer, given: Sequence[TextPieces]
     if len(runs) == 2:
         example = packer.pair(*runs)
         # Pieces that the packer keeps of each text of a pair: the longer one is cut first.
-        sizes = [int(size) for size in shares(np.array(len(runs[0].ids)), np.array(len(runs[1].ids)), packer.room(2))]
+        sizes = [
+            int(size) for size in trim_lengths(np.array(len(runs[0].ids)), np.array(len(runs[1].ids)), packer.room(2))
+        ]
     else:
         example = packer.single(*runs[0])
         sizes = [int((~example.special).sum())]

@@ -86,6 +86,6 @@ def embed(
         target = row_stream().buffer if streamed else out
         written = embed_file(model, texts, out=target, vectors=vectors, opening=opening, watch=watch)
     note = print_notices(to)
-    for line in written.described():
+    for line in written.describe():
         note(Notice(line))
     return written if written.path else None

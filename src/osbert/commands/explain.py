@@ -71,7 +71,7 @@ def explain(
         keywords = ExplanationKeywords(weighing=weighing, file=options or FileTaskOptions(), opening=opening)
         with showing_progress("rows") as watch:
             tally = explain_file(run, file, out=out, label=label, options=keywords, watch=watch)
-        print(tally.described())
+        print(tally.describe())
         return tally
     found = load(run, opening=opening).explain(texts, label=label, **vars(weighing))
     for one in found:

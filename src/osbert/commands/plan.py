@@ -15,7 +15,7 @@ from osbert.console.recipe_options import RecipeName, RecipeSettings, recipe_and
 from osbert.console.size_table import print_sizes
 from osbert.interop.opening import CAREFUL
 from osbert.options import takes_settings
-from osbert.remote.addresses import shown
+from osbert.remote.addresses import display_path
 from osbert.runs.contract import Notice
 from osbert.terminal import open_console
 
@@ -68,6 +68,8 @@ def plan(
         recipe=name, settings=chosen, corpus=corpus, minutes=minutes, gpu=gpu, seconds=seconds, opening=opening
     )
     found = plan_size(request, out=out, watch=watch)
-    command = shlex.join(["osbert", "pretrain", str(out), "--corpus", shown(corpus), "--out", "run", *opening.words])
+    command = shlex.join(
+        ["osbert", "pretrain", str(out), "--corpus", display_path(corpus), "--out", "run", *opening.words]
+    )
     watch(Notice(f"The recipe is in {out}:\n  {command}"))
     return found

@@ -18,7 +18,7 @@ from osbert.console.printing import print_notices
 from osbert.console.texts_or_file import require_texts_or_file
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL, Opening
-from osbert.remote.addresses import shown
+from osbert.remote.addresses import display_path
 from osbert.runs.contract import Notice, report_remarks
 from osbert.runs.file_options import FileTaskOptions
 from osbert.runs.predict.settings import PredictionOptions
@@ -84,7 +84,7 @@ def predict(
     output = PredictionOutput(path=out, stream=row_stream(), options=written)
     with showing_progress("rows", sys.stderr) as watch:  # standard output is for the rows
         tally = predict_file(run, file, output=output, options=options, opening=opening, watch=watch)
-        watch(Notice(f"{', '.join(tally.described())}{f' -> {shown(out)}' if out and output.file else ''}"))
+        watch(Notice(f"{', '.join(tally.describe())}{f' -> {display_path(out)}' if out and output.file else ''}"))
     return tally if output.file else None
 
 

@@ -69,7 +69,7 @@ def search(
             tally = search_file(request, TextFile(file, reading or TextOptions()), out=out, watch=watch)
             print(*tally.lines())
             return tally
-        found = run(request, request.grouped(texts), watch=watch)
+        found = run(request, request.group_texts(texts), watch=watch)
     for one in found:
         if len(found) > 1:
             print(one_line(" | ".join(one.query)))

@@ -81,13 +81,13 @@ def serve(
 
 
 def _orders(runs: list[str], device: str, limits: ServerLimits, threads: int) -> Orders:
-    from osbert.server.models import WritingLimits, named
+    from osbert.server.models import WritingLimits, parse_models
     from osbert.server.wire import Orders
 
     if not runs:
         raise UserError("Give one run or more: osbert serve RUN", code="missing-option")
     return Orders(
-        runs=named([served(run) for run in runs]),
+        runs=parse_models([served(run) for run in runs]),
         device=device,
         threads=threads,
         batch_tokens=limits.batch_tokens,

@@ -148,8 +148,8 @@ class Build:
 
     def _no_text(self) -> str:
         if left_out := self.state.left_out:
-            told = ", ".join(f"{count:,} by {name.replace('_', ' ')}" for name, count in left_out.items())
-            return f"The filters have left out every document with text ({told}): nothing to build from."
+            reasons = ", ".join(f"{count:,} by {name.replace('_', ' ')}" for name, count in left_out.items())
+            return f"The filters have left out every document with text ({reasons}): nothing to build from."
         return f"There is no text in the input ({len(self.inputs):,} files): nothing to build from."
 
     def _look(self) -> None:
@@ -183,15 +183,15 @@ class Build:
         position = self.state.position
         coming = encode_in_order(self._portions(), self.tokenizer, self.settings, workers=workers)
         for parts, after in coming:
-            found = sum(part.tokens for part in parts)
+            portion_tokens = sum(part.tokens for part in parts)
             # A portion is never split: the shard is written before it if both together would be too long.
-            if writer.tokens and writer.tokens + found > self.settings.shard_tokens:
+            if writer.tokens and writer.tokens + portion_tokens > self.settings.shard_tokens:
                 self._write_shard(writer, position, began)
             for part in parts:
                 writer.add(part)
             position = after
             text_bytes += sum(part.text_bytes for part in parts)
-            tokens += found
+            tokens += portion_tokens
             watch(BuildProgress(phase="encoding", done=self._read, total=total, text_bytes=text_bytes, tokens=tokens))
         self.state.complete = True
         position = Position(input=len(self.inputs), repairs=asdict(self._repairs))
@@ -247,14 +247,14 @@ class Build:
         shutil.rmtree(settling, ignore_errors=True)
         keep = first_occurrences((part.hashes for part in self._lines()), lines, settling / "lines")
         watch(BuildProgress(phase="duplicates", done=1, total=2))
-        kept = first_occurrences(document_hashes(self._lines()), documents, settling / "documents")
+        first_documents = first_occurrences(document_hashes(self._lines()), documents, settling / "documents")
         watch(BuildProgress(phase="duplicates", done=2, total=2))
         rest = {
             "inputs": len(self.inputs),
             "text_bytes": sum(entry["text_bytes"] for entry in entries),
             "lines": lines,
             "duplicate_lines": lines - int(np.count_nonzero(keep)),
-            "duplicate_documents": documents - int(np.count_nonzero(kept)),
+            "duplicate_documents": documents - int(np.count_nonzero(first_documents)),
             "deduplicated": self.settings.deduplicate,
             "sentence_ends": any(entry["sentence_ends"] for entry in entries),
         }
@@ -302,12 +302,12 @@ class Build:
         counts = np.zeros(len(self.tokenizer), np.int64)
         shards: list[dict[str, Any]] = []
         thinning = LineRemoval()
-        place = 0
+        line_start = 0
         for number, lines in enumerate(self._lines()):
             watch(BuildProgress(phase="rewriting", done=number + 1, total=len(self.state.shards)))
             shard = Shard.open(self._shards / shard_name(number))
-            arrays = thinning.apply(shard, lines, keep[place : place + len(lines.hashes)])
-            place += len(lines.hashes)
+            arrays = thinning.apply(shard, lines, keep[line_start : line_start + len(lines.hashes)])
+            line_start += len(lines.hashes)
             if not len(arrays["ids"]):
                 continue
             for start in range(0, len(arrays["ids"]), BLOCK):  # bincount makes 64-bit numbers of all it is given

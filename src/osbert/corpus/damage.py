@@ -33,17 +33,17 @@ def wrong_size(path: Path, size: int) -> str:
     """Return an error message unless a file has `size` bytes; "" if it has."""
     try:
         require_regular(path)
-        found = path.stat().st_size
+        actual_size = path.stat().st_size
     except FileNotFoundError:
         return f"{path}: missing"
-    return "" if found == size else f"{path}: {found:,} bytes, must be {size:,}"
+    return "" if actual_size == size else f"{path}: {actual_size:,} bytes, must be {size:,}"
 
 
 def wrong_content(path: Path, sha256: str) -> str:
     """Return an error message unless the content of a file has this hash; "" if it has. Reads all of it."""
     try:
         require_regular(path)
-        found = file_sha256(path)
+        actual_hash = file_sha256(path)
     except OSError as error:
         return f"{path}: cannot be read ({error.strerror})"
-    return "" if found == sha256 else f"{path}: not what was written when the corpus was built"
+    return "" if actual_hash == sha256 else f"{path}: not what was written when the corpus was built"

@@ -71,7 +71,7 @@ def collect(*, processes: int | None = None, folders: Sequence[Path] | None = No
     Files are sorted by name, so the result depends only on the installation. `folders` replace the standard library and
     site-packages. A paragraph that occurred before, in any library, is left out.
     """
-    files = _sampled(_files(folders))
+    files = _sample_files(_files(folders))
     paragraphs_seen: set[str] = set()
     passages = []
     # by spawn on every system and in every Python: what the default is depends on both
@@ -93,14 +93,14 @@ def sample(characters: int) -> list[str]:
 
     Files are sorted by the hash of their names, so the sample depends only on the installation. [] without sources.
     """
-    found: list[str] = []
+    passages: list[str] = []
     room = characters
     for path, _, _ in sorted(_files([Path(sysconfig.get_paths()["stdlib"])]), key=_by_hash):
-        found += (texts := _read(path))
+        passages += (texts := _read(path))
         room -= sum(map(len, texts))
         if room <= 0:
             break
-    return found
+    return passages
 
 
 def running_text(docstring: str) -> str:
@@ -124,7 +124,7 @@ def docstrings(source: str) -> Iterator[str]:
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
             yield ast.get_docstring(node, clean=False) or ""
         elif isinstance(node, ast.Call):
-            yield _added(node)
+            yield _find_docstring(node)
         # Reversed, since the stack pops from its end: docstrings come in source order.
         waiting.extend(reversed(list(_inner(node))))
 
@@ -137,7 +137,7 @@ def _inner(node: ast.AST) -> Iterator[ast.AST]:
             yield value if isinstance(child, ast.Expr) and isinstance(value, ast.Call) else child
 
 
-def _added(call: ast.Call) -> str:
+def _find_docstring(call: ast.Call) -> str:
     """Return the docstring that a call such as `add_docstr(torch.abs, "...")` gives to a C function; "" for other
     calls."""
     function = call.func
@@ -179,16 +179,16 @@ def _by_hash(file: tuple[Path, str, str]) -> bytes:
     return hashlib.sha256(file[2].encode()).digest()
 
 
-def _sampled(files: Iterable[tuple[Path, str, str]]) -> list[tuple[Path, str, str]]:
+def _sample_files(files: Iterable[tuple[Path, str, str]]) -> list[tuple[Path, str, str]]:
     """Return the files sorted by name; of each library a sample of at most LARGEST bytes."""
     room: dict[str, int] = defaultdict(lambda: LARGEST)
-    kept = []
+    selection = []
     for file in sorted(files, key=_by_hash):
         path, library, _ = file
         room[library] -= path.stat().st_size
         if room[library] >= 0:
-            kept.append(file)
-    return sorted(kept)
+            selection.append(file)
+    return sorted(selection)
 
 
 def _read(path: Path) -> list[str]:
@@ -212,12 +212,12 @@ def _paragraphs(text: str) -> Iterator[str]:
             if indent > skipped_beyond or (skipped_beyond == 0 and not _starts_section(line, following)):
                 continue
             skipped_beyond = -1
-        kept, starts = _line(line, following)
-        if (starts or not kept) and paragraph:
+        prose, starts = _line(line, following)
+        if (starts or not prose) and paragraph:
             yield " ".join(paragraph)
             paragraph = []
-        if kept:
-            paragraph.append(kept)
+        if prose:
+            paragraph.append(prose)
         skipped_beyond = max(skipped_beyond, _skip_from(line, following, indent))
 
 

@@ -44,12 +44,12 @@ def first_occurrences(hashes: Iterable[Hashes], total: int, folder: Path) -> NDA
     paths = [folder / f"partition-{number:05d}" for number in range(partitions)]
     for path in paths:
         path.write_bytes(b"")
-    place = 0
+    position = 0
     for array in hashes:
         for start in range(0, len(array), PARTITION):
             part = array[start : start + PARTITION]
-            _spread(part, place, paths)
-            place += len(part)
+            _spread(part, position, paths)
+            position += len(part)
     keep = _falses(folder / "keep.npy", total)
     for path in paths:
         records = np.fromfile(path, _RECORD)
@@ -77,23 +77,23 @@ def document_hashes(shards: Iterable[Lines]) -> Iterator[Hashes]:
             starts = np.concatenate([[0], starts])
         lengths: NDArray[np.int64] = np.diff(np.append(starts, len(shard.hashes)))
         # Position of each line in its document; lines of the continued one count on from the shard before.
-        places = (np.arange(len(shard.hashes)) - np.repeat(starts, lengths)).astype(np.uint64)
+        positions = (np.arange(len(shard.hashes)) - np.repeat(starts, lengths)).astype(np.uint64)
         if continues:
-            places[: lengths[0]] += count
+            positions[: lengths[0]] += count
         # A sum of mixed (hash + position * step): depends on the order, and can be continued in the next shard.
-        totals = np.add.reduceat(_mixed(shard.hashes + (places + np.uint64(1)) * _STEP), starts)
+        totals = np.add.reduceat(_mix_bits(shard.hashes + (positions + np.uint64(1)) * _STEP), starts)
         counts = lengths.astype(np.uint64)
         if continues:
             totals[:1] += total
             counts[:1] += count
         # The shard begins with a new document, so the carried one is complete.
         elif begun:
-            yield _mixed(total + count)
+            yield _mix_bits(total + count)
         # The last document may go on in the next shard.
-        yield _mixed(totals[:-1] + counts[:-1])
+        yield _mix_bits(totals[:-1] + counts[:-1])
         total, count, begun = totals[-1:], counts[-1:], True
     if begun:
-        yield _mixed(total + count)
+        yield _mix_bits(total + count)
 
 
 @dataclass
@@ -112,22 +112,22 @@ class LineRemoval:
         """
         sentences = len(shard.sentences) - 1
         # From lines to sentences, and from sentences to pieces: each mask is repeated by the sizes.
-        kept = np.repeat(keep, np.append(lines.starts[1:], np.uint32(sentences)) - lines.starts)
+        sentence_mask = np.repeat(keep, np.append(lines.starts[1:], np.uint32(sentences)) - lines.starts)
         lengths = shard.sentences[1:] - shard.sentences[:-1]
-        pieces = np.repeat(kept, lengths)
+        pieces = np.repeat(sentence_mask, lengths)
         opens = np.zeros(sentences, np.int64)
         opens[shard.documents] = 1
         # The document number of each kept sentence; a change starts a document.
-        numbers = (np.cumsum(opens) + self.documents)[kept]
+        numbers = (np.cumsum(opens) + self.documents)[sentence_mask]
         starts = np.flatnonzero(np.diff(numbers, prepend=self.last))
         self.documents += len(shard.documents)
         self.last = int(numbers[-1]) if len(numbers) else self.last
         marks = {"words": shard.word_starts(0, len(shard.ids)), "capitals": shard.capital_starts(0, len(shard.ids))}
         return {
             "ids": shard.ids[pieces],
-            "sentences": np.concatenate([[0], np.cumsum(lengths[kept])]).astype(np.uint32),
+            "sentences": np.concatenate([[0], np.cumsum(lengths[sentence_mask])]).astype(np.uint32),
             "documents": starts.astype(np.uint32),
-            **{name: np.packbits(one[pieces]) for name, one in marks.items() if one is not None},
+            **{name: np.packbits(mark[pieces]) for name, mark in marks.items() if mark is not None},
         }
 
 
@@ -145,11 +145,11 @@ def _falses(path: Path, total: int) -> NDArray[np.bool_]:
     return np.lib.format.open_memmap(path, mode="r+")
 
 
-def _spread(hashes: Hashes, place: int, paths: list[Path]) -> None:
-    """Append hashes, with their positions from `place` on, to the files of their partitions."""
+def _spread(hashes: Hashes, position: int, paths: list[Path]) -> None:
+    """Append hashes, with their positions from `position` on, to the files of their partitions."""
     records = np.empty(len(hashes), _RECORD)
     records["hash"] = hashes
-    records["place"] = np.arange(place, place + len(hashes), dtype=np.uint64)
+    records["place"] = np.arange(position, position + len(hashes), dtype=np.uint64)
     owner = (hashes % np.uint64(len(paths))).astype(np.int64)
     # Grouped by partition, in order, so that each file gets one write.
     records = records[np.argsort(owner, kind="stable")]
@@ -160,7 +160,7 @@ def _spread(hashes: Hashes, place: int, paths: list[Path]) -> None:
                 file.write(records[start:end].view(np.uint8).data)  # tofile does not tell a full disk as such
 
 
-def _mixed(values: Hashes) -> Hashes:
+def _mix_bits(values: Hashes) -> Hashes:
     """Return the values mixed so that every bit depends on every input bit (the finaliser of splitmix64)."""
     values = values.copy()
     values ^= values >> np.uint64(30)

@@ -81,54 +81,54 @@ def encode_portion(
             lines.append(len(sentences))
             digests.append(blake2b(data, digest_size=8).digest())
             if tokenizer.spaced:
-                sentences += _spaced(line, first=opens and len(sentences) == documents[-1])
+                sentences += _space_sentences(line, first=opens and len(sentences) == documents[-1])
             else:
                 sentences += [line[start:end] for start, end in split(line)]
     pieces = tokenizer.encode_many(sentences)
     joined = b"".join(pieces)
     ids = np.frombuffer(joined, tokenizer.id_type)
     lengths = np.fromiter(map(len, pieces), np.int64, len(pieces)) // tokenizer.id_type.itemsize
-    kept = np.concatenate([[0], np.cumsum(lengths > 0)])  # sentences with pieces before each sentence
+    sentences_before = np.concatenate([[0], np.cumsum(lengths > 0)])  # sentences with pieces before each sentence
     # First kept sentence of each line; a line is kept if the next line starts later.
-    firsts = kept[np.array([*lines, len(sentences)])]
-    found = firsts[:-1] < firsts[1:]
-    words = ~tokenizer.continuation[ids] if segment is None else _segmented(sentences, tokenizer, segment)
+    firsts = sentences_before[np.array([*lines, len(sentences)])]
+    line_mask = firsts[:-1] < firsts[1:]
+    words = ~tokenizer.continuation[ids] if segment is None else _segment_words(sentences, tokenizer, segment)
     begins = (np.cumsum(lengths) - lengths)[lengths > 0]
     if phrases is not None:
-        words = phrases.merged(words, ids, np.append(begins, len(ids)))
+        words = phrases.merge_words(words, ids, np.append(begins, len(ids)))
     return PortionTokens(
         ids=joined,
         tokens=len(ids),
         sentences=begins.astype(np.uint32),
-        documents=np.unique(kept[np.array(documents, np.int64)]).astype(np.uint32),
+        documents=np.unique(sentences_before[np.array(documents, np.int64)]).astype(np.uint32),
         words=np.packbits(words),
         capitals=np.packbits(_capitals(sentences, tokenizer)) if capitals else None,
-        hashes=np.frombuffer(b"".join(digests), "<u8")[found],
-        lines=firsts[:-1][found].astype(np.uint32),
+        hashes=np.frombuffer(b"".join(digests), "<u8")[line_mask],
+        lines=firsts[:-1][line_mask].astype(np.uint32),
         counts=np.bincount(ids, minlength=len(tokenizer)).astype(np.uint32),
         text_bytes=text_bytes,
         sentence_ends=any(_SENTENCE_END.search(text) for text, _ in portion),
     )
 
 
-def _spaced(line: str, *, first: bool) -> Iterator[str]:
+def _space_sentences(line: str, *, first: bool) -> Iterator[str]:
     """Yield the sentences of a line, with a space before each that text precedes; `first`: the first line of a text."""
     for start, end in split(line):
         yield " " * (line[start - 1].isspace() if start else not first) + line[start:end]
 
 
-def _segmented(sentences: Sequence[str], tokenizer: AnyTokenizer, segment: Segmenter) -> NDArray[np.bool_]:
+def _segment_words(sentences: Sequence[str], tokenizer: AnyTokenizer, segment: Segmenter) -> NDArray[np.bool_]:
     """Return for each piece of the sentences whether it starts a word, of which `segment` finds those of ideographs."""
     return np.frombuffer(b"".join(map(word_finder(tokenizer, segment), sentences)), np.bool_)
 
 
 def _capitals(sentences: Sequence[str], tokenizer: AnyTokenizer) -> NDArray[np.bool_]:
     """Return for each piece of the sentences whether it starts a word whose first letter is a capital."""
-    found = [np.zeros(0, np.bool_)]
+    flags = [np.zeros(0, np.bool_)]
     for sentence in sentences:
         encoding = tokenizer.encode_with_offsets(sentence)
         firsts = ~tokenizer.continuation[encoding.ids]
         # Some tokenizers count the space before a word as a part of it.
         begins = [sentence[start:end].lstrip()[:1] for start, end in zip(encoding.starts, encoding.ends, strict=True)]
-        found.append(firsts & np.array([letter.isupper() for letter in begins], np.bool_))
-    return np.concatenate(found)
+        flags.append(firsts & np.array([letter.isupper() for letter in begins], np.bool_))
+    return np.concatenate(flags)

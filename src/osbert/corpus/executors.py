@@ -30,8 +30,8 @@ from osbert.corpus.tasks import (
     FilterStep,
     ReadStep,
     RepeatCounter,
+    divide_inputs,
     gather,
-    shares,
     tasks_folder,
 )
 from osbert.errors import UserError
@@ -124,20 +124,20 @@ def _refuse_running(path: Path) -> None:
         return
     jobs = ",".join(read_json(path))
     try:
-        found = subprocess.run(["squeue", "--noheader", "--jobs", jobs], capture_output=True, text=True, check=False)
+        queue = subprocess.run(["squeue", "--noheader", "--jobs", jobs], capture_output=True, text=True, check=False)
     except OSError as error:
         raise UserError(
             f"squeue does not run ({error.strerror}), so it is unknown whether the Slurm jobs {jobs} have ended. When "
             f"they have, remove {path} and give the same command again.",
             code="slurm-unavailable",
         ) from error
-    if found.stdout.strip():  # of jobs that have ended long ago it says nothing, or that it does not know them
+    if queue.stdout.strip():  # of jobs that have ended long ago it says nothing, or that it does not know them
         raise PendingTasks
 
 
 def _stages(build: Build, folder: Path, tasks: int) -> Iterator[ExecutorStage]:
     filters = build.settings.filters or Filters()
-    parts = shares(build.inputs, tasks)
+    parts = divide_inputs(build.inputs, tasks)
     sizes = [sum(source.size for source in part) for part in parts]
     read: list[Any] = [ReadStep(parts, build.settings.reading, folder)]
     if filters.language or filters.quality:
@@ -201,11 +201,11 @@ def _counter(stage: ExecutorStage, report: Callable[[int, int], None]) -> Callab
     sizes = stage.sizes if any(stage.sizes) else [1] * stage.tasks
     done: list[int] = []
 
-    def finished(rank: int) -> None:
+    def count_task(rank: int) -> None:
         done.append(sizes[rank])
         report(sum(done), sum(sizes))
 
-    return finished
+    return count_task
 
 
 def _run_here(executor: Any, workers: int, *, together: int, finished: Callable[[int], None]) -> None:
@@ -242,7 +242,7 @@ def _run_here(executor: Any, workers: int, *, together: int, finished: Callable[
                 if left and (process.exitcode or 0) < 0 and tries[left[0]] < TRIES:
                     waiting.appendleft(left)
                 elif left:
-                    failures.append(_told(receiving) or _killed(left[0], process.exitcode))
+                    failures.append(_receive_error(receiving) or _describe_kill(left[0], process.exitcode))
                 receiving.close()
     finally:
         for _, process, _ in running.values():
@@ -252,14 +252,14 @@ def _run_here(executor: Any, workers: int, *, together: int, finished: Callable[
         raise UserError("\n".join(dict.fromkeys(failures)), code="child-failed")
 
 
-def _killed(rank: int, exitcode: int | None) -> str:
+def _describe_kill(rank: int, exitcode: int | None) -> str:
     return (
         f"Task {rank} was ended {TRIES} times from outside (exit {exitcode}), most often for want of memory. What "
         "other tasks have finished is kept: give the same command again with fewer --workers, or more --tasks."
     )
 
 
-def _told(receiving: Connection) -> str:
+def _receive_error(receiving: Connection) -> str:
     with suppress(EOFError):
         if receiving.poll():
             return str(receiving.recv())

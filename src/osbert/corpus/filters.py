@@ -59,16 +59,20 @@ def language_of(text: str) -> str:
     letters = sum(map(len, words))
     if not letters:
         return ""
-    found = {language: len(script.findall(sample)) for language, script in _SCRIPTS.items()}
-    if found["ja"] * 10 > found["zh"] + found["ja"]:  # Japanese has Chinese characters between its own
-        found["ja"] += found.pop("zh")
-    script = max(found, key=lambda language: found[language])
+    script_counts = {language: len(script.findall(sample)) for language, script in _SCRIPTS.items()}
+    if (
+        script_counts["ja"] * 10 > script_counts["zh"] + script_counts["ja"]
+    ):  # Japanese has Chinese characters between its own
+        script_counts["ja"] += script_counts.pop("zh")
+    script = max(script_counts, key=lambda language: script_counts[language])
     # More than half of the letters are of a script with a single language.
-    if found[script] * 2 > letters:
+    if script_counts[script] * 2 > letters:
         return script
-    shares = {language: sum(word in short for word in words) / len(words) for language, short in SHORT_WORDS.items()}
-    best = max(shares, key=lambda language: shares[language])
-    return best if shares[best] >= LEAST else ""
+    word_rates = {
+        language: sum(word in short for word in words) / len(words) for language, short in SHORT_WORDS.items()
+    }
+    best = max(word_rates, key=lambda language: word_rates[language])
+    return best if word_rates[best] >= LEAST else ""
 
 
 def reads_well(text: str) -> bool:

@@ -69,7 +69,7 @@ class Mixture:
                     f"{corpus.folder}: its tokenizer is not that of {first.folder}. Build it again with the same one.",
                     code="mismatched-tokenizer",
                 )
-            known, here = (one.manifest["identity"]["settings"] for one in (first, corpus))
+            known, here = (mixed_corpus.manifest["identity"]["settings"] for mixed_corpus in (first, corpus))
             for name, option in ALIKE.items():
                 if known.get(name) != here.get(name):
                     problems.add(
@@ -92,7 +92,7 @@ class Mixture:
             "format": FORMAT,
             "vocabulary": self.corpora[0].vocabulary,
             "identity": {
-                "inputs": [found for identity in identities for found in identity["inputs"]],
+                "inputs": [input_entry for identity in identities for input_entry in identity["inputs"]],
                 "settings": settings,
                 "tokenizer": self.corpora[0].fingerprint,
             },

@@ -61,11 +61,11 @@ def _warnings(report: Mapping[str, Any]) -> list[str]:
 
 
 def _repair_warnings(repairs: Mapping[str, Any]) -> list[str]:
-    said = {
+    descriptions = {
         "empty": "file(s) without any text",
         "boms": "byte-order mark(s) removed",
         "replaced": "run(s) of undecodable bytes replaced by U+FFFD",
         "records": "record(s) without a usable text left out",
         "skipped": "file(s) in archives left out, their ending is not known",
     }
-    return [f"{repairs[name]:,} {what}." for name, what in said.items() if repairs[name]]
+    return [f"{repairs[name]:,} {what}." for name, what in descriptions.items() if repairs[name]]

@@ -74,11 +74,11 @@ class Shard:
 
     def word_starts(self, start: int, end: int) -> NDArray[np.bool_]:
         """Return whether each of the pieces [start, end) begins a word."""
-        return _unpacked(self.words, start, end)
+        return _unpack_bits(self.words, start, end)
 
     def capital_starts(self, start: int, end: int) -> NDArray[np.bool_] | None:
         """Return whether each of the pieces [start, end) begins a capitalised word; None if none are marked."""
-        return None if self.capitals is None else _unpacked(self.capitals, start, end)
+        return None if self.capitals is None else _unpack_bits(self.capitals, start, end)
 
 
 class PieceStore(Protocol):
@@ -191,8 +191,8 @@ class Corpus:
     @property
     def unigram_entropy(self) -> float:
         """Return the unigram entropy of the corpus in nats: the lowest loss of a model that ignores context."""
-        shares = self.counts[self.counts > 0] / self.counts.sum()
-        return float(-(shares * np.log(shares)).sum())
+        probabilities = self.counts[self.counts > 0] / self.counts.sum()
+        return float(-(probabilities * np.log(probabilities)).sum())
 
     @property
     def deduplicated(self) -> bool:
@@ -287,8 +287,8 @@ class Corpus:
             if number == len(self.manifest["shards"]):
                 return True
         documents = self._shard(number).documents
-        place = int(np.searchsorted(documents, np.uint32(sentence)))
-        return place < len(documents) and int(documents[place]) == sentence
+        index = int(np.searchsorted(documents, np.uint32(sentence)))
+        return index < len(documents) and int(documents[index]) == sentence
 
     def _shard(self, number: int) -> Shard:
         if number not in self._shards:
@@ -320,16 +320,16 @@ class Corpus:
         problems.stop_if_any()
 
     def _refuse_pieces(self, number: int, begin: int, ids: NDArray[np.integer]) -> None:
-        place = int(np.argmax(ids >= self.vocabulary))
+        index = int(np.argmax(ids >= self.vocabulary))
         path = self.folder / self.manifest["shards"][number]["name"] / "ids.npy"
         raise UserError(
-            f"{path}: piece {int(ids[place]):,} at place {begin + place:,}, but the vocabulary has {self.vocabulary:,} "
+            f"{path}: piece {int(ids[index]):,} at place {begin + index:,}, but the vocabulary has {self.vocabulary:,} "
             f"pieces: {damage.ADVICE}.",
             code="mismatched-tokenizer",
         )
 
 
-def _unpacked(marks: NDArray[np.uint8], start: int, end: int) -> NDArray[np.bool_]:
+def _unpack_bits(marks: NDArray[np.uint8], start: int, end: int) -> NDArray[np.bool_]:
     # Unpack whole bytes, then drop the bits before `start` in the first one.
     bits = np.unpackbits(marks[start // 8 : -(-end // 8)])
     return bits[start % 8 : start % 8 + end - start].view(np.bool_)

@@ -159,7 +159,9 @@ def refuse_other(
 def _input_differences(old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any]]) -> list[str]:
     if len(old) != len(new):
         return [f"inputs: {len(old)} files -> {len(new)} files"]
-    both = [(Path(one["name"]).name, _change(one, other)) for one, other in zip(old, new, strict=True)]
+    both = [
+        (Path(old_input["name"]).name, _change(old_input, other)) for old_input, other in zip(old, new, strict=True)
+    ]
     changed = [f"input {name}: {change}" for name, change in both if change]
     return changed[:5] + ([f"... and {len(changed) - 5} more inputs"] if len(changed) > 5 else [])
 

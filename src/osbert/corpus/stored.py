@@ -27,7 +27,7 @@ from osbert.corpus import damage
 from osbert.corpus.shards import MANIFEST, PIECES, Corpus, read_manifest
 from osbert.errors import Problems, UserError
 from osbert.files import sync, whole_folder
-from osbert.remote.addresses import REQUESTS, Listing, ObjectAddress, StoredObject, local_copy, repeated
+from osbert.remote.addresses import REQUESTS, Listing, ObjectAddress, StoredObject, local_copy, retry
 from osbert.remote.cache import bound, cache_folder, make_room
 from osbert.remote.output_folders import BEGUN
 
@@ -47,13 +47,13 @@ def open_corpus(given: Path | str, *, whole: bool = True) -> Corpus:
     address = ObjectAddress.of(given)
     if address is None:
         return Corpus.open(Path(given))
-    listing = address.listing(address.opened(), ())
-    if whole and MANIFEST in listing and sum(one.size for one in listing.values()) <= bound():
+    listing = address.listing(address.open_store(), ())
+    if whole and MANIFEST in listing and sum(stored_object.size for stored_object in listing.values()) <= bound():
         return Corpus.open(local_copy(given))
-    return opened_by_blocks(address, listing)
+    return open_by_blocks(address, listing)
 
 
-def opened_by_blocks(address: ObjectAddress, listing: Listing) -> Corpus:
+def open_by_blocks(address: ObjectAddress, listing: Listing) -> Corpus:
     """Open a corpus whose pieces stay in the store.
 
     Raises UserError with each file that is missing there, or of another size.
@@ -61,7 +61,7 @@ def opened_by_blocks(address: ObjectAddress, listing: Listing) -> Corpus:
     if MANIFEST not in listing:
         hint = "its upload was not finished: give its command again" if BEGUN in listing else "see the address"
         raise UserError(f"{address.url}: no corpus there ({MANIFEST} is missing); {hint}.", code="not-a-model")
-    folder = address.fetched(LARGE)
+    folder = address.fetch(LARGE)
     manifest = read_manifest(folder)
     problems = Problems(heading=f"{address.url}: the corpus in the store is not whole; upload it again")
     for path, written in damage.files(folder, manifest):
@@ -71,7 +71,7 @@ def opened_by_blocks(address: ObjectAddress, listing: Listing) -> Corpus:
         elif (size := listing[name].size) != written["bytes"]:
             problems.add(f"{address.url}/{name}: {size:,} bytes, must be {written['bytes']:,}", code="damaged-file")
     problems.stop_if_any()
-    objects = {name: one for name, one in listing.items() if name.rpartition("/")[2] in PIECES}
+    objects = {name: stored_object for name, stored_object in listing.items() if name.rpartition("/")[2] in PIECES}
     return Corpus(folder, manifest, StoredPieces(address, objects))
 
 
@@ -102,7 +102,7 @@ class StoredPieces:
     @cached_property
     def files(self) -> Any:
         """fsspec's file system."""
-        return self.address.opened()
+        return self.address.open_store()
 
     def arrays(self, shard: Mapping[str, Any], vocabulary: int) -> Mapping[str, StoredArray]:
         """Return the arrays of a shard by name."""
@@ -125,7 +125,7 @@ class StoredPieces:
             for _ in pool.map(lambda read: read(), reads):
                 pass
 
-    def fetched(self, name: str, start: int, end: int) -> bytes:
+    def fetch(self, name: str, start: int, end: int) -> bytes:
         """Return the bytes [start, end) of an object, of the cache or the store. Raises UserError if it has changed."""
         facts = [os.environ.get("AWS_ENDPOINT_URL", ""), self.address.url, name, self.objects[name].tag, start, end]
         entry = cache_folder() / hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:24]
@@ -141,9 +141,9 @@ class StoredPieces:
         return data
 
     def _require_same(self, name: str) -> None:
-        with self.address.explained("read"):
-            found = StoredObject.of(repeated(partial(self.files.info, f"{self.address.path}/{name}")))
-        if found != self.objects[name]:
+        with self.address.explain_errors("read"):
+            current_object = StoredObject.of(retry(partial(self.files.info, f"{self.address.path}/{name}")))
+        if current_object != self.objects[name]:
             raise UserError(
                 f"{self.address.url}/{name} has changed since the command began. Give the command again.",
                 code="file-changed",
@@ -181,12 +181,12 @@ class StoredArray:
     length: int
     dtype: np.dtype[Any]
 
-    def __getitem__(self, places: slice) -> NDArray[Any]:
+    def __getitem__(self, item_slice: slice) -> NDArray[Any]:
         """Return the items [start, stop), fetched if they are not in the cache."""
-        start, stop, _ = places.indices(self.length)
+        start, stop, _ = item_slice.indices(self.length)
         if start >= stop:
             return np.empty(0, self.dtype)
         width = self.dtype.itemsize
         before = self.pieces.objects[self.name].size - self.length * width  # the header of the file
-        data = self.pieces.fetched(self.name, before + start * width, before + stop * width)
+        data = self.pieces.fetch(self.name, before + start * width, before + stop * width)
         return np.frombuffer(data, self.dtype)

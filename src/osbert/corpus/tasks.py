@@ -45,7 +45,7 @@ Texts = Iterable[Any]
 class ReadStep:
     """The first step of a task: yields the documents of its inputs; a very long one in parts."""
 
-    shares: Sequence[Sequence[Input]]
+    input_groups: Sequence[Sequence[Input]]
     reading: DocumentOptions
     folder: Path
 
@@ -55,7 +55,7 @@ class ReadStep:
 
         repairs = Repairs()
         number = 0
-        for source in self.shares[rank]:
+        for source in self.input_groups[rank]:
             require_copy(source.path)
             for chunk in read_input(OpenInput(source, repairs=repairs), self.reading):
                 number += chunk.opens
@@ -142,7 +142,7 @@ class EncodeStep:
         write_sealed(folder / NOTE, {"shards": entries, "repairs": repairs, "left_out": left_out, "span": span})
 
 
-def shares(inputs: Sequence[Input], tasks: int) -> list[list[Input]]:
+def divide_inputs(inputs: Sequence[Input], tasks: int) -> list[list[Input]]:
     """Divide the inputs, in order, into `tasks` runs of nearly equal size; some may be empty."""
     total = sum(source.size for source in inputs) or 1
     cut: list[list[Input]] = [[] for _ in range(tasks)]
@@ -186,11 +186,11 @@ def gather(build: Build, folder: Path, tasks: int) -> None:
         entries,
         Position(input=len(build.inputs), repairs=asdict(repairs)),
         left_out=left_out,
-        seconds=covered(tuple(note["span"]) for note in notes),
+        seconds=union_length(tuple(note["span"]) for note in notes),
     )
 
 
-def covered(spans: Iterable[tuple[float, float]]) -> float:
+def union_length(spans: Iterable[tuple[float, float]]) -> float:
     """Return the length of the union of spans (start, end): the time in which any task was running."""
     total = 0.0
     reached = -math.inf

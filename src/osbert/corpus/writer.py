@@ -92,41 +92,41 @@ class ShardWriter:
 
     def write(self, number: int) -> dict[str, Any]:
         """Write shard `number`, start the next one, and return its entry for the state."""
-        found, self._collected = self._collected, _Collected()
+        shard, self._collected = self._collected, _Collected()
         # A document that was opened at the end of the last shard starts at sentence 0 here; empty documents coincide
         # with the next one, hence unique.
-        documents = np.unique(np.concatenate([np.zeros(int(self.opened), np.uint32), *found.documents]))
+        documents = np.unique(np.concatenate([np.zeros(int(self.opened), np.uint32), *shard.documents]))
         # A document that starts behind the last sentence belongs to the next shard.
-        self.opened = bool(len(documents)) and int(documents[-1]) == found.sentences
+        self.opened = bool(len(documents)) and int(documents[-1]) == shard.sentences
         documents = documents[: len(documents) - int(self.opened)]
-        hashes = np.concatenate(found.hashes)
-        lines = {"hashes": hashes, "starts": np.concatenate(found.lines), "counts": found.counts}
+        hashes = np.concatenate(shard.hashes)
+        lines = {"hashes": hashes, "starts": np.concatenate(shard.lines), "counts": shard.counts}
         line_files = write_arrays(lines_folder(self.building, number), lines)
-        ids = np.frombuffer(b"".join(found.ids), self.id_type)
-        found.ids.clear()
-        words = _joined(found.words)
+        ids = np.frombuffer(b"".join(shard.ids), self.id_type)
+        shard.ids.clear()
+        words = _join_bits(shard.words)
         arrays = {
             "ids": ids,
-            "sentences": np.concatenate([*found.starts, np.array([found.tokens], np.uint32)]),
+            "sentences": np.concatenate([*shard.starts, np.array([shard.tokens], np.uint32)]),
             "documents": documents,
             "words": np.packbits(words),
         }
-        if found.capitals:
-            arrays["capitals"] = np.packbits(_joined(found.capitals))
+        if shard.capitals:
+            arrays["capitals"] = np.packbits(_join_bits(shard.capitals))
         return {
             "name": shard_name(number),
             "documents": len(documents),
-            "sentences": found.sentences,
-            "tokens": found.tokens,
+            "sentences": shard.sentences,
+            "tokens": shard.tokens,
             "words": int(np.count_nonzero(words)),
             "lines": len(hashes),
-            "text_bytes": found.text_bytes,
-            "sentence_ends": found.sentence_ends,
+            "text_bytes": shard.text_bytes,
+            "sentence_ends": shard.sentence_ends,
             "files": write_arrays(self.shards / shard_name(number), arrays),
             "line_files": line_files,
         }
 
 
-def _joined(portions: list[tuple[np.ndarray, int]]) -> np.ndarray:
+def _join_bits(portions: list[tuple[np.ndarray, int]]) -> np.ndarray:
     """Return the bits of all portions, unpacked: a portion ends within a byte."""
     return np.concatenate([np.unpackbits(bits, count=count) for bits, count in portions])

@@ -107,9 +107,9 @@ class Batch:
 
     def with_targets(self, names: Container[str]) -> Batch:
         """Return the batch with only the targets in `names`."""
-        return self.changed(targets={name: target for name, target in self.targets.items() if name in names})
+        return self.replace_columns(targets={name: target for name, target in self.targets.items() if name in names})
 
-    def changed(self, **columns: Any) -> Batch:
+    def replace_columns(self, **columns: Any) -> Batch:
         """Return the batch with other `ids` or `targets`. Cached properties of positions and order are kept."""
         batch = replace(self, **columns)
         # A cached_property stores its value in __dict__; one that has not been computed yet stays so.
@@ -120,7 +120,7 @@ class Batch:
         """Return the batch with its tensors on `device`."""
         if device.type == "cpu":
             return self
-        moved = {name: _moved(target, device) for name, target in self.targets.items()}
+        moved = {name: _send_target(target, device) for name, target in self.targets.items()}
         columns: dict[str, Any] = {
             name: send(column, device)
             for name, column in vars(self).items()
@@ -146,7 +146,7 @@ def collate(examples: Sequence[Example]) -> Batch:
 
     `records` keeps the record number of each example, so the original order can be restored.
     """
-    return _batch(_sorted(Examples.of(examples)))
+    return _batch(_sort_by_length(Examples.of(examples)))
 
 
 def micro_batches(examples: Sequence[Example], tokens: int, *, together: bool = False) -> list[Batch]:
@@ -168,13 +168,13 @@ def micro_batches(examples: Sequence[Example], tokens: int, *, together: bool = 
         # A unit is never split: a record (together) or a sequence. `sizes` are its tokens, `counts` its sequences.
         columns, sizes, counts = _by_record(columns)
     else:
-        columns = _sorted(columns)
+        columns = _sort_by_length(columns)
         sizes, counts = columns.sizes, np.ones_like(columns.lengths)
     cuts = _cuts(sizes.tolist(), tokens) if tokens else [(0, len(sizes))]
     # ends[u] is the index of the first sequence of unit u.
     ends = np.append(0, np.cumsum(counts)).tolist()
     parts = (columns[ends[first] : ends[last]] for first, last in cuts)
-    return [replace(_batch(_sorted(part)), together=together) for part in parts]
+    return [replace(_batch(_sort_by_length(part)), together=together) for part in parts]
 
 
 def _cuts(lengths: Sequence[int], tokens: int) -> Iterator[tuple[int, int]]:
@@ -201,7 +201,7 @@ def _by_record(examples: Examples) -> tuple[Examples, Places, Places]:
     return examples.take(np.argsort(ranks[numbers], kind="stable")), sizes[order], counts[order]
 
 
-def _sorted(examples: Examples) -> Examples:
+def _sort_by_length(examples: Examples) -> Examples:
     """Sort examples by length, longest first (by the source's length first, if any). The sort is stable."""
     if examples.source is not None:  # an encoder, too, meets runs of equal lengths
         # The last key of lexsort is the primary one.
@@ -251,6 +251,6 @@ def _tensor(column: Integers) -> Tensor:
     return torch.from_numpy(column.astype(np.int64, copy=False))
 
 
-def _moved(target: BatchTarget, device: torch.device) -> BatchTarget:
+def _send_target(target: BatchTarget, device: torch.device) -> BatchTarget:
     weights = None if target.weights is None else send(target.weights, device)
     return replace(target, labels=send(target.labels, device), index=send(target.index, device), weights=weights)

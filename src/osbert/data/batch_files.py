@@ -67,21 +67,23 @@ def _arrays(prefix: str, owner: object, names: Sequence[str]) -> dict[str, np.nd
 
 
 def _batch(arrays: dict[str, np.ndarray], prefix: str) -> Batch:
-    own = {name.removeprefix(prefix): value for name, value in arrays.items() if name.startswith(prefix)}
+    batch_arrays = {name.removeprefix(prefix): value for name, value in arrays.items() if name.startswith(prefix)}
     # What has a dot in its name belongs to a target ("mlm.labels") or to the source ("source.ids").
-    names = {name.rpartition(".")[0] for name in own if "." in name} - {SOURCE}
-    source = _batch(own, f"{SOURCE}.") if f"{SOURCE}.lengths" in own else None
-    columns: dict[str, Any] = {name: _tensor(own, name) for name in COLUMNS}
-    lengths = tuple(own["lengths"].tolist())
-    columns["together"] = bool(own["together"])
-    targets = {name: _target(own, f"{name}.") for name in sorted(names)}
+    names = {name.rpartition(".")[0] for name in batch_arrays if "." in name} - {SOURCE}
+    source = _batch(batch_arrays, f"{SOURCE}.") if f"{SOURCE}.lengths" in batch_arrays else None
+    columns: dict[str, Any] = {name: _tensor(batch_arrays, name) for name in COLUMNS}
+    lengths = tuple(batch_arrays["lengths"].tolist())
+    columns["together"] = bool(batch_arrays["together"])
+    targets = {name: _target(batch_arrays, f"{name}.") for name in sorted(names)}
     return Batch(lengths=lengths, targets=targets, source=source, **columns)
 
 
-def _target(own: dict[str, np.ndarray], prefix: str) -> BatchTarget:
-    columns: dict[str, Any] = {name: _tensor(own, prefix + name) for name in LABELS}
-    return BatchTarget(per_token=bool(own[f"{prefix}per_token"]), count=float(own[f"{prefix}count"]), **columns)
+def _target(batch_arrays: dict[str, np.ndarray], prefix: str) -> BatchTarget:
+    columns: dict[str, Any] = {name: _tensor(batch_arrays, prefix + name) for name in LABELS}
+    return BatchTarget(
+        per_token=bool(batch_arrays[f"{prefix}per_token"]), count=float(batch_arrays[f"{prefix}count"]), **columns
+    )
 
 
-def _tensor(own: dict[str, np.ndarray], name: str) -> Tensor | None:
-    return torch.from_numpy(own[name]) if name in own else None
+def _tensor(batch_arrays: dict[str, np.ndarray], name: str) -> Tensor | None:
+    return torch.from_numpy(batch_arrays[name]) if name in batch_arrays else None

@@ -63,10 +63,10 @@ class BlockOrder:
             first, last = number * size, (number + 1) * size
             while first < last:
                 # Reading number `again` of the part, whose blocks have an order of their own unless all are taken.
-                again, place = divmod(first, len(blocks))
-                taken = min(len(blocks) - place, last - first)
+                again, offset = divmod(first, len(blocks))
+                taken = min(len(blocks) - offset, last - first)
                 whole = taken == len(blocks)
-                order = range(taken) if whole else random(part, again).permutation(len(blocks))[place : place + taken]
+                order = range(taken) if whole else random(part, again).permutation(len(blocks))[offset : offset + taken]
                 chosen += [blocks[index] for index in order]
                 first += taken
         return [chosen[index] for index in random(number).permutation(len(chosen)).tolist()]
@@ -82,6 +82,6 @@ def in_proportion(corpus: Corpus, blocks: Sequence[ShardBlock]) -> list[ShardBlo
     """Return blocks in an order whose beginnings have all parts in proportion; the last block of each comes last."""
     placed = []
     for part, group in zip(corpus.parts, by_part(corpus, blocks)):
-        placed += [((place + 0.5) / part.fraction, block) for place, block in zip(count(), group[:-1])]
+        placed += [((index + 0.5) / part.fraction, block) for index, block in zip(count(), group[:-1])]
         placed += [(np.inf, block) for block in group[-1:]]
     return [block for _, block in sorted(placed, key=lambda item: item[0])]

@@ -42,10 +42,10 @@ def choose(examples: Examples, counts: Places, noise: Noise) -> tuple[Places, Pl
     free = np.flatnonzero(~examples.special)
     sizes = np.diff(np.searchsorted(free, examples.starts), append=len(free))
     counts = np.minimum(counts, sizes)
-    return free[np.flatnonzero(drawn(sizes, counts, noise))], counts
+    return free[np.flatnonzero(sample_items(sizes, counts, noise))], counts
 
 
-def drawn(sizes: Places, counts: Places, noise: Noise) -> Booleans:
+def sample_items(sizes: Places, counts: Places, noise: Noise) -> Booleans:
     """Sample without replacement: a mask (sum of `sizes`,) of `counts` (B,) items in each of B rows.
 
     All sets of that size are equally likely. Items are sampled independently, and those that collide are sampled again.
@@ -61,23 +61,23 @@ def drawn(sizes: Places, counts: Places, noise: Noise) -> Booleans:
     # initial values, because only items written in this round are read.
     holder = np.empty(len(taken), np.int64)
     while len(row):
-        places = before[row] + noise.below(sizes[row], row, number)
+        items = before[row] + noise.below(sizes[row], row, number)
         hands = np.arange(len(row))
-        holder[places] = hands  # of several that draw the same thing, the last one has it
-        lost = taken[places] | (holder[places] != hands)
-        taken[places] = True
+        holder[items] = hands  # of several that draw the same thing, the last one has it
+        lost = taken[items] | (holder[items] != hands)
+        taken[items] = True
         # The losers try again with other numbers of the same row, so rows stay independent of each other.
         row, number = row[lost], number[lost] + TRIES
     return taken ^ np.repeat(most, sizes) if most.any() else taken
 
 
 def choose_words(
-    examples: Examples, counts: Places, noise: Noise, *, shares: Sequence[float] = (1.0,)
+    examples: Examples, counts: Places, noise: Noise, *, run_probabilities: Sequence[float] = (1.0,)
 ) -> tuple[Places, Places]:
     """Choose whole words: the tokens' indices (M,), ascending, and their number in each example (B,), about `counts`.
 
-    Runs have up to len(`shares`) words. The words of an example are visited in random order. A word that is not chosen
-    yet starts a run of n words, where n has the probabilities `shares`, which sum to 1. The run ends early at the end
+    Runs have up to len(`run_probabilities`) words. The words of an example are visited in random order. A word that is not chosen
+    yet starts a run of n words, where n has the probabilities `run_probabilities`, which sum to 1. The run ends early at the end
     of the text, before a word that is chosen already, and where one more word would exceed the count. A word that does
     not fit at all is skipped, as in google-research/bert. So never more than `counts` tokens are chosen, and fewer only
     if no word fits. Exception: if the shortest word of an example is longer than its count, that word is chosen.
@@ -101,7 +101,7 @@ def choose_words(
     words = np.diff(np.searchsorted(firsts, examples.starts), append=len(firsts))
     row, number = rows(words)
     # Inverse transform sampling of the run's length for each word (W,), whether it will start a run or not.
-    runs = np.searchsorted(np.cumsum(shares)[:-1], noise.stream(1).uniform(row, number), side="right") + 1
+    runs = np.searchsorted(np.cumsum(run_probabilities)[:-1], noise.stream(1).uniform(row, number), side="right") + 1
     # A random order within each example: sorted by example first (the last key), then by random words.
     order = np.lexsort((noise.words(row, number), row))
     shortest = np.full(len(examples), len(examples.ids))
@@ -112,7 +112,7 @@ def choose_words(
     open_rows = np.flatnonzero(words)
     while len(open_rows):  # the next word of every example that has room
         word = order[begin[open_rows] + turn]
-        sizes = _grown(word, runs[word], left[open_rows], chosen, (firsts, ends))
+        sizes = _grow_runs(word, runs[word], left[open_rows], chosen, (firsts, ends))
         chosen[ranges(firsts[word], sizes)] = True
         left[open_rows] -= sizes
         turn += 1
@@ -121,7 +121,7 @@ def choose_words(
     return index, np.diff(np.searchsorted(index, examples.starts), append=len(index))
 
 
-def _grown(word: Places, runs: Places, left: Places, chosen: Booleans, bounds: tuple[Places, Places]) -> Places:
+def _grow_runs(word: Places, runs: Places, left: Places, chosen: Booleans, bounds: tuple[Places, Places]) -> Places:
     """Return the pieces (K,) of the run that starts at each word (K,): at most `runs` words and `left` pieces."""
     firsts, ends = bounds
     sizes = np.zeros_like(word)
@@ -194,7 +194,7 @@ def word_bounds(words: Booleans, special: Booleans) -> tuple[Places, Places]:
     return firsts, edges[np.searchsorted(edges, firsts, side="right")]
 
 
-def mixed(
+def corrupt_pieces(
     pieces: Integers, counts: Places, *, mask: float, random: float, tokenizer: AnyTokenizer, noise: Noise
 ) -> NDArray[np.int64]:
     """Return what the input shows for `pieces` (M,): [MASK], a random piece, or the piece itself.
@@ -204,8 +204,8 @@ def mixed(
     """
     row, number = rows(counts)
     draws = noise.uniform(row, number)
-    shown = pieces.astype(np.int64)
-    shown[draws < mask] = tokenizer.mask
+    input_pieces = pieces.astype(np.int64)
+    input_pieces[draws < mask] = tokenizer.mask
     others = np.flatnonzero((draws >= mask) & (draws < mask + random))
-    shown[others] = noise.stream(0).below(len(tokenizer), row[others], number[others])
-    return shown
+    input_pieces[others] = noise.stream(0).below(len(tokenizer), row[others], number[others])
+    return input_pieces

@@ -21,8 +21,8 @@ class EncodedRecords(Protocol):
         """Return the number of records."""
         ...
 
-    def take(self, places: Places) -> Examples:
-        """Return the sequences of the records with the indices `places`, in that order."""
+    def take(self, indices: Places) -> Examples:
+        """Return the sequences of the records with the indices `indices`, in that order."""
         ...
 
 
@@ -31,19 +31,19 @@ class EncodedAhead:
 
     def __init__(self, groups: Iterable[Sequence[Example]]) -> None:
         """Concatenate `groups`, the sequences of each record, into columns."""
-        kept = list(groups)
-        self.counts = np.array([len(group) for group in kept], np.int64)
-        self.examples = Examples.of([example for group in kept for example in group])
+        record_groups = list(groups)
+        self.counts = np.array([len(group) for group in record_groups], np.int64)
+        self.examples = Examples.of([example for group in record_groups for example in group])
 
     def __len__(self) -> int:
         """Return the number of records."""
         return len(self.counts)
 
-    def take(self, places: Places) -> Examples:
+    def take(self, indices: Places) -> Examples:
         """Return the sequences of the records at some places, in the order given."""
         # A record has counts[r] sequences, which are adjacent in `examples`: expand record indices to sequence
         # indices.
-        return self.examples.take(ranges(begins(self.counts)[places], self.counts[places]))
+        return self.examples.take(ranges(begins(self.counts)[indices], self.counts[indices]))
 
 
 class EncodedWithTargets:
@@ -58,9 +58,9 @@ class EncodedWithTargets:
         """Return the number of records."""
         return len(self.encoded)
 
-    def take(self, places: Places) -> Examples:
+    def take(self, indices: Places) -> Examples:
         """Return the sequences of the records at some places, in the order given, with the added targets."""
-        return self.label(self.encoded.take(places))
+        return self.label(self.encoded.take(indices))
 
 
 class OnDemand(Generic[Item]):
@@ -75,6 +75,6 @@ class OnDemand(Generic[Item]):
         """Return the number of records."""
         return len(self.records)
 
-    def take(self, places: Places) -> Examples:
+    def take(self, indices: Places) -> Examples:
         """Return the sequences of the records at some places, in the order given."""
-        return Examples.of([example for place in places.tolist() for example in self.encode(self.records[place])])
+        return Examples.of([example for index in indices.tolist() for example in self.encode(self.records[index])])

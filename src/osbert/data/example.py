@@ -66,6 +66,6 @@ class Example:
         """Return n, the number of tokens."""
         return len(self.ids)
 
-    def changed(self, *, ids: Integers, name: str, target: Target) -> Example:
+    def with_target(self, *, ids: Integers, name: str, target: Target) -> Example:
         """Return the example with other `ids` (n,) and one more target."""
         return replace(self, ids=ids, targets={**self.targets, name: target})

@@ -62,22 +62,22 @@ class Examples(Sequence[Example]):
         """Concatenate examples to columns. An Examples is returned unchanged."""
         if isinstance(examples, Examples):
             return examples
-        return cls.joined([cls._alone(example) for example in examples])
+        return cls.concatenate([cls._alone(example) for example in examples])
 
     @classmethod
-    def joined(cls, parts: Sequence[Examples]) -> Examples:
+    def concatenate(cls, parts: Sequence[Examples]) -> Examples:
         """Concatenate several parts, in their order."""
         if len(parts) < 2:
             return parts[0] if parts else _NONE
         names = dict.fromkeys(name for part in parts for name in part.targets)
-        columns: dict[str, Any] = {name: _joined_column(name, parts) for name in COLUMNS}
+        columns: dict[str, Any] = {name: _join_column(name, parts) for name in COLUMNS}
         return cls(
             **columns,
             lengths=np.concatenate([part.lengths for part in parts]),
             records=np.concatenate([part.records for part in parts]),
             truncated=np.concatenate([part.truncated for part in parts]),
-            source=_joined_sources(parts),
-            targets={name: _joined(name, parts) for name in names},
+            source=_join_sources(parts),
+            targets={name: _join_targets(name, parts) for name in names},
         )
 
     @classmethod
@@ -122,16 +122,16 @@ class Examples(Sequence[Example]):
         if isinstance(number, slice):
             return self._run(*number.indices(len(self)))
         # range resolves negative indices and raises IndexError, which ends iteration over a Sequence.
-        place = range(len(self))[number]
-        start = int(self.starts[place])
-        tokens = slice(start, start + int(self.lengths[place]))
-        targets = {name: _single(target, place, start) for name, target in self.targets.items() if target.counts[place]}
+        index = range(len(self))[number]
+        start = int(self.starts[index])
+        tokens = slice(start, start + int(self.lengths[index]))
+        targets = {name: _single(target, index, start) for name, target in self.targets.items() if target.counts[index]}
         return Example(
             **_columns(self, tokens),
             targets=targets,
-            record=int(self.records[place]),
-            truncated=int(self.truncated[place]),
-            source=None if self.source is None else self.source[place],
+            record=int(self.records[index]),
+            truncated=int(self.truncated[index]),
+            source=None if self.source is None else self.source[index],
         )
 
     def _run(self, first: int, last: int, step: int) -> Examples:
@@ -152,22 +152,22 @@ class Examples(Sequence[Example]):
             targets={name: _cut(target, rows, bounds[0]) for name, target in self.targets.items()},
         )
 
-    def take(self, places: Places) -> Examples:
-        """Return the examples with the indices `places` (K,), in that order."""
-        lengths = self.lengths[places]
-        tokens = ranges(self.starts[places], lengths)
+    def take(self, indices: Places) -> Examples:
+        """Return the examples with the indices `indices` (K,), in that order."""
+        lengths = self.lengths[indices]
+        tokens = ranges(self.starts[indices], lengths)
         # How far each example's tokens move, to correct the token indices of labels.
-        moved = begins(lengths) - self.starts[places]
+        moved = begins(lengths) - self.starts[indices]
         return Examples(
             **_columns(self, tokens),
             lengths=lengths,
-            records=self.records[places],
-            truncated=self.truncated[places],
-            source=None if self.source is None else self.source.take(places),
-            targets={name: _taken(target, places, moved) for name, target in self.targets.items()},
+            records=self.records[indices],
+            truncated=self.truncated[indices],
+            source=None if self.source is None else self.source.take(indices),
+            targets={name: _take_targets(target, indices, moved) for name, target in self.targets.items()},
         )
 
-    def changed(self, *, ids: Integers, name: str, targets: Targets) -> Examples:
+    def with_target(self, *, ids: Integers, name: str, targets: Targets) -> Examples:
         """Return the examples with other `ids` (N,) and the targets of one more objective."""
         return replace(self, ids=ids, targets={**self.targets, name: targets})
 
@@ -196,7 +196,7 @@ def _columns(owner: Example | Examples, tokens: slice | Places) -> dict[str, Any
     return {name: None if column is None else column[tokens] for name, column in columns.items()}
 
 
-def _joined_column(name: str, parts: Sequence[Examples]) -> NDArray[Any] | None:
+def _join_column(name: str, parts: Sequence[Examples]) -> NDArray[Any] | None:
     """Concatenate the column `name`, filled in where a part lacks it. None if all parts lack it."""
     columns = [getattr(part, name) for part in parts]
     if all(column is None for column in columns):
@@ -207,14 +207,14 @@ def _joined_column(name: str, parts: Sequence[Examples]) -> NDArray[Any] | None:
     )
 
 
-def _joined_sources(parts: Sequence[Examples]) -> Examples | None:
+def _join_sources(parts: Sequence[Examples]) -> Examples | None:
     sources = [part.source for part in parts if part.source is not None]
     if sources and len(sources) < len(parts):
         raise ValueError("some examples have a source and others have none: they cannot be in one batch")
-    return Examples.joined(sources) if sources else None
+    return Examples.concatenate(sources) if sources else None
 
 
-def _joined(name: str, parts: Sequence[Examples]) -> Targets:
+def _join_targets(name: str, parts: Sequence[Examples]) -> Targets:
     """Concatenate the targets `name`; parts without it get counts of 0."""
     absent = [np.zeros(len(part), np.int64) for part in parts]
     # The tokens before each part, an exclusive cumulative sum: the offset of its label indices.
@@ -251,16 +251,16 @@ def _cut(targets: Targets, rows: slice, start: int) -> Targets:
     )
 
 
-def _single(targets: Targets, place: int, start: int) -> Target:
-    """Return the target of the example with the index `place`, whose first token has the index `start`."""
-    found = _cut(targets, slice(place, place + 1), start)
-    return Target(labels=found.labels, index=found.index, weights=found.weights)
+def _single(targets: Targets, index: int, start: int) -> Target:
+    """Return the target of the example with the index `index`, whose first token has the index `start`."""
+    target_part = _cut(targets, slice(index, index + 1), start)
+    return Target(labels=target_part.labels, index=target_part.index, weights=target_part.weights)
 
 
-def _taken(targets: Targets, places: Places, moved: Places) -> Targets:
-    """Return the targets of the examples with the indices `places`, whose tokens shift by `moved` (K,)."""
-    counts = targets.counts[places]
-    labels = ranges(begins(targets.counts)[places], counts)
+def _take_targets(targets: Targets, indices: Places, moved: Places) -> Targets:
+    """Return the targets of the examples with the indices `indices`, whose tokens shift by `moved` (K,)."""
+    counts = targets.counts[indices]
+    labels = ranges(begins(targets.counts)[indices], counts)
     return Targets(
         labels=targets.labels[labels],
         counts=counts,

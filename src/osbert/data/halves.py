@@ -29,22 +29,22 @@ def halves(batch: Batch) -> list[Batch]:
     if len(ends) < 2:
         return [batch]
     # The cut after which the cumulative size is nearest to half of the total.
-    cut = min(range(1, len(ends)), key=lambda place: abs(2 * ends[place - 1] - ends[-1]))
+    cut = min(range(1, len(ends)), key=lambda index: abs(2 * ends[index - 1] - ends[-1]))
     return [_part(batch, np.flatnonzero(half)) for half in (units < cut, units >= cut)]
 
 
 def _part(batch: Batch, rows: Places) -> Batch:
     """Return the sequences with the indices `rows`, ascending, as a batch."""
     lengths = np.array(batch.lengths)[rows]
-    places = torch.from_numpy(ranges(batch.starts.numpy()[rows], lengths))
+    token_indices = torch.from_numpy(ranges(batch.starts.numpy()[rows], lengths))
     targets = {
-        name: _within(target, places, batch.tokens)
+        name: _within(target, token_indices, batch.tokens)
         if target.per_token
         else _within(target, torch.from_numpy(rows), len(batch.lengths))
         for name, target in batch.targets.items()
     }
     columns: dict[str, Any] = {name: getattr(batch, name) for name in TOKEN_COLUMNS}
-    columns = {name: None if column is None else column[places] for name, column in columns.items()}
+    columns = {name: None if column is None else column[token_indices] for name, column in columns.items()}
     return replace(
         batch,
         **columns,
@@ -56,17 +56,19 @@ def _part(batch: Batch, rows: Places) -> Batch:
     )
 
 
-def _within(target: BatchTarget, places: Tensor, count: int) -> BatchTarget:
-    """Return the labels of those of `count` tokens or sequences that have the indices `places`, reindexed."""
+def _within(target: BatchTarget, indices: Tensor, count: int) -> BatchTarget:
+    """Return the labels of those of `count` tokens or sequences that have the indices `indices`, reindexed."""
     # A map from old to new indices; -1 for those that are not in this half, whose labels are dropped.
-    moved = torch.full((count,), -1, dtype=torch.int64).index_copy_(0, places, torch.arange(len(places)))[target.index]
-    kept = moved >= 0
-    labels = target.labels[kept]
-    weights = None if target.weights is None else target.weights[kept]
+    moved = torch.full((count,), -1, dtype=torch.int64).index_copy_(0, indices, torch.arange(len(indices)))[
+        target.index
+    ]
+    in_half = moved >= 0
+    labels = target.labels[in_half]
+    weights = None if target.weights is None else target.weights[in_half]
     return replace(
         target,
         labels=labels,
-        index=moved[kept],
+        index=moved[in_half],
         weights=weights,
         count=float(len(labels)) if weights is None else float(weights.sum()),
     )

@@ -29,7 +29,7 @@ from osbert.data.pack import Packer
 from osbert.data.ragged import Places
 from osbert.data.sequences import Sequences
 from osbert.data.step import Cursor, RankPart, Step
-from osbert.data.workers import made_by_workers
+from osbert.data.workers import make_in_workers
 from osbert.errors import UserError
 from osbert.text.document import Document, Documents, sources
 
@@ -107,16 +107,16 @@ class Draw:
     parts: Sequence[Chosen]
     cursor: Cursor
 
-    def of(self, share: RankPart) -> list[Chosen]:
+    def of(self, rank_part: RankPart) -> list[Chosen]:
         """Return the sequences of one process, longest first within each pool."""
-        numbers = share.of(np.concatenate([pool.sequences.lengths[places] for pool, places in self.parts]))
-        found, first = [], 0
-        for pool, places in self.parts:
+        numbers = rank_part.of(np.concatenate([pool.sequences.lengths[indices] for pool, indices in self.parts]))
+        rank_parts, first = [], 0
+        for pool, indices in self.parts:
             # `numbers` count through the pools of the step; this pool has first to first + len(places).
-            inside = numbers[(numbers >= first) & (numbers < first + len(places))]
-            found.append((pool, places[inside - first]))
-            first += len(places)
-        return found
+            inside = numbers[(numbers >= first) & (numbers < first + len(indices))]
+            rank_parts.append((pool, indices[inside - first]))
+            first += len(indices)
+        return rank_parts
 
 
 class PretrainingLoader:
@@ -149,20 +149,20 @@ class PretrainingLoader:
         self.blocks_in_pool = max(1, round(settings.pool / size))
         self.training, self.held = self._divide(corpus.blocks(size))
         self.order = BlockOrder.of(corpus, self.training)
-        self.share = RankPart()
+        self.rank_part = RankPart()
         self.notices: list[str] = []
         """Messages for the user, such as that a worker died; the caller shows them."""
 
-    def part(self, share: RankPart) -> PretrainingLoader:
+    def part(self, rank_part: RankPart) -> PretrainingLoader:
         """Return a loader of the same steps that makes only one process's examples."""
         loader = copy.copy(self)
-        loader.share = share
+        loader.rank_part = rank_part
         return loader
 
     def steps(self, cursor: Cursor) -> Iterator[Step]:
         """Yield steps of exactly `batch` sequences from `cursor` on, without end."""
         if self.settings.workers:
-            yield from made_by_workers(self, cursor, workers=self.settings.workers, notices=self.notices)
+            yield from make_in_workers(self, cursor, workers=self.settings.workers, notices=self.notices)
         draws = self.draws(cursor)
         while True:
             yield from self.make(list(itertools.islice(draws, self.together)))
@@ -177,8 +177,8 @@ class PretrainingLoader:
         step, missing = cursor.step, self.settings.batch
         parts: list[Chosen] = []
         empty, pools = 0, len(self._pool_starts()) - 1
-        for pool, places, place in self._pools(cursor):
-            empty = 0 if len(places) else empty + 1
+        for pool, indices, pool_cursor in self._pools(cursor):
+            empty = 0 if len(indices) else empty + 1
             # More empty pools in a row than an epoch has: the loop would never end.
             if empty > pools:
                 raise UserError(
@@ -187,14 +187,14 @@ class PretrainingLoader:
                     "or choose other objectives.",
                     code="too-little-data",
                 )
-            first = place.index
-            while first < len(places):
-                parts.append((pool, places[first : first + missing]))
+            first = pool_cursor.index
+            while first < len(indices):
+                parts.append((pool, indices[first : first + missing]))
                 missing -= len(parts[-1][1])
                 first += len(parts[-1][1])
                 if not missing:
                     step, missing = step + 1, self.settings.batch
-                    yield Draw(parts=parts, cursor=replace(place, index=first, step=step))
+                    yield Draw(parts=parts, cursor=replace(pool_cursor, index=first, step=step))
                     parts = []
 
     def make(self, draws: Sequence[Draw]) -> list[Step]:
@@ -205,24 +205,24 @@ class PretrainingLoader:
     def _steps(self, draws: Sequence[Draw], objectives: Mapping[str, LoaderObjective]) -> list[Step]:
         from osbert.data.batch import micro_batches  # loads torch, which the settings above do not need
 
-        parts = [draw.of(self.share) for draw in draws]
-        examples = self._made(itertools.chain(*parts), objectives)
-        ends = np.cumsum([sum(len(places) for _, places in step) for step in parts]).tolist()
+        parts = [draw.of(self.rank_part) for draw in draws]
+        examples = self._write_examples(itertools.chain(*parts), objectives)
+        ends = np.cumsum([sum(len(indices) for _, indices in step) for step in parts]).tolist()
         whole = any(objective.whole for objective in objectives.values())
         tokens = 0 if whole else self.settings.pass_tokens
         passes = [micro_batches(examples[first:last], tokens) for first, last in zip([0, *ends], ends)]
         return [
-            Step(batches=[replace(one, whole=whole) for one in batches], cursor=draw.cursor)
+            Step(batches=[replace(batch, whole=whole) for batch in batches], cursor=draw.cursor)
             for draw, batches in zip(draws, passes, strict=True)
         ]
 
     def examples(self, cursor: Cursor) -> Iterator[Example]:
         """Yield the corrupted examples of the steps from `cursor` on, without end."""
         for draw in self.draws(cursor):
-            yield from self._made(draw.parts, self._objectives_at(draw))
+            yield from self._write_examples(draw.parts, self._objectives_at(draw))
 
-    def held_out(self) -> list[Batch]:
-        """Return this process's part of the held-out batches, with the same masks each time; [] if `held_out` is 0."""
+    def make_held_out(self) -> list[Batch]:
+        """Return this process's part of the held-out batches, with the same masks each time; [] if `make_held_out` is 0."""
         # Purpose.HELD_OUT has the streams 0 (which blocks), 1 (noise) and 2 (layout).
         if not self.held:
             return []
@@ -230,8 +230,8 @@ class PretrainingLoader:
         pool = Pool(
             sequences=self._lay_out(documents, self._rng(Purpose.HELD_OUT, 2)), key=self._key(Purpose.HELD_OUT, 1)
         )
-        places = np.arange(len(pool.sequences))
-        steps = (places[first : first + self.settings.batch] for first in range(0, len(places), self.settings.batch))
+        indices = np.arange(len(pool.sequences))
+        steps = (indices[first : first + self.settings.batch] for first in range(0, len(indices), self.settings.batch))
         draws = [Draw(parts=[(pool, step)], cursor=Cursor()) for step in steps]
         return [batch for step in self.make(draws) for batch in step.batches]
 
@@ -242,15 +242,15 @@ class PretrainingLoader:
             drawn = epoch % max(duplicates, self.order.cycle) if (duplicates := self.settings.duplicates) else epoch
             blocks = self.order.epoch(drawn, partial(self._rng, Purpose.ORDER))
             starts = self._pool_starts()
-            pools = self._repeated(len(starts) - 1, drawn, epoch)
+            pools = self._order_items(len(starts) - 1, drawn, epoch)
             for visit in range(cursor.pool, len(pools)):
                 number = int(pools[visit])
-                pool, places = self._pool(blocks, starts[number : number + 2], (drawn, number))
-                yield pool, places[self._repeated(len(places), drawn, epoch, number)], replace(cursor, pool=visit)
+                pool, indices = self._pool(blocks, starts[number : number + 2], (drawn, number))
+                yield pool, indices[self._order_items(len(indices), drawn, epoch, number)], replace(cursor, pool=visit)
                 cursor = Cursor(epoch=epoch)
             cursor = Cursor(epoch=epoch + 1)
 
-    def _repeated(self, count: int, drawn: int, epoch: int, *key: int) -> Places:
+    def _order_items(self, count: int, drawn: int, epoch: int, *key: int) -> Places:
         """Return the order of `count` items in an epoch: unchanged, or a random one if the epoch repeats another.
 
         `drawn`: the epoch that sampled these layouts and masks.
@@ -274,9 +274,9 @@ class PretrainingLoader:
     def _lay_out(self, documents: Documents, rng: np.random.Generator) -> Sequences | Examples:
         """Return the sequences of the first objective with a layout of its own, else spans of full length."""
         for objective in self.objectives.values():
-            found = objective.examples(documents, self.packer, rng)
-            if found is not None:
-                return found if isinstance(found, Sequences) else Examples.of([*found])
+            sequences = objective.examples(documents, self.packer, rng)
+            if sequences is not None:
+                return sequences if isinstance(sequences, Sequences) else Examples.of([*sequences])
         return self.packer.spans(documents, rng)
 
     def _objectives_at(self, draw: Draw) -> Mapping[str, LoaderObjective]:
@@ -287,14 +287,14 @@ class PretrainingLoader:
         done = self.pace.done(max(0, draw.cursor.step - 1))
         return {name: objective.at(done) for name, objective in self.objectives.items()}
 
-    def _made(self, parts: Iterable[Chosen], objectives: Mapping[str, LoaderObjective]) -> Examples:
+    def _write_examples(self, parts: Iterable[Chosen], objectives: Mapping[str, LoaderObjective]) -> Examples:
         """Write sequences out, with the labels of every objective, which has its own stream of noise."""
         written, noises = [], []
         for pool, group in itertools.groupby(parts, key=lambda part: part[0]):
-            places = np.concatenate([places for _, places in group])
-            written.append(pool.sequences.take(places))
-            noises.append(Noise.at(pool.key, places))
-        examples, noise = Examples.joined(written), Noise.joined(noises)
+            indices = np.concatenate([indices for _, indices in group])
+            written.append(pool.sequences.take(indices))
+            noises.append(Noise.at(pool.key, indices))
+        examples, noise = Examples.concatenate(written), Noise.concatenate(noises)
         for number, objective in enumerate(objectives.values()):
             examples = objective.corrupt_all(examples, self.packer, noise.stream(number))
         return examples
@@ -305,12 +305,12 @@ class PretrainingLoader:
         Of the further blocks only those with a new source are taken: one huge document may fill very many.
         """
         taken = list(blocks[:count])
-        self.corpus.prepare(merged := joined(taken))
-        documents = Documents.joined(self.corpus.read(block) for block in merged)
+        self.corpus.prepare(merged := merge_blocks(taken))
+        documents = Documents.concatenate(self.corpus.read(block) for block in merged)
         others = iter(blocks[count:])
-        while (found := sources(documents)) < self.fewest and (block := next(others, None)):
-            more = Documents.joined([documents, self.corpus.read(block)])
-            if sources(more) > found:
+        while (source_count := sources(documents)) < self.fewest and (block := next(others, None)):
+            more = Documents.concatenate([documents, self.corpus.read(block)])
+            if sources(more) > source_count:
                 documents = more
                 taken.append(block)
         return documents, taken
@@ -320,16 +320,16 @@ class PretrainingLoader:
         shuffled = [blocks[number] for number in self._rng(Purpose.HELD_OUT, 0).permutation(len(blocks)).tolist()]
         out: set[ShardBlock] = set()
         if self.settings.held_out:
-            share = min(round(self.settings.held_out * len(blocks)), self.blocks_in_pool)
-            out.update(self._gather(in_proportion(self.corpus, shuffled), max(1, share))[1])
-        kept = [block for block in blocks if block not in out]
-        if sources(self._gather(kept, 1)[0]) < self.fewest:
+            block_count = min(round(self.settings.held_out * len(blocks)), self.blocks_in_pool)
+            out.update(self._gather(in_proportion(self.corpus, shuffled), max(1, block_count))[1])
+        training_blocks = [block for block in blocks if block not in out]
+        if sources(self._gather(training_blocks, 1)[0]) < self.fewest:
             raise UserError(
                 f"The corpus in {self.corpus.folder} ({self.corpus.tokens:,} tokens) is too small to keep a share of "
                 f"{self.settings.held_out} out of it and train on the rest. Set held_out = 0, or use more text.",
                 code="too-little-data",
             )
-        return kept, [block for block in blocks if block in out]
+        return training_blocks, [block for block in blocks if block in out]
 
     def _check_corpus(self) -> None:
         if self.corpus.documents >= self.fewest and self.corpus.tokens:
@@ -352,7 +352,7 @@ class PretrainingLoader:
         return int(seed_of(self.settings.seed, purpose, *key).generate_state(1, np.uint64)[0])
 
 
-def joined(blocks: Iterable[ShardBlock]) -> list[ShardBlock]:
+def merge_blocks(blocks: Iterable[ShardBlock]) -> list[ShardBlock]:
     """Sort blocks in the order of the corpus and merge neighbours, so that documents are not cut between them."""
     whole: list[ShardBlock] = []
     for block in sorted(blocks, key=lambda block: (block.shard, block.first)):

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from osbert.data.example import Example
-from osbert.data.pack import Packer, PieceRun, shares
+from osbert.data.pack import Packer, PieceRun, trim_lengths
 from osbert.data.windows import spread, step
 
 Long = Literal["truncate", "head+tail", "window", "error"]
@@ -26,12 +26,12 @@ def lay_out(runs: Sequence[PieceRun], packer: Packer, *, long: Long, overlap: in
     """
     sizes = _sizes([len(run.ids) for run in runs], packer)
     if long == "window":
-        return [_laid(parts, packer, record) for parts in windows(runs, sizes, overlap)]
+        return [_pack_runs(parts, packer, record) for parts in windows(runs, sizes, overlap)]
     left_out = sum(len(run.ids) - size for run, size in zip(runs, sizes))
     if long == "head+tail":
         runs = [head_and_tail(run, size) for run, size in zip(runs, sizes)]
-        return [dataclasses.replace(_laid(runs, packer, record), truncated=left_out)]
-    return [_laid(runs, packer, record)]
+        return [dataclasses.replace(_pack_runs(runs, packer, record), truncated=left_out)]
+    return [_pack_runs(runs, packer, record)]
 
 
 def lay_out_behind(
@@ -41,12 +41,14 @@ def lay_out_behind(
 
     Pieces cut from the context count once, in the first sequence: the most that any of the pairs loses.
     """
-    made = [lay_out([context, text], packer, long=long, overlap=0, record=record)[0] for text in texts]
+    examples = [lay_out([context, text], packer, long=long, overlap=0, record=record)[0] for text in texts]
     # Each pair cuts the context for itself. Subtract that everywhere and add the largest cut to the first sequence.
-    lost = [len(context.ids) - _first_size(example) for example in made]
-    made = [dataclasses.replace(example, truncated=example.truncated - less) for example, less in zip(made, lost)]
-    made[0] = dataclasses.replace(made[0], truncated=made[0].truncated + max(lost))
-    return made
+    lost = [len(context.ids) - _first_size(example) for example in examples]
+    examples = [
+        dataclasses.replace(example, truncated=example.truncated - less) for example, less in zip(examples, lost)
+    ]
+    examples[0] = dataclasses.replace(examples[0], truncated=examples[0].truncated + max(lost))
+    return examples
 
 
 def _first_size(example: Example) -> int:
@@ -60,8 +62,8 @@ def head_and_tail(run: PieceRun, size: int) -> PieceRun:
     if n <= size:
         return run
     head = max(1, size // HEAD)
-    kept = np.r_[:head, n - size + head : n]
-    return PieceRun(run.ids[kept], run.words[kept])
+    indices = np.r_[:head, n - size + head : n]
+    return PieceRun(run.ids[indices], run.words[indices])
 
 
 def windows(runs: Sequence[PieceRun], sizes: Sequence[int], overlap: int) -> list[tuple[PieceRun, ...]]:
@@ -72,13 +74,15 @@ def windows(runs: Sequence[PieceRun], sizes: Sequence[int], overlap: int) -> lis
     starts = [_starts(len(run.ids), size, overlap) for run, size in zip(runs, sizes)]
     most = max(map(len, starts))
     # `most` indices into each list of starts; the shorter list repeats some of its windows.
-    places = [np.linspace(0, len(one) - 1, most).round().astype(int) for one in starts]
+    start_indices = [np.linspace(0, len(window_starts) - 1, most).round().astype(int) for window_starts in starts]
     return [
         tuple(
             PieceRun(run.ids[begin : begin + size], run.words[begin : begin + size])
             for run, size, begin in zip(runs, sizes, begins)
         )
-        for begins in zip(*(np.array(one)[place].tolist() for one, place in zip(starts, places)))
+        for begins in zip(
+            *(np.array(window_starts)[indices].tolist() for window_starts, indices in zip(starts, start_indices))
+        )
     ]
 
 
@@ -94,10 +98,10 @@ def _sizes(lengths: Sequence[int], packer: Packer) -> list[int]:
     if len(lengths) == 1:
         return [min(lengths[0], packer.room(1))]
     first, second = (np.array(length) for length in lengths)
-    return [int(size) for size in shares(first, second, packer.room(2))]
+    return [int(size) for size in trim_lengths(first, second, packer.room(2))]
 
 
-def _laid(runs: Sequence[PieceRun], packer: Packer, record: int) -> Example:
+def _pack_runs(runs: Sequence[PieceRun], packer: Packer, record: int) -> Example:
     if len(runs) == 1:
         return packer.single(*runs[0], record=record)
     return packer.pair(*runs, record=record)

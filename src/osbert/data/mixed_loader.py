@@ -32,36 +32,36 @@ class MixedLoader:
         self.loaders = dict(loaders)
         self.seed = seed
         sizes = np.array([len(loader.encoded) for loader in self.loaders.values()], np.float64) ** exponent
-        self.shares: NDArray[np.float64] = sizes / sizes.sum()
+        self.probabilities: NDArray[np.float64] = sizes / sizes.sum()
 
     @property
     def steps_per_epoch(self) -> int:
         """The sum of the steps of the loaders' epochs."""
         return sum(loader.steps_per_epoch for loader in self.loaders.values())
 
-    def drawn(self, epoch: int) -> NDArray[np.int64]:
+    def draw_loaders(self, epoch: int) -> NDArray[np.int64]:
         """Return the index of the loader of each step of an epoch (steps_per_epoch,)."""
         rng = np.random.Generator(np.random.PCG64(seed_of(self.seed, Purpose.REPETITION, epoch)))
-        return rng.choice(len(self.loaders), self.steps_per_epoch, p=self.shares)
+        return rng.choice(len(self.loaders), self.steps_per_epoch, p=self.probabilities)
 
     def steps(self, cursor: Cursor) -> Iterator[Step]:
         """Yield steps from `cursor` on, without end."""
         # Replay the choices of all steps before the cursor, to count how many steps each loader has served.
-        before = np.concatenate([*(self.drawn(epoch) for epoch in range(cursor.epoch)), np.empty(0, np.int64)])
-        before = np.concatenate([before, self.drawn(cursor.epoch)[: cursor.index]])
+        before = np.concatenate([*(self.draw_loaders(epoch) for epoch in range(cursor.epoch)), np.empty(0, np.int64)])
+        before = np.concatenate([before, self.draw_loaders(cursor.epoch)[: cursor.index]])
         counts = np.bincount(before.astype(np.int64), minlength=len(self.loaders)).tolist()
-        streams = [loader.steps(_place(loader, count)) for loader, count in zip(self.loaders.values(), counts)]
+        streams = [loader.steps(_cursor_after(loader, count)) for loader, count in zip(self.loaders.values(), counts)]
         first = cursor.index
         for epoch in itertools.count(cursor.epoch):
-            drawn = self.drawn(epoch)
-            for place in range(first, len(drawn)):
-                over = place + 1 == len(drawn)
-                after = Cursor(epoch=epoch + 1) if over else Cursor(epoch=epoch, index=place + 1)
-                yield Step(batches=next(streams[drawn[place]]).batches, cursor=after)
+            drawn = self.draw_loaders(epoch)
+            for index in range(first, len(drawn)):
+                over = index + 1 == len(drawn)
+                after = Cursor(epoch=epoch + 1) if over else Cursor(epoch=epoch, index=index + 1)
+                yield Step(batches=next(streams[drawn[index]]).batches, cursor=after)
             first = 0
 
 
-def _place(loader: RecordLoader, steps: int) -> Cursor:
+def _cursor_after(loader: RecordLoader, steps: int) -> Cursor:
     """Return the cursor of a loader after a number of steps."""
     epoch, step = divmod(steps, loader.steps_per_epoch)
     return Cursor(epoch=epoch, index=step * loader.batch)

@@ -37,17 +37,17 @@ def orders(segments: Integers, lengths: Places) -> Places:
     """
     if not len(segments):
         return np.zeros(0, np.int64)
-    places = ranges(np.zeros_like(lengths), lengths)
+    positions = ranges(np.zeros_like(lengths), lengths)
     # The length of each source: reduceat sums from each start to the next.
     sources = np.add.reduceat((segments == SOURCE).astype(np.int64), begins(lengths))  # (B,)
     # One value per token instead of one per sequence, for the selection below.
     lasts, sources = (np.repeat(column, lengths) for column in (lengths - 1, sources))
-    found: Places = np.select(
+    reveal_times: Places = np.select(
         [segments == LEFT_TO_RIGHT, segments == RIGHT_TO_LEFT, segments == TARGET],
-        [places, lasts - places, places - sources + 1],
+        [positions, lasts - positions, positions - sources + 1],
         0,
     )
-    return found
+    return reveal_times
 
 
 def source_of(ids: Integers, packer: Packer, *, most: int) -> Example:
@@ -57,18 +57,18 @@ def source_of(ids: Integers, packer: Packer, *, most: int) -> Example:
     """
     form = packer.form
     room = max(0, packer.length - most - len(form.before) - len(form.between))
-    kept = ids[:room]
-    whole = np.concatenate([form.before, kept, form.between]).astype(np.int32)
+    source_ids = ids[:room]
+    whole = np.concatenate([form.before, source_ids, form.between]).astype(np.int32)
     special = np.ones(len(whole), np.bool_)
-    special[len(form.before) : len(form.before) + len(kept)] = False
+    special[len(form.before) : len(form.before) + len(source_ids)] = False
     words = np.zeros(len(whole), np.bool_)
-    words[~special] = PieceRun.of(kept, packer.tokenizer).words
+    words[~special] = PieceRun.of(source_ids, packer.tokenizer).words
     return Example(
         ids=whole,
         segments=np.full(len(whole), SOURCE, np.int8),
         words=words,
         special=special,
-        truncated=len(ids) - len(kept),
+        truncated=len(ids) - len(source_ids),
     )
 
 
@@ -79,11 +79,11 @@ def with_target(source: Example, ids: Integers, packer: Packer, *, closed: bool 
     Without `closed` there is no [SEP] after the target, because it is still being generated.
     """
     after = packer.form.after if closed else ()
-    kept = ids[: max(0, packer.length - len(source) - len(after))]
-    whole = np.concatenate([kept, after]).astype(np.int32)
-    special = np.arange(len(whole)) >= len(kept)
+    target_ids = ids[: max(0, packer.length - len(source) - len(after))]
+    whole = np.concatenate([target_ids, after]).astype(np.int32)
+    special = np.arange(len(whole)) >= len(target_ids)
     words = np.zeros(len(whole), np.bool_)
-    words[~special] = PieceRun.of(kept, packer.tokenizer).words
+    words[~special] = PieceRun.of(target_ids, packer.tokenizer).words
     segments = np.concatenate([source.segments, np.full(len(whole), TARGET, np.int8)])
     return replace(
         source,
@@ -92,11 +92,11 @@ def with_target(source: Example, ids: Integers, packer: Packer, *, closed: bool 
         words=np.concatenate([source.words, words]),
         special=np.concatenate([source.special, special]),
         order=orders(segments, np.array([len(segments)])),
-        truncated=source.truncated + len(ids) - len(kept),
+        truncated=source.truncated + len(ids) - len(target_ids),
     )
 
 
 def with_mask(source: Example, packer: Packer) -> Example:
     """Return a source followed by [MASK], where the first piece of the target is predicted."""
-    asked = with_target(source, np.array([packer.tokenizer.mask]), packer, closed=False)
-    return replace(asked, special=np.append(source.special, True), words=np.append(source.words, False))
+    example = with_target(source, np.array([packer.tokenizer.mask]), packer, closed=False)
+    return replace(example, special=np.append(source.special, True), words=np.append(source.words, False))

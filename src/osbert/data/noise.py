@@ -31,27 +31,27 @@ class Noise:
         self.seeds = seeds
 
     @classmethod
-    def at(cls, key: int, places: Places) -> Noise:
-        """Return the noise of the examples with the indices `places` (B,) in the stream of a random key below 2**64."""
-        return cls(_mixed((places.astype(np.uint64) + np.uint64(1)) * _STEP + np.uint64(key)))
+    def at(cls, key: int, indices: Places) -> Noise:
+        """Return the noise of the examples with the indices `indices` (B,) in the stream of a random key below 2**64."""
+        return cls(_mix_bits((indices.astype(np.uint64) + np.uint64(1)) * _STEP + np.uint64(key)))
 
     @classmethod
-    def drawn(cls, rng: np.random.Generator, count: int) -> Noise:
+    def from_rng(cls, rng: np.random.Generator, count: int) -> Noise:
         """Return noise for `count` examples that belong to no stream, with seeds from `rng`."""
         return cls(rng.integers(2**64, size=count, dtype=np.uint64))
 
     @classmethod
-    def joined(cls, parts: Sequence[Noise]) -> Noise:
+    def concatenate(cls, parts: Sequence[Noise]) -> Noise:
         """Concatenate the noise of several groups of examples."""
         return cls(np.concatenate([part.seeds for part in parts]))
 
     def stream(self, number: int) -> Noise:
         """Return independent noise for the same examples; each number >= 0 is another stream."""
-        return Noise(_mixed(self.seeds + np.uint64((number + 1) * _FORK % 2**64)))
+        return Noise(_mix_bits(self.seeds + np.uint64((number + 1) * _FORK % 2**64)))
 
     def words(self, rows: Places, numbers: Places) -> Words:
         """Return 64 random bits for each of M pairs (row, number), (M,) uint64."""
-        return _mixed((numbers.astype(np.uint64) + np.uint64(1)) * _STEP + self.seeds[rows])
+        return _mix_bits((numbers.astype(np.uint64) + np.uint64(1)) * _STEP + self.seeds[rows])
 
     def uniform(self, rows: Places, numbers: Places) -> NDArray[np.float64]:
         """Return uniform random numbers (M,) in [0, 1)."""
@@ -69,7 +69,7 @@ class Noise:
         return np.random.default_rng(int(self.seeds[row]))
 
 
-def _mixed(words: Words) -> Words:
+def _mix_bits(words: Words) -> Words:
     """Mix the bits of `words` in place, so that each depends on all others, and return them."""
     # Stafford's variant 13; products wrap around modulo 2**64.
     words ^= words >> np.uint64(30)

@@ -54,20 +54,20 @@ class Pace:
         """Return the fraction of the schedule, 0 to 1, that lies before update `step`; 0 without a schedule."""
         return self.place(step) / self.planned if self.planned else 0.0
 
-    def step_at(self, place: int) -> int:
-        """Return the first step whose position in the schedule is `place` or later.
+    def step_at(self, position: int) -> int:
+        """Return the first step whose position in the schedule is `position` or later.
 
         >>> Pace(planned=100, corrections=((50, 75),)).step_at(70)
         60
         """
         # Binary search: place() never decreases.
-        low, high = 0, max(self.steps, place)
+        low, high = 0, max(self.steps, position)
         while low < high:
             middle = (low + high) // 2
-            low, high = (low, middle) if self.place(middle) >= place else (middle + 1, high)
+            low, high = (low, middle) if self.place(middle) >= position else (middle + 1, high)
         return low
 
-    def corrected(self, step: int, steps: int) -> Pace:
+    def with_correction(self, step: int, steps: int) -> Pace:
         """Return the pace with `steps` in total from update `step` on. Raises ValueError if no step would be left."""
         if steps <= step or (self.corrections and step <= self.corrections[-1][0]):
             raise ValueError(f"{steps} steps in all from step {step} on, after {self.corrections}")

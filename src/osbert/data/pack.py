@@ -96,7 +96,7 @@ class Packer:
         >>> example.segments.tolist(), example.truncated
         ([0, 0, 0, 0, 0, 1, 1, 1], 3)
         """
-        left, right = map(int, shares(np.array(len(first.ids)), np.array(len(second.ids)), self.room(2)))
+        left, right = map(int, trim_lengths(np.array(len(first.ids)), np.array(len(second.ids)), self.room(2)))
         runs = (PieceRun(first.ids[:left], first.words[:left]), PieceRun(second.ids[:right], second.words[:right]))
         return self._sequence(runs, record=record, truncated=len(first.ids) + len(second.ids) - left - right)
 
@@ -165,12 +165,12 @@ class Packer:
         return Example(ids=ids, segments=segments, words=words, special=special, record=record, truncated=truncated)
 
 
-def shares(first: Places, second: Places, room: int) -> tuple[Places, Places]:
+def trim_lengths(first: Places, second: Places, room: int) -> tuple[Places, Places]:
     """Return the pieces that two texts keep if pieces are cut one by one from the longer (the second in a tie).
 
     Works on many pairs at once: all arrays have the shape (E,).
 
-    >>> shares(np.array([9, 2]), np.array([4, 3]), room=8)
+    >>> trim_lengths(np.array([9, 2]), np.array([4, 3]), room=8)
     (array([4, 2]), array([4, 3]))
     """
     # Cutting the longer text ends with both at half the room, or with the shorter one uncut. The first gets the odd

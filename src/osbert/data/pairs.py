@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from osbert.data.example import Booleans
-from osbert.data.pack import Packer, shares
+from osbert.data.pack import Packer, trim_lengths
 from osbert.data.ragged import Places
 from osbert.data.sentences import Sentences, walk
 from osbert.data.sequences import Sequences
@@ -22,7 +22,7 @@ def sentences_of(documents: Documents, packer: Packer) -> Sentences:
     return Sentences(documents, longest=packer.room(2) // 2)
 
 
-def gathered(sentences: Sentences, packer: Packer, rng: np.random.Generator) -> tuple[Places, Places, Places]:
+def plan_pairs(sentences: Sentences, packer: Packer, rng: np.random.Generator) -> tuple[Places, Places, Places]:
     """Return the pair that would begin at each of s sentences, (s,) each: target length in pieces, `middles`, `lasts`.
 
     A is the sentences [k, middle), B is [middle, last): just enough sentences to reach the target length, split at a
@@ -46,12 +46,12 @@ def consecutive(
     a short target length), the sentence itself is split, at a word start if possible. If it is one piece, B is empty.
     """
     sentences = sentences_of(documents, packer)
-    _, middles, lasts = gathered(sentences, packer, rng)
+    _, middles, lasts = plan_pairs(sentences, packer, rng)
     firsts = walk(lasts)
     bounds = sentences.bounds
-    starts, parted, ends = (bounds[places] for places in (firsts, middles[firsts], lasts[firsts]))
-    for place in np.flatnonzero(parted == ends).tolist():
-        parted[place] = starts[place] + _cut(sentences.documents.words[starts[place] : ends[place]], rng)
+    starts, parted, ends = (bounds[indices] for indices in (firsts, middles[firsts], lasts[firsts]))
+    for index in np.flatnonzero(parted == ends).tolist():
+        parted[index] = starts[index] + _cut(sentences.documents.words[starts[index] : ends[index]], rng)
     # A cut of 0 (a lone piece) would leave A empty instead of B.
     parted = np.where(parted > starts, parted, ends)
     return sentences.documents, (starts, parted, ends)
@@ -76,12 +76,15 @@ class Elsewhere:
         All are equally likely ("a random sentence from the corpus", section 3.1), so a collection of titles
         does not fill half of all pairs.
         """
-        own = self.sources[sentences]
-        before, after = np.searchsorted(self.sorted, own), np.searchsorted(self.sorted, own, side="right")
+        sentence_sources = self.sources[sentences]
+        before, after = (
+            np.searchsorted(self.sorted, sentence_sources),
+            np.searchsorted(self.sorted, sentence_sources, side="right"),
+        )
         # Sorted by source, the own source is the block [before, after): sample an index among the others and skip the
         # block.
-        found = rng.integers(len(self.order) - (after - before))
-        return self.order[np.where(found < before, found, found + after - before)]
+        samples = rng.integers(len(self.order) - (after - before))
+        return self.order[np.where(samples < before, samples, samples + after - before)]
 
 
 def pairs(
@@ -112,8 +115,8 @@ def pairs(
     """
     firsts = np.stack(texts[::2], axis=1)  # (E, 2)
     sizes = np.stack(texts[1::2], axis=1) - firsts
-    kept = np.stack(shares(sizes[:, 0], sizes[:, 1], packer.room(2)), axis=1)
-    surplus = sizes - kept
+    text_sizes = np.stack(trim_lengths(sizes[:, 0], sizes[:, 1], packer.room(2)), axis=1)
+    surplus = sizes - text_sizes
     cut = surplus > 0
     # Each of the surplus pieces is cut at the front with probability 1/2, so the number there is binomial.
     firsts[cut] += rng.binomial(surplus[cut], 0.5)
@@ -121,7 +124,7 @@ def pairs(
         documents=documents,
         tokenizer=packer.tokenizer,
         firsts=firsts.ravel(),
-        sizes=kept.ravel(),
+        sizes=text_sizes.ravel(),
         segments=np.tile(np.array([0, packer.form.second_segment], np.int8), len(firsts)),
         counts=np.full(len(firsts), 2),
         truncated=surplus.sum(axis=1),
@@ -131,7 +134,7 @@ def pairs(
 
 def _cut(words: Booleans, rng: np.random.Generator) -> int:
     """Return where to split a text (n,): a random word start, or any piece if there is none; 0 if n = 1."""
-    places = 1 + np.flatnonzero(words[1:])
-    if not len(places):
-        places = np.arange(1, len(words))
-    return int(rng.choice(places)) if len(places) else 0
+    cuts = 1 + np.flatnonzero(words[1:])
+    if not len(cuts):
+        cuts = np.arange(1, len(words))
+    return int(rng.choice(cuts)) if len(cuts) else 0

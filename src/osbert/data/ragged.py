@@ -10,17 +10,17 @@ Places = NDArray[np.int64]
 
 def begins(counts: Places) -> Places:
     """Return the start of each row (B,) from the lengths of the rows: an exclusive cumulative sum."""
-    found: Places = np.cumsum(counts)
-    found -= counts
-    return found
+    starts: Places = np.cumsum(counts)
+    starts -= counts
+    return starts
 
 
 def ranges(starts: Places, counts: Places) -> Places:
     """Return start, start + 1, ... for each row, `counts` (B,) numbers each, concatenated (M,)."""
     # Item m of the output is m + (start of its row in the values - start of its row in the output).
-    found = np.repeat(starts - begins(counts), counts)
-    found += np.arange(len(found))
-    return found
+    numbers = np.repeat(starts - begins(counts), counts)
+    numbers += np.arange(len(numbers))
+    return numbers
 
 
 def rows(counts: Places) -> tuple[Places, Places]:

@@ -61,17 +61,17 @@ class RecordLoader:
         start = cursor.index
         for epoch in itertools.count(cursor.epoch):
             rng = np.random.Generator(np.random.PCG64(seed_of(self.seed, Purpose.ORDER, epoch)))
-            places = rng.permutation(len(self.encoded))
-            for first in range(start, len(places), self.batch):
-                chosen = places[first : first + self.batch]
+            order = rng.permutation(len(self.encoded))
+            for first in range(start, len(order), self.batch):
+                chosen = order[first : first + self.batch]
                 end = first + len(chosen)
-                after = Cursor(epoch=epoch + 1) if end == len(places) else Cursor(epoch=epoch, index=end)
+                after = Cursor(epoch=epoch + 1) if end == len(order) else Cursor(epoch=epoch, index=end)
                 examples = self.encoded.take(chosen)
                 if self.corrupt:
                     # The noise depends on the epoch and the position alone, so a resumed run repeats it.
                     key = seed_of(self.seed, Purpose.NOISE, epoch, first).generate_state(1, np.uint64)[0]
                     examples = self.corrupt(examples, Noise.at(int(key), np.arange(len(examples))))
                 batches = micro_batches(examples, self.micro_tokens, together=self.together)
-                yield Step(batches=[replace(one, whole=self.whole) for one in batches], cursor=after)
+                yield Step(batches=[replace(batch, whole=self.whole) for batch in batches], cursor=after)
             # Only the first epoch after resuming starts in the middle.
             start = 0

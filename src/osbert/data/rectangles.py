@@ -21,13 +21,13 @@ Columns = NDArray[np.int64]
 class Rectangle:
     """A padded batch: `ids`, `segments` and `mask` (B, T); the mask is 1 for tokens and 0 for the padding after them.
 
-    `places` (B,): index of each sequence in the input; `lengths` (B,): its number of tokens.
+    `indices` (B,): index of each sequence in the input; `lengths` (B,): its number of tokens.
     """
 
     ids: Columns
     segments: Columns
     mask: Columns
-    places: tuple[int, ...]
+    indices: tuple[int, ...]
     lengths: tuple[int, ...]
 
 
@@ -43,7 +43,7 @@ def rectangles(examples: Sequence[Example], *, tokens: int) -> Iterator[Rectangl
         raise ValueError(
             "an example with an order, positions, unseen tokens or a source of its own has no padded rectangle"
         )
-    order = sorted(range(len(examples)), key=lambda place: -len(examples[place]))
+    order = sorted(range(len(examples)), key=lambda index: -len(examples[index]))
     start = 0
     while start < len(order):
         # The first sequence is the longest of its rectangle, so it decides how many rows fit.
@@ -52,10 +52,10 @@ def rectangles(examples: Sequence[Example], *, tokens: int) -> Iterator[Rectangl
         start += count
 
 
-def _rectangle(examples: Sequence[Example], places: Sequence[int]) -> Rectangle:
-    lengths = [len(examples[place]) for place in places]
-    ids, segments, mask = np.zeros((3, len(places), max(lengths)), np.int64)
-    for row, (place, length) in enumerate(zip(places, lengths)):
-        ids[row, :length], segments[row, :length] = examples[place].ids, examples[place].segments
+def _rectangle(examples: Sequence[Example], indices: Sequence[int]) -> Rectangle:
+    lengths = [len(examples[index]) for index in indices]
+    ids, segments, mask = np.zeros((3, len(indices), max(lengths)), np.int64)
+    for row, (index, length) in enumerate(zip(indices, lengths)):
+        ids[row, :length], segments[row, :length] = examples[index].ids, examples[index].segments
         mask[row, :length] = 1
-    return Rectangle(ids=ids, segments=segments, mask=mask, places=tuple(places), lengths=tuple(lengths))
+    return Rectangle(ids=ids, segments=segments, mask=mask, indices=tuple(indices), lengths=tuple(lengths))

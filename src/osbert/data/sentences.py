@@ -66,10 +66,10 @@ class Sentences:
 def walk(lasts: Places) -> Places:
     """Return the sentences (E,) at which sequences begin. A sequence from sentence k would end before lasts[k]."""
     # A plain list: indexing numpy arrays item by item is several times slower.
-    following, walked, place = lasts.tolist(), [], 0
-    while place < len(following):
-        walked.append(place)
-        place = following[place]
+    following, walked, sentence = lasts.tolist(), [], 0
+    while sentence < len(following):
+        walked.append(sentence)
+        sentence = following[sentence]
     return np.array(walked, np.int64)
 
 

@@ -64,14 +64,14 @@ class Sequences:
     @cached_property
     def _sentence_starts(self) -> Booleans:
         """Whether a sentence starts at each piece of the documents (n,)."""
-        found = np.zeros(len(self.documents.ids) + 1, np.bool_)  # an empty sentence may be the last
-        found[self.documents.sentences] = True
-        return found[:-1]
+        starts = np.zeros(len(self.documents.ids) + 1, np.bool_)  # an empty sentence may be the last
+        starts[self.documents.sentences] = True
+        return starts[:-1]
 
-    def take(self, places: Places) -> Examples:
-        """Write out the sequences with the indices `places` (B,), in that order."""
-        counts = self.counts[places]
-        runs = ranges(self._starts[places], counts)
+    def take(self, indices: Places) -> Examples:
+        """Write out the sequences with the indices `indices` (B,), in that order."""
+        counts = self.counts[indices]
+        runs = ranges(self._starts[indices], counts)
         form, firsts = self.tokenizer.form, begins(counts)
         lasts = firsts + counts - 1
         leading = np.zeros(len(runs), np.int64)  # specials that precede the first run of a sequence
@@ -100,15 +100,15 @@ class Sequences:
         segments = np.repeat(self.segments[runs], spans)
         if form.last_segment is not None:
             segments[ends[lasts] - 1] = form.last_segment
-        once = np.ones(len(places), np.int64)
-        targets = {name: Targets(labels=labels[places], counts=once) for name, labels in self.labels.items()}
-        lengths = self.lengths[places]
+        once = np.ones(len(indices), np.int64)
+        targets = {name: Targets(labels=labels[indices], counts=once) for name, labels in self.labels.items()}
+        lengths = self.lengths[indices]
         for name, labels in self.piece_labels.items():
-            found = np.where(special, -1, labels.take(source, mode="clip"))
-            index = np.flatnonzero(found >= 0)
+            token_labels = np.where(special, -1, labels.take(source, mode="clip"))
+            index = np.flatnonzero(token_labels >= 0)
             # Labels in each sequence: `index` is sorted, so searchsorted counts those before each start.
             counts = np.diff(np.searchsorted(index, begins(lengths)), append=len(index))
-            targets[name] = Targets(labels=found[index].astype(np.int64), counts=counts, index=index)
+            targets[name] = Targets(labels=token_labels[index].astype(np.int64), counts=counts, index=index)
         return Examples(
             ids=ids,
             segments=segments,
@@ -116,7 +116,7 @@ class Sequences:
             special=special,
             sentences=sentences,
             lengths=lengths,
-            records=np.zeros(len(places), np.int64),
-            truncated=self.truncated[places],
+            records=np.zeros(len(indices), np.int64),
+            truncated=self.truncated[indices],
             targets=targets,
         )

@@ -41,9 +41,9 @@ def stage_steps(curriculum: Curriculum, tasks: int, steps: int) -> list[list[int
     if curriculum == "at_once":
         return [each]
     if curriculum == "one_by_one":
-        return [[own * (task == stage) for task, own in enumerate(each)] for stage in range(tasks)]
-    later = [own // (tasks + 1) for own in each]
-    first = [own - (tasks - 1 - task) * later[task] for task, own in enumerate(each)]
+        return [[task_steps * (task == stage) for task, task_steps in enumerate(each)] for stage in range(tasks)]
+    later = [task_steps // (tasks + 1) for task_steps in each]
+    first = [task_steps - (tasks - 1 - task) * later[task] for task, task_steps in enumerate(each)]
     return [
         [0 if task > stage else first[task] if task == stage else later[task] for task in range(tasks)]
         for stage in range(tasks)
@@ -77,18 +77,20 @@ class Stages:
     @pace.setter
     def pace(self, pace: Pace) -> None:
         self._pace, self.order = pace, self._order(pace.planned)
-        own = [Pace(planned=planned) for planned in self._counts(Pace(planned=pace.planned), pace.planned)]
+        paces = [Pace(planned=planned) for planned in self._counts(Pace(planned=pace.planned), pace.planned)]
         for number, (step, steps) in enumerate(pace.corrections, start=1):
             # The counts as of this correction: a later one changes nothing before its own step.
             known = replace(pace, corrections=pace.corrections[:number])
-            own = [
+            paces = [
                 # An objective that has no steps left has none to correct.
-                replace(one, corrections=(*one.corrections, (done, last))) if last > done else one
-                for one, done, last in zip(own, self._counts(known, step), self._counts(known, steps), strict=True)
+                replace(task_pace, corrections=(*task_pace.corrections, (done, last))) if last > done else task_pace
+                for task_pace, done, last in zip(
+                    paces, self._counts(known, step), self._counts(known, steps), strict=True
+                )
             ]
-        for loader, one in zip(self.loaders.values(), own, strict=True):
+        for loader, task_pace in zip(self.loaders.values(), paces, strict=True):
             # An objective that changes in the course of a run goes by its own steps.
-            loader.pace = one
+            loader.pace = task_pace
 
     def _order(self, planned: int) -> Places:
         """Return the objective of each planned step, by its number."""
@@ -99,57 +101,64 @@ class Stages:
 
     def _counts(self, pace: Pace, steps: int) -> list[int]:
         """Return how many of the first `steps` steps train each objective."""
-        places = pace.places(steps) if pace.planned else np.arange(steps) % len(self.order)
-        drawn = self.order[np.minimum(places.astype(np.int64), len(self.order) - 1)]
+        positions = pace.places(steps) if pace.planned else np.arange(steps) % len(self.order)
+        drawn = self.order[np.minimum(positions.astype(np.int64), len(self.order) - 1)]
         return np.bincount(drawn, minlength=len(self.loaders)).tolist()
 
-    def part(self, share: RankPart) -> Stages:
+    def part(self, rank_part: RankPart) -> Stages:
         """Return a loader of the same steps that makes only one process's examples."""
         stages = copy.copy(self)
-        stages.loaders = {name: loader.part(share) for name, loader in self.loaders.items()}
+        stages.loaders = {name: loader.part(rank_part) for name, loader in self.loaders.items()}
         return stages
 
     def objective(self, step: int) -> int:
         """Return the number of the objective that step `step`, counted from 0, trains."""
-        place = int(self.pace.place(step)) if self.pace.planned else step % len(self.order)
-        return int(self.order[min(place, len(self.order) - 1)])
+        position = int(self.pace.place(step)) if self.pace.planned else step % len(self.order)
+        return int(self.order[min(position, len(self.order) - 1)])
 
     def steps(self, cursor: Cursor) -> Iterator[Step]:
         """Yield the steps from `cursor` on, without end."""
-        places = [Cursor(epoch=e, pool=p, index=i, step=s) for e, p, i, s in cursor.places]
-        if not places:
+        cursors = [Cursor(epoch=e, pool=p, index=i, step=s) for e, p, i, s in cursor.places]
+        if not cursors:
             past = self._counts(self.pace, cursor.step)
-            places = [Cursor(epoch=cursor.epoch, step=count) for count in past]
+            cursors = [Cursor(epoch=cursor.epoch, step=count) for count in past]
         for loader in self.loaders.values():
             loader.notices = self.notices
         # A loader lays its first pool out when its first step is made, so those of later stages cost nothing before.
-        streams = [loader.steps(place) for loader, place in zip(self.loaders.values(), places, strict=True)]
+        streams = [
+            loader.steps(loader_cursor) for loader, loader_cursor in zip(self.loaders.values(), cursors, strict=True)
+        ]
         for step in itertools.count(cursor.step):
             number = self.objective(step)
-            found = next(streams[number])
-            places[number] = found.cursor
+            loader_step = next(streams[number])
+            cursors[number] = loader_step.cursor
             after = replace(
-                found.cursor,
+                loader_step.cursor,
                 step=step + 1,
-                places=tuple((place.epoch, place.pool, place.index, place.step) for place in places),
+                places=tuple(
+                    (loader_cursor.epoch, loader_cursor.pool, loader_cursor.index, loader_cursor.step)
+                    for loader_cursor in cursors
+                ),
             )
-            yield Step(batches=[self.marked(batch, number) for batch in found.batches], cursor=after)
+            yield Step(batches=[self.mark_objective(batch, number) for batch in loader_step.batches], cursor=after)
 
-    def held_out(self) -> list[Batch]:
+    def make_held_out(self) -> list[Batch]:
         """Return this process's part of the held-out batches of every objective."""
-        found = enumerate(loader.held_out() for loader in self.loaders.values())
-        return [self.marked(batch, number) for number, batches in found for batch in batches]
+        batch_groups = enumerate(loader.make_held_out() for loader in self.loaders.values())
+        return [self.mark_objective(batch, number) for number, batches in batch_groups for batch in batches]
 
-    def marked(self, batch: Batch, number: int) -> Batch:
+    def mark_objective(self, batch: Batch, number: int) -> Batch:
         """Return the batch with the number of its objective in its segments, if the model has a table of tasks."""
-        return batch.changed(segments=batch.segments + number * self.segments) if self.segments * number else batch
+        return (
+            batch.replace_columns(segments=batch.segments + number * self.segments) if self.segments * number else batch
+        )
 
 
 def require_sequences(loader: PretrainingLoader | Stages) -> None:
     """Raise UserError if an objective can make no sequence of the corpus: its stage may begin after hours."""
-    for one in loader.loaders.values() if isinstance(loader, Stages) else [loader]:
-        alone = copy.copy(one)
-        alone.settings, alone.blocks_in_pool = replace(one.settings, batch=1), 1
+    for part in loader.loaders.values() if isinstance(loader, Stages) else [loader]:
+        alone = copy.copy(part)
+        alone.settings, alone.blocks_in_pool = replace(part.settings, batch=1), 1
         next(alone.draws(Cursor()))
 
 
@@ -159,10 +168,12 @@ def first_steps(loader: PretrainingLoader | Stages, steps: int = 1) -> list[list
     They are made in this process, whatever `workers` is.
     """
     parts = [*loader.loaders.values()] if isinstance(loader, Stages) else [loader]
-    found = []
+    batch_lists = []
     for number, part in enumerate(parts):
         alone = copy.copy(part)
         alone.settings = replace(part.settings, workers=0)
         batches = [batch for step in itertools.islice(alone.steps(Cursor()), steps) for batch in step.batches]
-        found.append([loader.marked(batch, number) for batch in batches] if isinstance(loader, Stages) else batches)
-    return found
+        batch_lists.append(
+            [loader.mark_objective(batch, number) for batch in batches] if isinstance(loader, Stages) else batches
+        )
+    return batch_lists

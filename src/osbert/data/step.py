@@ -46,9 +46,9 @@ class RankPart:
         order = np.argsort(-lengths, kind="stable")
         # With a period of 2 * size, a rank takes its own position on the way there and the mirrored one on the way
         # back.
-        there = np.arange(self.rank, len(order), 2 * self.size)
+        forward = np.arange(self.rank, len(order), 2 * self.size)
         back = np.arange(2 * self.size - 1 - self.rank, len(order), 2 * self.size)
-        return order[np.sort(np.concatenate([there, back]))]
+        return order[np.sort(np.concatenate([forward, back]))]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -95,10 +95,10 @@ class StreamText:
             block = self.blocks[number]
             documents, (_, begins) = self.corpus.read(block), self.corpus.outline(block)
             # np.insert keeps the order of what goes to one index, so all end pieces precede the document.
-            places = np.repeat(begins, len(self.between))
-            ids = np.insert(documents.ids, places, np.tile(self.between, len(begins)))
-            words = np.insert(documents.words, places, False)
-            special = np.insert(np.zeros(len(documents.ids), np.bool_), places, True)
+            indices = np.repeat(begins, len(self.between))
+            ids = np.insert(documents.ids, indices, np.tile(self.between, len(begins)))
+            words = np.insert(documents.words, indices, False)
+            special = np.insert(np.zeros(len(documents.ids), np.bool_), indices, True)
             # A dict keeps insertion order, so its first key is the oldest block. Each column is in one or two blocks
             # at a time.
             while len(self._cache) >= max(CACHED, 2 * self.columns):
@@ -160,35 +160,35 @@ class StreamLoader(PretrainingLoader):
 
     def make(self, draws: Sequence[StreamDraw]) -> list[Step]:  # type: ignore[override]
         """Return some steps: the micro-batches of this process's columns."""
-        own = np.arange(self.share.rank, self.settings.batch, self.share.size)
-        return [Step(batches=self._passes(self._at(draw, own)), cursor=draw.cursor) for draw in draws]
+        columns = np.arange(self.rank_part.rank, self.settings.batch, self.rank_part.size)
+        return [Step(batches=self._passes(self._at(draw, columns)), cursor=draw.cursor) for draw in draws]
 
     def examples(self, cursor: Cursor) -> Iterator[Example]:
         """Yield the corrupted examples from `cursor` on, without end."""
         for draw in self.draws(cursor):
             yield from self._at(draw, np.arange(self.settings.batch))
 
-    def held_out(self) -> list[Batch]:
+    def make_held_out(self) -> list[Batch]:
         """Return this process's held-out batches, in the order in which they continue each other."""
         if not self.held:
             return []
-        stream, found = self._held_stream, []
-        columns = np.arange(self.share.rank, stream.columns, self.share.size)
+        stream, batches = self._held_stream, []
+        columns = np.arange(self.rank_part.rank, stream.columns, self.rank_part.size)
         for step in range(stream.steps(self.lookahead)):
             draw = StreamDraw(number=step, cursor=Cursor())
             key = self._key(Purpose.HELD_OUT, 1, step)
-            found += self._passes(self._taken(stream, draw, step, columns, key)) if len(columns) else []
-        return found
+            batches += self._passes(self._take_examples(stream, draw, step, columns, key)) if len(columns) else []
+        return batches
 
     def _at(self, draw: StreamDraw, columns: Places) -> Examples:
         """Return the corrupted examples of some columns at a step of the run, numbered by record."""
         epoch, step = divmod(draw.number, self.stream.steps(self.lookahead))
         key = self._key(Purpose.NOISE, epoch, step)
-        found = self._taken(self.stream, draw, step, columns, key)
+        examples = self._take_examples(self.stream, draw, step, columns, key)
         # One step's worth of record numbers per epoch is left out: nothing precedes the first step of an epoch.
-        return replace(found, records=found.records + epoch * self.settings.batch)
+        return replace(examples, records=examples.records + epoch * self.settings.batch)
 
-    def _taken(self, stream: StreamText, draw: StreamDraw, step: int, columns: Places, key: int) -> Examples:
+    def _take_examples(self, stream: StreamText, draw: StreamDraw, step: int, columns: Places, key: int) -> Examples:
         """Return the examples of some columns at a step of a stream, corrupted with the noise of `key` and labelled."""
         examples, noise = stream.take(step, columns, self.lookahead), Noise.at(key, columns)
         for number, objective in enumerate(self._objectives_at(draw).values()):
@@ -219,9 +219,9 @@ def cut(examples: Examples, count: int) -> Examples:
     if not count:
         return examples
     length = int(examples.lengths[0]) - count
-    kept = ranges(examples.starts, examples.lengths - count)
+    indices = ranges(examples.starts, examples.lengths - count)
     columns: dict[str, Any] = {
-        name: None if (column := getattr(examples, name)) is None else column[kept] for name in COLUMNS
+        name: None if (column := getattr(examples, name)) is None else column[indices] for name in COLUMNS
     }
     targets = {
         name: target

@@ -55,4 +55,4 @@ def spread(count: int, room: int, step: int) -> list[tuple[int, int]]:
     step = min(step, room)
     # One window, and as many more as it takes to cover the rest (division rounded up).
     number = 1 + max(0, -(-(count - room) // step))
-    return [(place * step, min(place * step + room, count)) for place in range(number)]
+    return [(index * step, min(index * step + room, count)) for index in range(number)]

@@ -40,7 +40,7 @@ class StepSource(Protocol):
         ...
 
 
-def made_by_workers(
+def make_in_workers(
     source: StepSource, cursor: Cursor, *, workers: int, notices: list[str]
 ) -> Generator[Step, None, None]:
     """Yield the steps of `source` from `cursor` on, made by `workers` processes. Close the generator to end them.
@@ -79,24 +79,24 @@ class _Worker:
         # Not forked: this process has threads, and maybe a GPU. What is sent is pickled here and not by the queues of
         # multiprocessing, for which torch would put every tensor into shared memory.
         context = multiprocessing.get_context("spawn")
-        self.connection, theirs = context.Pipe(duplex=False)
+        self.connection, child_connection = context.Pipe(duplex=False)
         self.process = context.Process(
-            target=_work, args=(theirs, source, cursor, turn, workers), name="osbert-loader", daemon=True
+            target=_work, args=(child_connection, source, cursor, turn, workers), name="osbert-loader", daemon=True
         )
         with holding_interrupts():
             self.process.start()
         # With this copy open, the end of the child would not be seen as EOF.
-        theirs.close()
+        child_connection.close()
 
     def step(self) -> Step | None:
         """Return its next step, None if it has died. Re-raises an exception of the process."""
         try:
-            found = pickle.loads(self.connection.recv_bytes())
+            message = pickle.loads(self.connection.recv_bytes())
         except (EOFError, OSError):
             return None
-        if isinstance(found, Exception):
-            raise found
-        return found
+        if isinstance(message, Exception):
+            raise message
+        return message
 
     def death(self) -> str:
         """Describe how the process died: its PID and exit status."""

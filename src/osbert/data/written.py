@@ -43,17 +43,17 @@ def decoder_prompt(source: Example, tokenizer: AnyTokenizer, *, whole: bool = Fa
     )
 
 
-def written(source: Example, text: Example, tokenizer: AnyTokenizer, *, name: str) -> Example:
+def decoder_example(source: Example, text: Example, tokenizer: AnyTokenizer, *, name: str) -> Example:
     """Return the example of a decoder that generates `text` from `source`; both come from a Packer.
 
     Its tokens are the decoder's input, and its target `name` has the next piece as the label of each. The record is
     that of `text`; `truncated` is the sum of both.
     """
-    return all_written(Examples.of([source]), Examples.of([text]), starting_piece(tokenizer), name=name)[0]
+    return decoder_examples(Examples.of([source]), Examples.of([text]), starting_piece(tokenizer), name=name)[0]
 
 
-def all_written(sources: Examples, texts: Examples, start: int, *, name: str) -> Examples:
-    """Return the examples that generate each of `texts` from the source with the same index; see `written`."""
+def decoder_examples(sources: Examples, texts: Examples, start: int, *, name: str) -> Examples:
+    """Return the examples that generate each of `texts` from the source with the same index; see `decoder_example`."""
     ids, special = np.empty_like(texts.ids), np.empty_like(texts.special)
     # Shift all texts at once by one token; the first token of each then gets the starting piece instead of the end of
     # the text before it.

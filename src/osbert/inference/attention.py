@@ -12,7 +12,7 @@ from osbert.analysis.attention import PlacedText, TextAttention, TextPieces, pla
 from osbert.data.pack import Packer
 from osbert.errors import UserError
 from osbert.inference.backend import Backend
-from osbert.inference.fill import masked_pieces
+from osbert.inference.fill import encode_with_masks
 from osbert.inference.torch_backend import TorchBackend
 from osbert.interop.hub import display_name
 from osbert.models.contract import Learner
@@ -42,13 +42,13 @@ def attends(backend: Backend) -> bool:
 def attention_of(engine: AttentionSource, texts: Sequence[str], *, name: str = "") -> TextAttention:
     """Return the attention weights for a text or a pair; `name`: of the model, by default its folder's name.
 
-    Raises UserError as `placed` does, if the model is exported, and if it has no attention.
+    Raises UserError as `encode_texts` does, if the model is exported, and if it has no attention.
     """
     backbone = engine.learner.backbone
-    return read_attention(backbone, placed(engine, texts), name or display_name(engine.folder))
+    return read_attention(backbone, encode_texts(engine, texts), name or display_name(engine.folder))
 
 
-def placed(engine: AttentionSource, texts: Sequence[str]) -> PlacedText:
+def encode_texts(engine: AttentionSource, texts: Sequence[str]) -> PlacedText:
     """Return the sequence of a text or a pair. If the model fills masks, [MASK] becomes its mask piece.
 
     Raises UserError if a text has no pieces, and for a pair if the model has one segment.
@@ -59,15 +59,15 @@ def placed(engine: AttentionSource, texts: Sequence[str]) -> PlacedText:
             f"The model in {engine.folder} was trained without a second segment: it reads no pairs.",
             code="unsupported-model",
         )
-    found = [_pieces(engine, text) for text in texts]
-    for number, pieces in enumerate(found, 1):
+    text_pieces = [_pieces(engine, text) for text in texts]
+    for number, pieces in enumerate(text_pieces, 1):
         if not len(pieces.ids):
             raise UserError(f"Text {number} is empty: there is nothing to attend to.", code="empty-text")
-    return place_text(texts, engine.packer, found)
+    return place_text(texts, engine.packer, text_pieces)
 
 
 def _pieces(engine: AttentionSource, text: str) -> TextPieces:
     if engine.masks is not None:
-        return TextPieces(*map(np.asarray, masked_pieces(text, engine.tokenizer)))
-    found = engine.tokenizer.encode_with_offsets(text)
-    return TextPieces(found.ids, found.starts, found.ends)
+        return TextPieces(*map(np.asarray, encode_with_masks(text, engine.tokenizer)))
+    encoding = engine.tokenizer.encode_with_offsets(text)
+    return TextPieces(encoding.ids, encoding.starts, encoding.ends)

@@ -67,14 +67,14 @@ def vector_settings(options: EmbeddingOptions, engine: VectorSource) -> VectorSe
 def remarks(options: EmbeddingOptions, engine: VectorSource) -> list[str]:
     """Return remarks for the user: the source of the settings, and uses that the model was not trained for."""
     settings, model = vector_settings(options, engine), _own(engine, options)
-    return [*_told(engine.folder, settings, model), *_fewer(settings, engine)]
+    return [*_list_remarks(engine.folder, settings, model), *_fewer(settings, engine)]
 
 
 def _own(engine: VectorSource, options: EmbeddingOptions) -> SentenceModel | None:
     return None if options.pooling == "tokens" else engine.sentence_model(options.pooling)
 
 
-def _told(folder: Path, settings: VectorSettings, model: SentenceModel | None) -> Iterator[str]:
+def _list_remarks(folder: Path, settings: VectorSettings, model: SentenceModel | None) -> Iterator[str]:
     if model is not None:
         yield from model.remarks
         yield f"{folder} was trained for sentence vectors: {describe(settings)}"
@@ -152,16 +152,18 @@ class Embedder:
         layers = [number % (backend.architecture.layers + 1) for number in self.layers.numbers]
         rows = backend.vectors(flat, pooling=pooling, layers=layers, tokens=self.tokens)  # (layers, D) each
         if pooling == "tokens":
-            return [self._checked(self._joined(row)) for row in rows]
+            return [self._require_finite(self._join_layers(row)) for row in rows]
         if not rows:
             return np.empty((0, *self.shape), np.float32)
-        joined = self._joined(np.stack(rows))
+        joined = self._join_layers(np.stack(rows))
         counts = np.array([len(group) for group in groups])
         if len(groups) != len(flat):
             # Mean over windows: reduceat sums the rows from each text's first window to the next text's.
             firsts = np.concatenate([[0], np.cumsum(counts)[:-1]])
             joined = np.add.reduceat(joined, firsts, axis=0) / counts.reshape(-1, *[1] * (joined.ndim - 1))
-        return self._checked(normalized(joined) if self.settings.normalize else joined.astype(np.float32, copy=False))
+        return self._require_finite(
+            normalize_vectors(joined) if self.settings.normalize else joined.astype(np.float32, copy=False)
+        )
 
     def _require_pooler(self) -> None:
         """Raise UserError if the model has no trained pooler, or other layers than the last are chosen."""
@@ -177,7 +179,7 @@ class Embedder:
                 code="options-exclude-each-other",
             )
 
-    def _joined(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
+    def _join_layers(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
         """Join the layers (n, layers, D) as the settings say: stacked, averaged, or concatenated to (n, layers * D)."""
         if self.layers.joined == "stack":
             return rows
@@ -185,7 +187,7 @@ class Embedder:
             return rows.mean(axis=1, dtype=np.float32)
         return rows.reshape(len(rows), -1)
 
-    def _checked(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
+    def _require_finite(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
         if not np.isfinite(values).all():
             raise UserError(
                 f"The model in {self.engine.folder} gives vectors with infinite or undefined numbers. Its weights are "
@@ -195,9 +197,9 @@ class Embedder:
         return values
 
 
-def embedded(embedder: Embedder, first: int, given: Sequence[Sequence[str]]) -> Any:
+def embed_samples(embedder: Embedder, first: int, given: Sequence[Sequence[str]]) -> Any:
     """Return the vectors of samples; the first is texts[first]. Raises UserError for long texts if long="error"."""
-    groups = [embedder.sequences(sample, place) for place, sample in enumerate(given)]
+    groups = [embedder.sequences(sample, index) for index, sample in enumerate(given)]
     if embedder.settings.long == "error":
         _refuse_cut(groups, embedder.settings.length, first)
     return embedder.vectors(groups)
@@ -205,13 +207,13 @@ def embedded(embedder: Embedder, first: int, given: Sequence[Sequence[str]]) -> 
 
 def _refuse_cut(groups: Sequence[Sequence[Example]], length: int, first: int) -> None:
     problems = Problems(heading='These texts are too long (long="error")')
-    for place, group in enumerate(groups, first):
+    for index, group in enumerate(groups, first):
         if cut := sum(example.truncated for example in group):
-            problems.add(f"texts[{place}]: {cut:,} pieces more than fit into {length} tokens.", code="text-too-long")
+            problems.add(f"texts[{index}]: {cut:,} pieces more than fit into {length} tokens.", code="text-too-long")
     problems.stop_if_any()
 
 
-def normalized(vectors: NDArray[np.floating]) -> NDArray[np.float32]:
+def normalize_vectors(vectors: NDArray[np.floating]) -> NDArray[np.float32]:
     """Return vectors (..., D) scaled to length 1. Zero vectors stay as they are."""
     lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
     return (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)

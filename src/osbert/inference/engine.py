@@ -25,7 +25,7 @@ from osbert.evaluation.score import Encoded, Score, decoded, encoded, refuse_lon
 from osbert.evaluation.writing import written_for
 from osbert.inference.attention import attention_of
 from osbert.inference.backend import Backend, Vectors
-from osbert.inference.embedder import Embedder, embedded, vector_settings
+from osbert.inference.embedder import Embedder, embed_samples, vector_settings
 from osbert.inference.explain import explain_masks, explain_records
 from osbert.inference.onnx_backend import OnnxBackend
 from osbert.inference.piece_model import PieceModel
@@ -129,17 +129,17 @@ class Engine(PieceModel):
         given = texts if isinstance(texts, Iterator) else samples(texts, "predict")
         task = self.fine_tuned
         if isinstance(given, Iterator):
-            parts = ([task.record_of(one) for one in window] for _, window in windows(given, "predict"))
+            parts = ([task.record_of(sample) for sample in window] for _, window in windows(given, "predict"))
             return chain.from_iterable(self.predict_records(part, tokens=tokens) for part in parts)
-        return self.predict_records([task.record_of(one) for one in given], tokens=tokens)
+        return self.predict_records([task.record_of(sample) for sample in given], tokens=tokens)
 
     def predict_records(self, records: Sequence[Record], *, tokens: int = TOKENS) -> list[Prediction]:
         """Return the task's prediction for each record. Labels are ignored."""
-        return self._predicted(self.fine_tuned, records, tokens)
+        return self._predict_records(self.fine_tuned, records, tokens)
 
     def predict_encoded(self, records: Iterable[Encoded], *, tokens: int = TOKENS) -> list[Prediction]:
         """Return the task's prediction for each record, given the sequences that it made with the engine's packer."""
-        return self._decoded(self.fine_tuned, records, tokens)
+        return self._predict_encoded(self.fine_tuned, records, tokens)
 
     def evaluate(self, task: Task, records: Sequence[Record], *, tokens: int = TOKENS) -> Score:
         """Return predictions and metrics for records of `task`, which is the engine's task on other data.
@@ -147,7 +147,7 @@ class Engine(PieceModel):
         Raises UserError if a record has no label.
         """
         require_labels(records)
-        predictions = self._predicted(task, records, tokens)
+        predictions = self._predict_records(task, records, tokens)
         return Score(metrics=task.metrics(predictions, records), predictions=predictions)
 
     @property
@@ -193,12 +193,12 @@ class Engine(PieceModel):
         given = None if isinstance(texts, Iterator) else samples(texts, "embed")
         for remark in self.not_applied:
             warnings.warn(remark, stacklevel=2)
-        said = {"layers": _spell(layers)} | {name: value for name, value in options.items() if value is not None}
-        embedder = self.embedder(recipe.settings(EmbeddingOptions, said), tokens=tokens)
+        settings = {"layers": _spell(layers)} | {name: value for name, value in options.items() if value is not None}
+        embedder = self.embedder(recipe.settings(EmbeddingOptions, settings), tokens=tokens)
         # Lazily: each window is encoded and embedded when its first vector is asked for.
         if given is None:
-            return chain.from_iterable(embedded(embedder, *part) for part in windows(iter(texts), "embed"))
-        return embedded(embedder, 0, given)
+            return chain.from_iterable(embed_samples(embedder, *part) for part in windows(iter(texts), "embed"))
+        return embed_samples(embedder, 0, given)
 
     def embedder(self, options: EmbeddingOptions, *, tokens: int = TOKENS) -> Embedder:
         """Return the Embedder for these options, cached. Its sequences are at most as long as the engine's."""
@@ -243,8 +243,8 @@ class Engine(PieceModel):
             raise UserError("The text is empty: there is nothing to explain.", code="empty-text")
         if self.task is None and len(sample) == 1:
             return explain_masks(self, sample[0], chosen, piece=label)
-        [(_, found)] = explain_records(self, [self.fine_tuned.record_of(sample)], chosen, label=label)
-        return found
+        [(_, explanations)] = explain_records(self, [self.fine_tuned.record_of(sample)], chosen, label=label)
+        return explanations
 
     def attention(self, text: str, pair: str | None = None) -> TextAttention:
         """Return the attention weights of each head and layer for a text, or for a pair of texts.
@@ -284,28 +284,28 @@ class Engine(PieceModel):
     def states_of(self, examples: Sequence[Example]) -> list[Vectors]:
         """Return the hidden states (n, D) of the last layer for the n tokens of each sequence."""
         top = self.backend.architecture.layers
-        found = self.backend.vectors(examples, pooling="tokens", layers=[top], tokens=TOKENS)
-        return [states.squeeze(-2) for states in found]
+        layer_states = self.backend.vectors(examples, pooling="tokens", layers=[top], tokens=TOKENS)
+        return [states.squeeze(-2) for states in layer_states]
 
-    def _predicted(self, task: Task, records: Sequence[Record], tokens: int) -> list[Prediction]:
+    def _predict_records(self, task: Task, records: Sequence[Record], tokens: int) -> list[Prediction]:
         refuse_long(task, records, self.packer)
-        return self._decoded(task, encoded(task, records, self.packer), tokens)
+        return self._predict_encoded(task, encoded(task, records, self.packer), tokens)
 
-    def _decoded(self, task: Task, records: Iterable[Encoded], tokens: int) -> list[Prediction]:
+    def _predict_encoded(self, task: Task, records: Iterable[Encoded], tokens: int) -> list[Prediction]:
         outputs = partial(self._outputs, task, tokens)
         return decoded(records, outputs=outputs, decode=self.backend.decoding(task))
 
     def _outputs(self, task: Task, tokens: int, examples: Sequence[Example]) -> Sequence[Any]:
         if task.form == "text":
             return written_for(self.learner, task, self.tokenizer, examples)
-        found = self.backend.outputs(task, examples, tokens=tokens)
-        if not all(np.isfinite(row).all() for row in found):
+        outputs = self.backend.outputs(task, examples, tokens=tokens)
+        if not all(np.isfinite(row).all() for row in outputs):
             raise UserError(
                 f"The model in {self.folder} gives scores that are NaN or infinite: its weights are damaged, or its "
                 "training has failed. Copy it again, or train it again.",
                 code="not-finite",
             )
-        return found
+        return outputs
 
 
 def _read_sentences(source: Folder) -> SentenceModel | UserError | None:
@@ -331,18 +331,20 @@ def load(source: str | Path | Folder, *, device: str = "auto", opening: Opening 
     folder = source if isinstance(source, Folder) else open_folder(source, opening)
     task = folder.task
     if folder.is_exported:
-        return Engine(_exported(folder, device), folder)
+        return Engine(_open_exported(folder, device), folder)
     learner = Learner(folder.backbone, folder.heads if task else {})
     pieces = None if task else folder.heads.get("mlm")
-    place = choose(device).device
-    backend = TorchBackend(learner.eval().to(place), pooler=folder.has_pooler)
-    engine = Engine(backend, folder, pieces=pieces.eval().to(place) if isinstance(pieces, MaskedLanguageHead) else None)
+    torch_device = choose(device).device
+    backend = TorchBackend(learner.eval().to(torch_device), pooler=folder.has_pooler)
+    engine = Engine(
+        backend, folder, pieces=pieces.eval().to(torch_device) if isinstance(pieces, MaskedLanguageHead) else None
+    )
     # The engine has what it needs; the weights that were read must not stay in memory a second time.
     folder.release()
     return engine
 
 
-def _exported(folder: Folder, device: str) -> OnnxBackend:
+def _open_exported(folder: Folder, device: str) -> OnnxBackend:
     """Return the backend of an exported folder. Raises UserError if its files are not from one export."""
     if device not in ("auto", "cpu"):
         raise UserError(

@@ -16,7 +16,7 @@ from osbert.analysis.words import TextWord, in_order, token_words, words_of_piec
 from osbert.data.pack import Packer
 from osbert.errors import UserError, nearest
 from osbert.evaluation.score import Encoded, encoded, refuse_long
-from osbert.inference.fill import MaskFill, masked, masked_pieces
+from osbert.inference.fill import MaskFill, encode_with_masks, pack_with_masks
 from osbert.models.contract import Learner
 from osbert.models.heads.apart import ApartHead
 from osbert.models.heads.predictions import MaskedLanguageHead
@@ -67,19 +67,21 @@ def explain_records(
     scored: list[ScoredRecord] = []
     owners: list[int] = []
     weights: list[NDArray[np.float64]] = []
-    for place, ((record, examples), prediction) in enumerate(zip(laid_out, predictions)):
+    for index, ((record, examples), prediction) in enumerate(zip(laid_out, predictions)):
         words = token_words(task, record, engine.packer)
-        for one in task.explained(prediction, record, examples, label):
-            made = ScoredRecord(label=one.label, text=one.text, texts=record.texts, examples=examples, words=words)
-            scored.append(made)
-            owners.append(place)
-            weights += one.weights
+        for target in task.explained(prediction, record, examples, label):
+            scored_record = ScoredRecord(
+                label=target.label, text=target.text, texts=record.texts, examples=examples, words=words
+            )
+            scored.append(scored_record)
+            owners.append(index)
+            weights += target.weights
     head = engine.learner.heads[task.name]
     score: BatchScore = PairScore(head, weights) if isinstance(head, ApartHead) else OutputScore(task.name, weights)
-    found: list[list[Explanation]] = [[] for _ in records]
-    for place, explained in zip(owners, explain(engine.learner, scored, score, options, engine.tokenizer)):
-        found[place].append(explained)
-    return list(zip(predictions, found))
+    explanations: list[list[Explanation]] = [[] for _ in records]
+    for index, explained in zip(owners, explain(engine.learner, scored, score, options, engine.tokenizer)):
+        explanations[index].append(explained)
+    return list(zip(predictions, explanations))
 
 
 def explain_masks(
@@ -97,16 +99,18 @@ def explain_masks(
             f"There is no piece '{piece}' in the vocabulary.{nearest(piece, tokenizer.vocabulary)}",
             code="invalid-value",
         )
-    example = masked(text, engine.packer)
-    bounds, words = words_of_pieces(text, *masked_pieces(text, tokenizer)[1:])
+    example = pack_with_masks(text, engine.packer)
+    bounds, words = words_of_pieces(text, *encode_with_masks(text, tokenizer)[1:])
     # The word of each token; -1 for special tokens and for the masks themselves, which get no weight.
     tokens = np.full(len(example), -1)
     tokens[~example.special] = words
     masks = np.flatnonzero(example.ids == tokenizer.mask)
     tokens[masks] = -1
     held = in_order([TextWord(0, *bound) for bound in bounds], [tokens])
-    pieces = [piece or one for one in likeliest]
-    records = [ScoredRecord(label=one, texts=(text,), examples=[example], words=held) for one in pieces]
-    ids = [tokenizer.vocabulary.index(one) for one in pieces]
+    pieces = [piece or top_piece for top_piece in likeliest]
+    records = [
+        ScoredRecord(label=target_piece, texts=(text,), examples=[example], words=held) for target_piece in pieces
+    ]
+    ids = [tokenizer.vocabulary.index(target_piece) for target_piece in pieces]
     score = MaskScore(head, masks.tolist(), ids)
     return explain(engine.learner, records, score, options, tokenizer)

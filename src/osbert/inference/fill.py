@@ -28,27 +28,27 @@ class MaskFill(NamedTuple):
     probability: float
 
 
-def masked(text: str, packer: Packer) -> Example:
+def pack_with_masks(text: str, packer: Packer) -> Example:
     """Return the sequence of a text; each [MASK] becomes the mask piece, other special names are plain text."""
-    return packer.single(*PieceRun.of(masked_pieces(text, packer.tokenizer)[0], packer.tokenizer))
+    return packer.single(*PieceRun.of(encode_with_masks(text, packer.tokenizer)[0], packer.tokenizer))
 
 
-def masked_pieces(text: str, tokenizer: AnyTokenizer) -> tuple[Integers, Integers, Integers]:
+def encode_with_masks(text: str, tokenizer: AnyTokenizer) -> tuple[Integers, Integers, Integers]:
     """Return the piece ids (n,) of a text with masks, and their starts and ends (n,) in characters."""
     # A tokenizer from a file has its own spelling of the mask, and its own rule for the spaces around it. So its mask
     # is put into the text, and the offsets are mapped back to the text with [MASK].
     if isinstance(tokenizer, FileTokenizer):
         mask = tokenizer.vocabulary[tokenizer.mask]
-        found = tokenizer.encode_with_offsets(text.replace(MASK, mask))
-        places = _origins(text, len(mask))
-        return found.ids, places[found.starts], places[np.maximum(found.ends - 1, 0)] + 1
+        encoding = tokenizer.encode_with_offsets(text.replace(MASK, mask))
+        origins = _origins(text, len(mask))
+        return encoding.ids, origins[encoding.starts], origins[np.maximum(encoding.ends - 1, 0)] + 1
     parts: list[tuple[Integers, Integers, Integers]] = []
     begin = 0
     for number, part in enumerate(text.split(MASK)):
         if number:
             parts.append((np.array([tokenizer.mask]), np.array([begin - len(MASK)]), np.array([begin])))
-        found = tokenizer.encode_with_offsets(part)
-        parts.append((found.ids, begin + found.starts, begin + found.ends))
+        encoding = tokenizer.encode_with_offsets(part)
+        parts.append((encoding.ids, begin + encoding.starts, begin + encoding.ends))
         begin += len(part) + len(MASK)
     ids, starts, ends = (np.concatenate(columns).astype(np.int32) for columns in zip(*parts, strict=True))
     return ids, starts, ends
@@ -77,15 +77,15 @@ def fill(
     fillings: list[list[list[MaskFill]]] = [[] for _ in examples]
     with evaluating(learner) as device:
         for batch in batches(examples, tokens=TOKENS):
-            there = batch.to(device)
-            index = (there.ids == tokenizer.mask).nonzero().squeeze(1)  # (M,)
-            hidden = learner.backbone(there).hidden
+            device_batch = batch.to(device)
+            index = (device_batch.ids == tokenizer.mask).nonzero().squeeze(1)  # (M,)
+            hidden = learner.backbone(device_batch).hidden
             # The batch is flat: a mask at position p belongs to the last sequence that starts at or before p.
-            sequences = torch.searchsorted(there.starts, index, right=True) - 1
+            sequences = torch.searchsorted(device_batch.starts, index, right=True) - 1
             numbers = batch.records[sequences.cpu()]
             for own, positions in zip(numbers.split(SCORES), index.split(SCORES), strict=True):
                 logits = head.scores(hidden[positions]).float()  # (M, V)
                 best = logits.softmax(dim=-1).topk(min(top, logits.shape[1]))
                 for number, probabilities, ids in zip(own.tolist(), best.values.tolist(), best.indices.tolist()):
-                    fillings[number].append([MaskFill(*one) for one in zip(tokenizer.tokens(ids), probabilities)])
+                    fillings[number].append([MaskFill(*pair) for pair in zip(tokenizer.tokens(ids), probabilities)])
     return fillings

@@ -64,9 +64,9 @@ class TextWriter:
         options = options_of(engine, given)
         options.require_possible()
         if task is not None and task.form == "text":
-            own = engine.learner.heads[task.name]
-            assert isinstance(own, MaskedLanguageHead)
-            writer = PromptWriter.of(engine.learner, engine.decoder(own), own, engine.tokenizer, options)
+            task_head = engine.learner.heads[task.name]
+            assert isinstance(task_head, MaskedLanguageHead)
+            writer = PromptWriter.of(engine.learner, engine.decoder(task_head), task_head, engine.tokenizer, options)
             assert writer is not None  # else the task would have refused the model
             prompt = _sources(task.writing_by(options), engine.packer)
             return cls(writer=writer, prompt=prompt, reads=len(task.request_fields), goes_on=False)
@@ -93,9 +93,9 @@ class TextWriter:
             # Targets that are no whole texts, T5's, name the gaps of the source.
             whole = engine.learner.backbone.architecture.writes_whole_texts
             writer = replace(writer, gaps=not whole)
-            return cls(writer=writer, prompt=_encoded_sources(packer, whole=whole), goes_on=False)
+            return cls(writer=writer, prompt=_make_source_prompts(packer, whole=whole), goes_on=False)
         if head.writes:
-            prompt = _unified_sources(packer, writer.options.most, head.writes)
+            prompt = _make_unilm_prompts(packer, writer.options.most, head.writes)
             return cls(writer=writer, prompt=prompt, goes_on=False)
         return cls(writer=writer, prompt=_beginnings(engine.tokenizer, length - writer.options.most))
 
@@ -125,14 +125,14 @@ class TextWriter:
         """Return the prompt of each sample. Raises UserError that lists every sample without one."""
         problems = Problems(heading="Nothing can be written for these texts")
         prompts = []
-        for place, texts in enumerate(samples):
+        for index, texts in enumerate(samples):
             try:
                 prompt = self.prompt(texts)
             except UserError as error:
-                problems.add(f"texts[{place}]: {error}", code=error.code)
+                problems.add(f"texts[{index}]: {error}", code=error.code)
                 continue
             if lack := self.lack(prompt):
-                problems.add(f"texts[{place}]: {lack}", code="empty-text")
+                problems.add(f"texts[{index}]: {lack}", code="empty-text")
             prompts.append(prompt)
         problems.stop_if_any()
         return prompts
@@ -146,11 +146,13 @@ def options_of(engine: PieceWriter, given: GivenOptions) -> GenerationOptions:
     task, sizes = engine.task, engine.learner.backbone.architecture
     if task is not None and task.form == "text":
         return given.over(task.writing).fitting(sizes.length)
-    own = engine.writing.options
+    defaults = engine.writing.options
     # A folder's lengths give way to what the model reads, and to the most that is given.
     longest = sizes.length - len(engine.tokenizer.form.before) - 1
-    own = replace(own, most=min(own.most, longest), least=min(own.least, given.most or own.most or longest))
-    return given.over(own).fitting(sizes.length)
+    defaults = replace(
+        defaults, most=min(defaults.most, longest), least=min(defaults.least, given.most or defaults.most or longest)
+    )
+    return given.over(defaults).fitting(sizes.length)
 
 
 def _sources(task: Task, packer: Packer) -> Callable[[Sequence[str]], Example]:
@@ -163,7 +165,7 @@ def _sources(task: Task, packer: Packer) -> Callable[[Sequence[str]], Example]:
     return prompt
 
 
-def _unified_sources(packer: Packer, most: int, writes: Writing) -> Callable[[Sequence[str]], Example]:
+def _make_unilm_prompts(packer: Packer, most: int, writes: Writing) -> Callable[[Sequence[str]], Example]:
     """Return a function that encodes a text as the source of UniLM's sequence-to-sequence mode.
 
     `most`: the pieces for which room is left behind the source.
@@ -176,7 +178,7 @@ def _unified_sources(packer: Packer, most: int, writes: Writing) -> Callable[[Se
     return prompt
 
 
-def _encoded_sources(packer: Packer, *, whole: bool) -> Callable[[Sequence[str]], Example]:
+def _make_source_prompts(packer: Packer, *, whole: bool) -> Callable[[Sequence[str]], Example]:
     """Return a function that encodes a text as the source of an encoder-decoder, with the start of the target.
 
     [MASK] in the text is a gap, and so are the names of sentinels.
@@ -199,15 +201,15 @@ def _beginnings(tokenizer: AnyTokenizer, length: int) -> Callable[[Sequence[str]
         # An empty text still needs a token to start from: the separator, if the form has no start token.
         before = form.before or (() if text else form.between[:1])
         ids = tokenizer.encode(text)
-        kept = ids[max(len(ids) - (length - len(before)), 0) :]
-        whole = np.concatenate([np.array(before, np.int32), kept.astype(np.int32)])
+        last_ids = ids[max(len(ids) - (length - len(before)), 0) :]
+        whole = np.concatenate([np.array(before, np.int32), last_ids.astype(np.int32)])
         special = np.arange(len(whole)) < len(before)
         return Example(
             ids=whole,
             segments=np.zeros(len(whole), np.int8),
             words=~special,
             special=special,
-            truncated=len(ids) - len(kept),
+            truncated=len(ids) - len(last_ids),
         )
 
     return prompt

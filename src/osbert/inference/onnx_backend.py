@@ -60,13 +60,13 @@ class OnnxBackend:
         published = {} if VECTORS in self.opened.names else task.published()  # vectors have no unit
         # An exported regression gives numbers in the label's units; decoding expects standardised ones.
         center, scale = published.get("center", 0.0), published.get("scale", 1.0)
-        found: list[Vectors] = [np.empty(0, np.float32)] * len(examples)
+        head_outputs: list[Vectors] = [np.empty(0, np.float32)] * len(examples)
         for part, (scores, *others) in self._run(self._scores, examples, tokens):
             scores = np.stack([scores, *others], axis=-1) if others else scores
             scores = scores if (center, scale) == (0, 1) else (scores - center) / scale
-            for row, place in enumerate(part.places):
-                found[place] = scores[row, : part.lengths[row]] if task.per_token else scores[row]
-        return found
+            for row, index in enumerate(part.indices):
+                head_outputs[index] = scores[row, : part.lengths[row]] if task.per_token else scores[row]
+        return head_outputs
 
     def decoding(self, task: Task) -> Callable[..., Prediction]:
         """Return the function that decodes outputs, with the values that the run's head had learnt."""
@@ -81,13 +81,13 @@ class OnnxBackend:
                 f"{self.path.parent} is exported and has its last layer alone: take --layers -1.",
                 code="unsupported-model",
             )
-        found: list[Vectors] = [np.empty(0, np.float32)] * len(examples)
+        example_vectors: list[Vectors] = [np.empty(0, np.float32)] * len(examples)
         for part, (states,) in self._run([POOLER if pooling == "pooler" else STATES], examples, tokens):
-            for row, place in enumerate(part.places):
-                own = states[row] if pooling == "pooler" else self._pooled(states[row, : part.lengths[row]], pooling)
+            for row, index in enumerate(part.indices):
+                vector = states[row] if pooling == "pooler" else self._pool(states[row, : part.lengths[row]], pooling)
                 # The contract has an axis for layers; all of them are the last one here.
-                found[place] = np.repeat(own[..., None, :], len(layers), axis=-2)
-        return found
+                example_vectors[index] = np.repeat(vector[..., None, :], len(layers), axis=-2)
+        return example_vectors
 
     @property
     def _scores(self) -> list[str]:
@@ -99,16 +99,16 @@ class OnnxBackend:
         for part in rectangles(examples, tokens=min(tokens, RECTANGLE)):
             columns = {"input_ids": part.ids, "token_type_ids": part.segments, "attention_mask": part.mask}
             try:
-                found = self.opened.session.run(list(names), columns)
+                outputs = self.opened.session.run(list(names), columns)
             except Exception as error:  # of many classes with no other parent
                 raise UserError(
                     f"{self.path}: onnxruntime cannot run it: {reason(error)}. Are config.json and the tokenizer "
                     "beside it of the same export? If so, is there memory enough?",
                     code="damaged-file",
                 ) from error
-            yield part, found
+            yield part, outputs
 
-    def _pooled(self, states: Vectors, pooling: Pooling) -> Vectors:
+    def _pool(self, states: Vectors, pooling: Pooling) -> Vectors:
         """Return the pooled vector (D,) of a sequence's hidden states (n, D); without pooling, the states."""
         if pooling == "cls":
             return states[-1 if self.architecture.summary_is_last else 0]

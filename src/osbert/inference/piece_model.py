@@ -12,7 +12,7 @@ from osbert import recipe
 from osbert.analysis.scoring import ScoringOptions
 from osbert.data.pack import Packer
 from osbert.errors import UserError
-from osbert.inference.fill import MASK, MaskFill, fill, masked
+from osbert.inference.fill import MASK, MaskFill, fill, pack_with_masks
 from osbert.inference.generate import TextWriter
 from osbert.inference.score import language_model, require_usable_head, score_samples
 from osbert.inference.text_windows import Text, samples, windows
@@ -92,7 +92,7 @@ class PieceModel:
                 f"There is no {MASK} in the text '{one_line(text)}': write one where a piece is missing.",
                 code="invalid-value",
             )
-        example = masked(text, self.packer)
+        example = pack_with_masks(text, self.packer)
         if example.truncated:
             raise UserError(
                 f"The text has {example.truncated:,} pieces too many for {self.packer.length} tokens. Shorten it.",

@@ -66,10 +66,10 @@ def score_samples(
     Raises UserError that lists every sample that is empty, too long, or not a single text.
     """
     problems = Problems(heading="These texts cannot be scored")
-    for place, sample in enumerate(given, first):
+    for index, sample in enumerate(given, first):
         if len(sample) > 1:
-            problems.add(f"texts[{place}]: {len(sample)} texts, not one.", code="wrong-number-of-texts")
-        refuse_unscorable(packer, sample[0], f"texts[{place}]", problems)
+            problems.add(f"texts[{index}]: {len(sample)} texts, not one.", code="wrong-number-of-texts")
+        refuse_unscorable(packer, sample[0], f"texts[{index}]", problems)
     problems.stop_if_any()
     return score_texts(model, packer, [sample[0] for sample in given], options.masking)
 
@@ -81,10 +81,10 @@ def score_texts(model: LanguageModel, packer: Packer, texts: Sequence[str], mask
     """
     tokenizer = packer.tokenizer
     cut = [tokenizer.encode_with_offsets(text) for text in texts]
-    runs = [PieceRun.of(one.ids.astype(np.int32), tokenizer) for one in cut]
-    found = model.log_probabilities([packer.single(*run) for run in runs], masking=masking)
+    runs = [PieceRun.of(encoding.ids.astype(np.int32), tokenizer) for encoding in cut]
+    log_probabilities = model.log_probabilities([packer.single(*run) for run in runs], masking=masking)
     scores = []
-    for text, offsets, run, values in zip(texts, cut, runs, found, strict=True):
+    for text, offsets, run, values in zip(texts, cut, runs, log_probabilities, strict=True):
         # A left-to-right model without a start token cannot score the first piece: its value is NaN.
         unscored = model.causal and not packer.form.before
         if not np.isfinite(values[int(unscored) :]).all():
@@ -111,13 +111,13 @@ def _unknown(tokenizer: AnyTokenizer) -> int:
         return -1
 
 
-def refuse_unscorable(packer: Packer, text: str, place: str, problems: Problems) -> None:
-    """Add a problem if a text has no pieces or does not fit; `place` is its name in the message."""
+def refuse_unscorable(packer: Packer, text: str, where: str, problems: Problems) -> None:
+    """Add a problem if a text has no pieces or does not fit; `where` is its name in the message."""
     count = len(packer.tokenizer.encode(text))
     if not count:
-        problems.add(f"{place}: the text is empty: there is nothing to score.", code="empty-text")
+        problems.add(f"{where}: the text is empty: there is nothing to score.", code="empty-text")
     elif count > packer.room(1):
         problems.add(
-            f"{place}: {count:,} pieces, and the model reads {packer.room(1):,} at most. Cut the text into sentences.",
+            f"{where}: {count:,} pieces, and the model reads {packer.room(1):,} at most. Cut the text into sentences.",
             code="text-too-long",
         )

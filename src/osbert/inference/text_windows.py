@@ -27,14 +27,14 @@ def samples(texts: Iterable[Text], call: str) -> list[Sample]:
         raise TypeError(f"{call} takes a list of texts, not {type(texts).__name__}: {call}({what})")
     if not isinstance(texts, Iterable):
         raise TypeError(f"{call} takes a list of texts, not {type(texts).__name__}: {call}([text])")
-    found, problems = [], Problems(heading=f"{call} takes texts, or tuples of texts")
-    for place, given in enumerate(texts):
+    valid_samples, problems = [], Problems(heading=f"{call} takes texts, or tuples of texts")
+    for index, given in enumerate(texts):
         sample, problem = _sample(given)
         if problem:
-            problems.add(f"texts[{place}] {problem}", code="invalid-value")
-        found.append(sample)
+            problems.add(f"texts[{index}] {problem}", code="invalid-value")
+        valid_samples.append(sample)
     problems.stop_if_any()
-    return found
+    return valid_samples
 
 
 def windows(texts: Iterator[Text], call: str) -> Iterator[tuple[int, list[Sample]]]:
@@ -48,18 +48,18 @@ def windows(texts: Iterator[Text], call: str) -> Iterator[tuple[int, list[Sample
     window: list[Sample] = []
     first = size = 0
     try:
-        for place, given in enumerate(texts):
+        for index, given in enumerate(texts):
             sample, problem = _sample(given)
             if problem:
                 raise UserError(
-                    f"{call} takes texts, or tuples of texts: texts[{place}] {problem}", code="invalid-value"
+                    f"{call} takes texts, or tuples of texts: texts[{index}] {problem}", code="invalid-value"
                 )
             window.append(sample)
             size += sum(map(len, sample))
             if len(window) >= ROWS or size >= CHARACTERS:
                 whole, window, size = window, [], 0
                 yield first, whole
-                first = place + 1
+                first = index + 1
     except Exception:
         if window:
             yield first, window

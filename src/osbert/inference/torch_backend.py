@@ -44,16 +44,16 @@ class TorchBackend:
         self, examples: Sequence[Example], *, pooling: Pooling, layers: Sequence[int], tokens: int
     ) -> list[Vectors]:
         """Return the pooled hidden states of each example."""
-        found: list[Vectors] = [np.empty(0, np.float32)] * len(examples)
+        example_vectors: list[Vectors] = [np.empty(0, np.float32)] * len(examples)
         with forward.evaluating(self.learner.backbone) as device:
             for batch in forward.batches(examples, tokens=tokens):
-                rows = self._pooled(batch.to(device), pooling, layers)
+                rows = self._pool(batch.to(device), pooling, layers)
                 # Batches do not keep the order of the examples; `records` has the index of each row among them.
-                for place, row in zip(batch.records.tolist(), rows, strict=True):
-                    found[place] = row.float().cpu().numpy()
-        return found
+                for index, row in zip(batch.records.tolist(), rows, strict=True):
+                    example_vectors[index] = row.float().cpu().numpy()
+        return example_vectors
 
-    def _pooled(self, batch: Batch, pooling: Pooling, layers: Sequence[int]) -> list[Tensor]:
+    def _pool(self, batch: Batch, pooling: Pooling, layers: Sequence[int]) -> list[Tensor]:
         backbone = self.learner.backbone
         if pooling == "pooler":
             return list(backbone(batch).pooled.unsqueeze(1).unbind())

@@ -21,7 +21,7 @@ from osbert.interop import sentence_files
 from osbert.interop.folder import Folder, FolderForm, open_folder, pretraining_heads
 from osbert.interop.hub import ModelLocation
 from osbert.interop.huggingface import names
-from osbert.interop.huggingface.folders import closed_to_others, fill_heads, laid_out
+from osbert.interop.huggingface.folders import fill_heads, osbert_only_reason, to_huggingface
 from osbert.interop.huggingface.tokenizers import write_any_tokenizer
 from osbert.interop.json_files import read_if_there
 from osbert.interop.opening import CAREFUL, Opening
@@ -62,8 +62,8 @@ def open_any(path: Path, opening: Opening = CAREFUL) -> Folder:
     has_config = (path / "config.json").is_file()
     prefix = None if has_config and has_weights(path) else google.checkpoint(path)
     if prefix is not None:
-        found = google.read_google(prefix)
-        return Folder(ModelLocation(path=found.folder, name=str(path)), opening, checkpoint=found)
+        google_folder = google.read_google(prefix)
+        return Folder(ModelLocation(path=google_folder.folder, name=str(path)), opening, checkpoint=google_folder)
     if path.exists() and not has_config:
         RunFolder(path).refuse_unended()
         raise UserError(
@@ -74,51 +74,53 @@ def open_any(path: Path, opening: Opening = CAREFUL) -> Folder:
     return open_folder(path, opening)
 
 
-def model_of(source: Folder, asked: TaskHint | None = None) -> ModelParts:
+def model_of(source: Folder, hint: TaskHint | None = None) -> ModelParts:
     """Return the content of a folder.
 
     Raises UserError if a file is missing or damaged, or the parts do not fit together.
     """
-    asked = asked or TaskHint()
-    where, own = str(source), source.task
-    if own and asked != TaskHint():
+    hint = hint or TaskHint()
+    where, run_task = str(source), source.task
+    if run_task and hint != TaskHint():
         raise UserError(
-            f"{source.name} is a run of the task {own.name}: {NOT_NEEDED}.", code="options-exclude-each-other"
+            f"{source.name} is a run of the task {run_task.name}: {NOT_NEEDED}.", code="options-exclude-each-other"
         )
-    found = FolderTask(task=own) if own else task_of(source.config, source.tensors, asked, where=where)
-    tensors = _ordered(source.tensors, found.order)
+    folder_task = FolderTask(task=run_task) if run_task else task_of(source.config, source.tensors, hint, where=where)
+    tensors = _reorder_outputs(source.tensors, folder_task.order)
     with drawing():
-        heads: dict[str, Head] = {found.task.name: found.task.head(source.backbone)} if found.task else {}
+        heads: dict[str, Head] = (
+            {folder_task.task.name: folder_task.task.head(source.backbone)} if folder_task.task else {}
+        )
         heads |= pretraining_heads(source.backbone, tensors, writes=source.writes)
     learner = Learner(source.backbone, heads).eval()
     filled = fill_heads(tensors, learner)
-    if own:
+    if run_task:
         Report(rows=tuple(filled)).require_complete(where)
-    rows = _judged([*_without(source.report.rows, filled), *filled], found, filled)
+    rows = _add_head_remarks([*_without(source.report.rows, filled), *filled], folder_task, filled)
     # A table of pieces may have more rows than the tokenizer has pieces.
     rows = [of_pieces(row, len(source.tokenizer)) for row in rows]
     if source.checkpoint:
         rows += [_other(name, shape) for name, shape in source.checkpoint.unused.items()]
-        rows = [_spelled(row) for row in rows]
+        rows = [_to_google_row(row) for row in rows]
     # The backbone and the heads have the weights now: a large model should not be in memory twice.
     source.release()
     return ModelParts(
         source=source,
         learner=learner,
-        task=found.task,
+        task=folder_task.task,
         sentences=source.sentences,
         report=Report(rows=tuple(rows)),
-        units=_units(tensors, found.task),
+        units=_units(tensors, folder_task.task),
     )
 
 
 def write_model_as(model: ModelParts, folder: Path, form: FolderForm) -> None:
     """Write a model in a form. Raises UserError, before writing anything, if the form has no such model."""
-    closed = closed_to_others(model.learner.backbone.architecture, model.learner)
+    closed = osbert_only_reason(model.learner.backbone.architecture, model.learner)
     if closed and form == "huggingface":
         raise UserError(closed, code="not-convertible")
     published = model.task.published() if model.task else {}
-    config, tensors = laid_out(
+    config, tensors = to_huggingface(
         model.learner, pooler=model.source.has_pooler, tokenizer=model.source.tokenizer, **published
     )
     if model.task and form != "osbert":
@@ -150,16 +152,20 @@ def notes(model: ModelParts, form: FolderForm | Literal["onnx"]) -> Iterator[str
         if left:
             yield f"Not in the ONNX file: {', '.join(left)} (pretraining's heads)."
         return
-    _, tensors = laid_out(model.learner)
+    _, tensors = to_huggingface(model.learner)
     for name in model.learner.heads:
-        own = [tensor for tensor in tensors if tensor.startswith(f"heads.{name}.")]
-        if own:
-            whole = len(own) == len(model.learner.heads[name].state_dict())
-            part = "" if whole else f" ({', '.join(one.removeprefix(f'heads.{name}.') for one in own)})"
+        head_tensors = [tensor for tensor in tensors if tensor.startswith(f"heads.{name}.")]
+        if head_tensors:
+            whole = len(head_tensors) == len(model.learner.heads[name].state_dict())
+            part = (
+                ""
+                if whole
+                else f" ({', '.join(tensor_name.removeprefix(f'heads.{name}.') for tensor_name in head_tensors)})"
+            )
             yield f"Only osbert reads the head '{name}'{part}: one that others make in its place has random weights."
 
 
-def _ordered(tensors: dict[str, Tensor], order: tuple[int, ...]) -> dict[str, Tensor]:
+def _reorder_outputs(tensors: dict[str, Tensor], order: tuple[int, ...]) -> dict[str, Tensor]:
     """Return the tensors with the rows of the last layer permuted by `order`."""
     if not order:
         return tensors
@@ -179,7 +185,7 @@ def _without(rows: tuple[TensorRow, ...], filled: list[TensorRow]) -> Iterator[T
     return (row for row in rows if row.name not in taken)
 
 
-def _judged(rows: list[TensorRow], found: FolderTask, filled: list[TensorRow]) -> list[TensorRow]:
+def _add_head_remarks(rows: list[TensorRow], folder_task: FolderTask, filled: list[TensorRow]) -> list[TensorRow]:
     """Return the rows with remarks on tensors of heads that no head of ours uses."""
     published = any(row.name.startswith("heads.") for row in filled)
     judged = []
@@ -190,7 +196,7 @@ def _judged(rows: list[TensorRow], found: FolderTask, filled: list[TensorRow]) -
             elif published and row.name.startswith(LAYERS):
                 row = replace(row, remark="the same scores, as others read them")
             else:
-                row = replace(row, expected=False, remark=found.reason or "of a head that osbert does not have")
+                row = replace(row, expected=False, remark=folder_task.reason or "of a head that osbert does not have")
         elif row.status == "new" and row in filled:
             row = replace(row, expected=False)
         judged.append(row)
@@ -203,11 +209,11 @@ def _other(name: str, shape: tuple[int, ...]) -> TensorRow:
     return TensorRow(name=name, shape=shape, status="unused", expected=False, remark="unknown")
 
 
-def _spelled(row: TensorRow) -> TensorRow:
+def _to_google_row(row: TensorRow) -> TensorRow:
     """Return a row with the tensor's name and shape in a TensorFlow checkpoint, unless it already has them."""
     if "/" in row.name or "." not in row.name:
         return row
-    name = google.theirs(row.name)
+    name = google.tensorflow_name(row.name)
     return replace(row, name=name, shape=row.shape[::-1] if name.endswith("/kernel") else row.shape)
 
 

@@ -55,21 +55,23 @@ def differences(first: ModelParts, second: ModelParts) -> list[Difference]:
     if first.sentences != second.sentences:
         raise ValueError(f"a text gets its vector by {first.sentences} and {second.sentences}")
     batch = collate(sequences(first))
-    said, again = _outputs(first, batch), _outputs(second, batch)
-    found = [
-        Difference(what=what, largest=float((said[what] - again[what]).abs().max()) if what in again else float("inf"))
-        for what in said
+    first_outputs, again = _outputs(first, batch), _outputs(second, batch)
+    output_differences = [
+        Difference(
+            what=what, largest=float((first_outputs[what] - again[what]).abs().max()) if what in again else float("inf")
+        )
+        for what in first_outputs
     ]
     if second.task and second.units:
         name = f"scores of {second.task.name}"
         unit = {"center": 0.0, "scale": 1.0, **second.task.published()}
-        wanted = said[name] * unit["scale"] + unit["center"]
+        wanted = first_outputs[name] * unit["scale"] + unit["center"]
         others = again[POOLED] @ second.units["weight"].double().T + second.units["bias"].double()
         size = max(1.0, float(wanted.abs().max()))
-        found.append(
+        output_differences.append(
             Difference(what=f"{name} as others read them", largest=float((others - wanted).abs().max()) / size)
         )
-    return found
+    return output_differences
 
 
 def sequences(model: ModelParts) -> list[Example]:
@@ -77,7 +79,7 @@ def sequences(model: ModelParts) -> list[Example]:
     sizes = model.learner.backbone.architecture
     packer = Packer(tokenizer=model.source.tokenizer, length=min(sizes.length, LENGTH))
     runs = [packer.run(text) for text in (*TEXTS, SECOND)]
-    examples = [packer.single(run.ids, run.words, record=place) for place, run in enumerate(runs)]
+    examples = [packer.single(run.ids, run.words, record=record) for record, run in enumerate(runs)]
     spread = np.linspace(0, sizes.vocabulary - 1, packer.length - 2).astype(np.int32)
     examples.append(packer.single(spread, np.ones(len(spread), bool), record=len(examples)))
     if sizes.segments > 1:
@@ -86,12 +88,12 @@ def sequences(model: ModelParts) -> list[Example]:
 
 
 def _outputs(model: ModelParts, batch: Batch) -> dict[str, Tensor]:
-    found: dict[str, Tensor] = {}
+    outputs: dict[str, Tensor] = {}
     with evaluating(model.learner):
         states = model.learner.backbone(batch)
-        found[HIDDEN] = states.hidden
+        outputs[HIDDEN] = states.hidden
         if model.source.has_pooler:
-            found[POOLED] = states.pooled
+            outputs[POOLED] = states.pooled
         for name, head in model.learner.heads.items():
-            found[f"scores of {name}"] = head.every(states, batch)
-    return {what: torch.as_tensor(values).double() for what, values in found.items()}
+            outputs[f"scores of {name}"] = head.every(states, batch)
+    return {what: torch.as_tensor(values).double() for what, values in outputs.items()}

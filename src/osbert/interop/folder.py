@@ -22,7 +22,7 @@ from osbert.guarded import require_regular
 from osbert.interop import sentence_files
 from osbert.interop.hub import ModelLocation, locate
 from osbert.interop.huggingface import configs, names
-from osbert.interop.huggingface.folders import WRITES, assemble, fill, fill_heads, named
+from osbert.interop.huggingface.folders import WRITES, assemble, fill, fill_heads, normalize_names
 from osbert.interop.huggingface.generation_config import DecoderStart, read_writing
 from osbert.interop.huggingface.tokenizers import read_any_tokenizer, text_id_remarks
 from osbert.interop.json_files import read_object
@@ -168,7 +168,7 @@ class Folder:
     @property
     def tensors(self) -> dict[str, Tensor]:
         """All weights by Hugging Face's names without prefix, including those of a base model."""
-        return named(self._stored, tied=self.architecture.tied)
+        return normalize_names(self._stored, tied=self.architecture.tied)
 
     @property
     def backbone(self) -> Backbone:
@@ -189,14 +189,14 @@ class Folder:
             with drawing():
                 heads: dict[str, Head] = {self.task.name: self.task.head(self.backbone)}
             self.report.require_complete(str(self), but="pooler." if self.task.per_token else "")
-            self._filled(heads).require_complete(str(self))
+            self._fill_heads(heads).require_complete(str(self))
             return heads
         # New heads draw random weights, which must not change the caller's random numbers.
         with drawing(), torch.random.fork_rng(devices=[]):
             heads = pretraining_heads(self.backbone, self.tensors, writes=self.writes)
         if "mlm" in heads and getattr(self.architecture, "query_vector", False):
             self.backbone.read_as_query(self.tokenizer.mask)
-        reports = {name: self._filled({name: head}) for name, head in heads.items()}
+        reports = {name: self._fill_heads({name: head}) for name, head in heads.items()}
         for name, report in reports.items():
             if faults := [row for row in report.rows if row in report.problems or row.status == "new"]:
                 self.unusable_heads[name] = f"{faults[0].name}: {faults[0].remark}"
@@ -249,7 +249,7 @@ class Folder:
     @property
     def has_pooler(self) -> bool:
         """Return whether the backbone's pooler was trained."""
-        return getattr(self.architecture, "pooling", "") != "none" and not self.report.named("new")
+        return getattr(self.architecture, "pooling", "") != "none" and not self.report.select_names("new")
 
     @cached_property
     def fingerprint(self) -> str:
@@ -289,7 +289,7 @@ class Folder:
         with drawing():
             return assemble(self.architecture, self.tensors, where=self.path)
 
-    def _filled(self, heads: Mapping[str, Head]) -> Report:
+    def _fill_heads(self, heads: Mapping[str, Head]) -> Report:
         return Report(rows=tuple(fill_heads(self.tensors, Learner(self.backbone, heads))))
 
 
@@ -298,16 +298,16 @@ def pretraining_heads(
 ) -> dict[str, Head]:
     """Return new heads for the objectives with tensors in `tensors`, by name; `writes` as for MaskedLanguageHead."""
     heads: dict[str, Head] = {}
-    if all(one in tensors for one in names.head_names("mlm", backbone.architecture).values()):
+    if all(name in tensors for name in names.head_names("mlm", backbone.architecture).values()):
         heads["mlm"] = MaskedLanguageHead(backbone, writes=writes)
-    if any(one in tensors for one in names.HEADS["nsp"].values()):
+    if any(name in tensors for name in names.HEADS["nsp"].values()):
         heads["nsp"] = SequenceHead(backbone, target="nsp", form="nsp")
-    if any(one in tensors for one in names.HEADS["order"].values()):
+    if any(name in tensors for name in names.HEADS["order"].values()):
         heads["sentence_order"] = SequenceHead(backbone, target="sentence_order", form="order")
-    own = {name.split(".")[1] for name in tensors if name.startswith("heads.")} - heads.keys()
-    if "replaced" in own or any(one in tensors for one in names.HEADS["replaced"].values()):
+    osbert_heads = {name.split(".")[1] for name in tensors if name.startswith("heads.")} - heads.keys()
+    if "replaced" in osbert_heads or any(name in tensors for name in names.HEADS["replaced"].values()):
         heads["replaced"] = DiscriminatorHead(backbone)
-        own.discard("replaced")
-    for name in sorted(own.intersection(components.names("objectives"))):
+        osbert_heads.discard("replaced")
+    for name in sorted(osbert_heads.intersection(components.names("objectives"))):
         heads[name] = components.find("objectives", name, base=Objective)().head(backbone)
     return heads

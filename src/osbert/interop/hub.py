@@ -20,8 +20,8 @@ from osbert.errors import UserError, nearest
 from osbert.files import write_text
 from osbert.interop.hub_checks import check_below, check_file_name, check_metadata
 from osbert.interop.hub_errors import Failure, explain
-from osbert.interop.hub_files import NAMES, chosen_files, lacks
-from osbert.interop.packaged import packaged_folder, packaged_name, packaged_names
+from osbert.interop.hub_files import NAMES, lacks, select_files
+from osbert.interop.packaged import find_packaged_folder, find_packaged_name, list_packaged_models
 from osbert.remote.addresses import OF_RUNS, ObjectAddress, local_copy
 from osbert.remote.cache import address_of
 from osbert.terminal import in_megabytes
@@ -72,9 +72,9 @@ def locate(model: str | Path, *, watch: Callable[[Any], None] = lambda event: No
     path = Path(model)
     if isinstance(model, Path) or _is_local(path):
         return ModelLocation(path=path)
-    if (folder := packaged_folder(model)) is not None:
+    if (folder := find_packaged_folder(model)) is not None:
         return ModelLocation(path=folder, name=model)
-    return _Repository.named(model).located(watch)
+    return _Repository.parse(model).locate(watch)
 
 
 def find(model: str) -> Path | None:
@@ -86,7 +86,7 @@ def find(model: str) -> Path | None:
         return None
     if _is_local(Path(model)):
         return Path(model)
-    return packaged_folder(model) or _Repository.named(model).found()
+    return find_packaged_folder(model) or _Repository.parse(model).found()
 
 
 def is_name(text: str) -> bool:
@@ -130,7 +130,9 @@ def display_name(model: Path) -> str:
     >>> display_name(Path("runs/encoder/../small"))
     'small'
     """
-    return origin(model).get("name") or packaged_name(model) or Path(os.path.abspath(model)).name  # "." has a name too
+    return (
+        origin(model).get("name") or find_packaged_name(model) or Path(os.path.abspath(model)).name
+    )  # "." has a name too
 
 
 def default_out(model: Path, ending: str) -> Path:
@@ -140,8 +142,8 @@ def default_out(model: Path, ending: str) -> Path:
     """
     if address_of(model) != str(model):
         return Path(model.name + ending)
-    if found := origin(model):
-        return Path(found["name"].rpartition("/")[2] + ending)
+    if hub_origin := origin(model):
+        return Path(hub_origin["name"].rpartition("/")[2] + ending)
     for package in (model, model.parent):
         if (package / "__init__.py").is_file():
             return Path(package.name + ending)
@@ -151,7 +153,7 @@ def default_out(model: Path, ending: str) -> Path:
 
 def hub_facts(path: Path) -> dict[str, dict[str, str]]:
     """Return the entry "hub" of run.json, the name and commit of the initial model, if it is from a hub."""
-    return {"hub": found} if (found := origin(path)) else {}
+    return {"hub": hub_origin} if (hub_origin := origin(path)) else {}
 
 
 def _require_environment() -> None:
@@ -186,7 +188,7 @@ class _Repository:
     revision: str
 
     @classmethod
-    def named(cls, model: str) -> _Repository:
+    def parse(cls, model: str) -> _Repository:
         """Return the repository that OWNER/NAME@REVISION names. Raises UserError if it cannot be such a name."""
         name, at, revision = model.partition("@")
         form = "A model of the hub is NAME or OWNER/NAME, with @REVISION or without"
@@ -213,10 +215,10 @@ class _Repository:
 
         return Path(constants.HF_HUB_CACHE).expanduser().resolve() / f"models--{self.name.replace('/', '--')}"
 
-    def located(self, watch: Callable[[Any], None]) -> ModelLocation:
+    def locate(self, watch: Callable[[Any], None]) -> ModelLocation:
         """Return the model from the cache or from the hub. Raises UserError as `locate`."""
         found = self._listed()
-        return found if isinstance(found, ModelLocation) else self._fetched(*found, watch)
+        return found if isinstance(found, ModelLocation) else self._fetch(*found, watch)
 
     def found(self) -> Path | None:
         """Return the model's folder in the cache; None if the hub has it. Raises UserError as `locate`."""
@@ -230,7 +232,7 @@ class _Repository:
         if COMMIT.fullmatch(self.revision) and not self._lacks(self.revision):
             return self._location(self.revision)
         if constants.HF_HUB_OFFLINE:
-            return self._cached(
+            return self._locate_in_cache(
                 UserError(
                     f"{self._before}{self._title} is not in the cache, and HF_HUB_OFFLINE is set.",
                     code="not-downloaded",
@@ -244,7 +246,7 @@ class _Repository:
             problem = explain(error, self._failure())
             if isinstance(error, GatedRepoError | RepositoryNotFoundError | RevisionNotFoundError):
                 raise problem from error
-            return self._cached(problem, error)
+            return self._locate_in_cache(problem, error)
 
     def _location(self, commit: str, *remarks: str) -> ModelLocation:
         return ModelLocation(path=self._snapshot(commit), name=self.name, commit=commit, remarks=remarks)
@@ -260,7 +262,7 @@ class _Repository:
         absent = self.cache / ".no_exist" / commit
         return lacks(self._snapshot(commit), lambda file: not known or (absent / file).is_file())
 
-    def _cached(self, problem: UserError, cause: Exception | None = None) -> ModelLocation:
+    def _locate_in_cache(self, problem: UserError, cause: Exception | None = None) -> ModelLocation:
         """Return the cache's copy of the revision, with a remark if the hub failed by `cause`; or raise `problem`."""
         reference = self.cache / "refs" / self.revision
         commit = reference.read_text(encoding="utf-8").strip() if reference.is_file() else self.revision
@@ -286,9 +288,9 @@ class _Repository:
         files = {file.rfilename: file.size for file in info.siblings or ()}
         return info.sha, {name: size if isinstance(size, int) else 0 for name, size in files.items()}
 
-    def _fetched(self, commit: str, sizes: Mapping[str, int], watch: Callable[[Any], None]) -> ModelLocation:
+    def _fetch(self, commit: str, sizes: Mapping[str, int], watch: Callable[[Any], None]) -> ModelLocation:
         """Fetch the files of a commit that the cache lacks; small ones first, weights last."""
-        files = chosen_files(sizes, where=self._title)
+        files = select_files(sizes, where=self._title)
         missing = [file for file in files if not (self._snapshot(commit) / file).is_file()]
         self._require_room(sum(sizes[file] for file in missing))
         for file in missing:
@@ -339,8 +341,8 @@ class _Repository:
 
     def _require_room(self, size: int) -> None:
         """Raise UserError if the disk of the cache has no room for `size` bytes."""
-        place = next(folder for folder in (self.cache, *self.cache.absolute().parents) if folder.is_dir())
-        if (free := shutil.disk_usage(place).free) < size:
+        existing_folder = next(folder for folder in (self.cache, *self.cache.absolute().parents) if folder.is_dir())
+        if (free := shutil.disk_usage(existing_folder).free) < size:
             raise UserError(
                 f"{self._title} needs {in_megabytes(size)}, but the disk of the cache {self.cache.parent} has "
                 f"{in_megabytes(free)} left. Free some, or set HF_HOME to a folder on another disk.",
@@ -359,5 +361,5 @@ class _Repository:
         """The beginning of a message: most often a folder's name is mistyped, so the hub is named second."""
         parent = Path(self.name).parent
         folders = [str(path) for path in parent.iterdir() if path.is_dir()] if parent.is_dir() else []
-        near = nearest(self.name, [*folders, *packaged_names()])
+        near = nearest(self.name, [*folders, *list_packaged_models()])
         return f"There is no folder {self.name} here.{near} As a model of the hub: "

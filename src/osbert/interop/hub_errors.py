@@ -37,7 +37,7 @@ def explain(error: Exception, failure: Failure) -> UserError:
 
     error, hub = _cause(error), constants.ENDPOINT
     if isinstance(error, errors.HfHubHTTPError) and error.response is not None:
-        text, code = _answered(error, failure, hub)
+        text, code = _explain_response(error, failure, hub)
         return UserError(text, code=code)
     if isinstance(error, OSError) and (disk_full(error) or (error.errno and error.filename)):
         return UserError(_unwritten(error, failure), code="not-written")
@@ -59,7 +59,7 @@ def explain(error: Exception, failure: Failure) -> UserError:
     )
 
 
-def _answered(error: Exception, failure: Failure, hub: str) -> tuple[str, str]:
+def _explain_response(error: Exception, failure: Failure, hub: str) -> tuple[str, str]:
     """Return the meaning of an HTTP error response of the hub, and the code of the error."""
     from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError, RevisionNotFoundError
 

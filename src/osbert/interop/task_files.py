@@ -80,7 +80,7 @@ def read_task(folder: Path, opening: Opening = CAREFUL) -> Task | None:
     if "task" not in table:
         return None
     name = str(table["task"])
-    return _built(name, table.get(name.rpartition(".")[2], {}), where=str(path), trust=opening.trust)
+    return _build_task(name, table.get(name.rpartition(".")[2], {}), where=str(path), trust=opening.trust)
 
 
 def as_recipe(task: Task) -> str:
@@ -95,7 +95,7 @@ def as_field(task: Task) -> dict[str, Any]:
     return {"name": task.name, "settings": _settings(task)}
 
 
-def task_of(config: Mapping[str, Any], tensors: Mapping[str, Tensor], asked: TaskHint, *, where: str) -> FolderTask:
+def task_of(config: Mapping[str, Any], tensors: Mapping[str, Tensor], hint: TaskHint, *, where: str) -> FolderTask:
     """Return the task of a folder that has no recipe. `tensors`: by Hugging Face's names without prefix.
 
     Raises UserError if the user's hint does not fit, or a field of our own is damaged.
@@ -104,22 +104,22 @@ def task_of(config: Mapping[str, Any], tensors: Mapping[str, Tensor], asked: Tas
     field = config.get(FIELD)
     if field is not None:
         name = str(field.get("name", ""))
-        if asked != TaskHint():
+        if hint != TaskHint():
             raise UserError(
                 f"{where} holds a model of the task {name}: {NOT_NEEDED}.", code="options-exclude-each-other"
             )
         if "." in name:  # a file from elsewhere does not say which code is imported
             raise UserError(f"{where}: {FIELD} names {name}, which is no task of osbert's.", code="untrusted-code")
-        return FolderTask(task=_built(name, field.get("settings", {}), where=where))
+        return FolderTask(task=_build_task(name, field.get("settings", {}), where=where))
     outputs = next((tensors[name].shape[:1].numel() for name in map("{}weight".format, LAYERS) if name in tensors), 0)
     if not outputs:
         return FolderTask()
-    kind = _kind_asked(asked.kind) if asked.kind else _kind_of(*_form(config, tensors, outputs))
+    kind = _kind_asked(hint.kind) if hint.kind else _kind_of(*_form(config, tensors, outputs))
     if kind is None:
         return FolderTask(reason=UNKNOWN)
     if kind.published_outputs:
         name, wanted = kind.__module__.rpartition(".")[2], kind.published_outputs
-        if asked.labels:
+        if hint.labels:
             raise UserError(
                 f"--labels names classes or tags; the model in {where} is for {name}, which has none.",
                 code="options-exclude-each-other",
@@ -131,13 +131,13 @@ def task_of(config: Mapping[str, Any], tensors: Mapping[str, Tensor], asked: Tas
             else FolderTask(reason=f"{name} has {wanted} outputs, this layer has {outputs}")
         )
     try:
-        task, order = kind.of_labels(_labels(config, asked, outputs, where))
+        task, order = kind.of_labels(_labels(config, hint, outputs, where))
     except ValueError as error:
         return FolderTask(reason=str(error))
     return FolderTask(task=task, order=order)
 
 
-def _built(name: str, settings: object, *, where: str, trust: bool = False) -> Task:
+def _build_task(name: str, settings: object, *, where: str, trust: bool = False) -> Task:
     """Return the task with this name and settings. Raises UserError if the name or a setting is unknown."""
     try:
         kind = components.find("tasks", name, base=Task, trust=trust)
@@ -194,11 +194,11 @@ def _kind_of(form: Form, values: Values) -> type[Task] | None:
     return None
 
 
-def _labels(config: Mapping[str, Any], asked: TaskHint, count: int, where: str) -> tuple[str, ...]:
+def _labels(config: Mapping[str, Any], hint: TaskHint, count: int, where: str) -> tuple[str, ...]:
     """Return the names of the labels in the order of the outputs."""
     names = config.get("id2label")
-    said = {str(place): str(name) for place, name in names.items()} if isinstance(names, dict) else {}
-    labels = asked.labels or tuple(said.get(str(place), f"LABEL_{place}") for place in range(count))
+    config_labels = {str(index): str(name) for index, name in names.items()} if isinstance(names, dict) else {}
+    labels = hint.labels or tuple(config_labels.get(str(index), f"LABEL_{index}") for index in range(count))
     if len(labels) != count:
         raise UserError(
             f"--labels has {len(labels)} names, but the model in {where} has {count} outputs.",

@@ -53,7 +53,7 @@ class Report:
         more = [f"... and {len(strange) - 5:,} more that are not used"] if len(strange) > 5 else []
         return (*fresh, *used, *strange[:5], *more)
 
-    def named(self, status: Status) -> tuple[str, ...]:
+    def select_names(self, status: Status) -> tuple[str, ...]:
         """Return the names of the rows with a status."""
         return tuple(row.name for row in self.rows if row.status == status)
 

@@ -63,7 +63,7 @@ def check_tokenizer(content: Content, size: int) -> None:
     if not isinstance(model, dict):
         raise UserError("it has no model.", code="unusable-tokenizer")
     pieces = list(_pieces(model))
-    added = [(one["content"], one["id"]) for one in content.get("added_tokens") or ()]
+    added = [(token["content"], token["id"]) for token in content.get("added_tokens") or ()]
     for piece, number in [*pieces, *added]:
         if not isinstance(piece, str) or len(piece) > PIECE:
             raise UserError(
@@ -122,7 +122,10 @@ def _check_prefix(model: Content) -> None:
 def _check_tree(pieces: Iterable[str], size: int) -> None:
     ordered = sorted(pieces)
     most = NODES + size // NODE_BYTES
-    if sum(map(len, ordered)) > most and sum(_new(one, other) for one, other in pairwise(["", *ordered])) > most:
+    if (
+        sum(map(len, ordered)) > most
+        and sum(_new(previous, other) for previous, other in pairwise(["", *ordered])) > most
+    ):
         raise UserError(
             f"its pieces have more than {most:,} different prefixes, more than a language has.", code="too-large"
         )

@@ -67,8 +67,8 @@ def read_tokenizer(folder: Path | str, opening: Opening = CAREFUL) -> Tokenizer:
     if path.is_dir():
         files = {name: path / name for name in ("tokenizer.json", "vocab.txt", "tokenizer_config.json")}
     elif path.is_file():
-        ours = "tokenizer.json" if path.suffix == ".json" else "vocab.txt"
-        files = {ours: path, "tokenizer_config.json": path.parent / "tokenizer_config.json"}
+        file_name = "tokenizer.json" if path.suffix == ".json" else "vocab.txt"
+        files = {file_name: path, "tokenizer_config.json": path.parent / "tokenizer_config.json"}
     else:
         raise UserError(f"{path}: there is no such folder or file; a tokenizer was expected here.", code="missing-file")
     flags: dict[str, bool | None] = {}
@@ -85,7 +85,7 @@ def read_tokenizer(folder: Path | str, opening: Opening = CAREFUL) -> Tokenizer:
         )
     if files["tokenizer_config.json"].is_file():
         config = read_object(files["tokenizer_config.json"])
-        flags |= {ours: config[theirs] for ours, theirs in _FLAGS.items() if config.get(theirs) is not None}
+        flags |= {flag: config[field] for flag, field in _FLAGS.items() if config.get(field) is not None}
     if wrong := [f"{_FLAGS[name]} is {flag!r}" for name, flag in flags.items() if flag not in (None, True, False)]:
         raise UserError(
             f"{path}: the tokenizer's {' and '.join(wrong)}, which must be true or false.", code="unusable-tokenizer"
@@ -134,16 +134,16 @@ def _from_tokenizer_json(path: Path) -> tuple[list[str], dict[str, bool | None]]
     kind = model.get("type") or ("WordPiece" if "max_input_chars_per_word" in model else "unknown")
     normalizer = content.get("normalizer") or {}
     splitter = content.get("pre_tokenizer") or {}
-    for part, found, wanted in (
+    for part, actual, wanted in (
         ("model", kind, "WordPiece"),
         ("prefix of pieces inside words", model.get("continuing_subword_prefix", "##"), "##"),
         ("normalizer", normalizer.get("type"), "BertNormalizer"),
         ("pre-tokenizer", splitter.get("type"), "BertPreTokenizer"),
         ("cleaning of control characters", normalizer.get("clean_text", True), True),
     ):
-        if found != wanted:
+        if actual != wanted:
             raise UserError(
-                f"{path}: the {part} is {found}, where BERT has {wanted}. {_INSTEAD}.", code="unusable-tokenizer"
+                f"{path}: the {part} is {actual}, where BERT has {wanted}. {_INSTEAD}.", code="unusable-tokenizer"
             )
     if not isinstance(vocabulary, dict):
         raise UserError(
@@ -153,7 +153,7 @@ def _from_tokenizer_json(path: Path) -> tuple[list[str], dict[str, bool | None]]
     ids = dict(vocabulary)
     # Added tokens may be missing from the model's vocabulary; those that are in it have the same id there.
     ids |= {added["content"]: added["id"] for added in content.get("added_tokens") or ()}
-    return _in_order(ids, path), {ours: normalizer.get(ours) for ours in _FLAGS}
+    return _in_order(ids, path), {flag: normalizer.get(flag) for flag in _FLAGS}
 
 
 def _in_order(ids: dict[str, int], path: Path) -> list[str]:

@@ -50,12 +50,12 @@ def read_whole(folder: Path, above: tuple[Path, ...] = ()) -> dict[str, Tensor]:
     if (folder / SAFE).is_file() or not (folder / TUNED).is_file():
         return _canonical(read_tensors(folder), folder)
     whole = {name: tensor for name, tensor in _base(folder, above).items() if not name.startswith(names.HEAD_PREFIXES)}
-    own = read_file(folder / TUNED)
-    for name, tensor in own.items():
+    tuned_tensors = read_file(folder / TUNED)
+    for name, tensor in tuned_tensors.items():
         if name.endswith(UP):
             changed = name.removesuffix(UP)
             try:
-                whole[changed] = Factors(up=tensor, down=own[changed + DOWN]).added(whole[changed].float())
+                whole[changed] = Factors(up=tensor, down=tuned_tensors[changed + DOWN]).added(whole[changed].float())
             except (KeyError, RuntimeError) as error:
                 raise UserError(
                     f"{folder / TUNED}: the change of {changed} does not fit the model that it belongs to ({error}). "

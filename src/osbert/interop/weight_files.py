@@ -38,9 +38,9 @@ def read_tensors(folder: Path) -> dict[str, Tensor]:
         if index.is_file():
             return _read_shards(index)
     foreign = [name for name in FOREIGN if (folder / name).is_file()]
-    found = f" ({foreign[0]} is another framework's.)" if foreign else ""
+    remark = f" ({foreign[0]} is another framework's.)" if foreign else ""
     raise UserError(
-        f"{folder} holds no weights: neither {SAFE} nor {PICKLED}, whole or in shards.{found}", code="not-a-model"
+        f"{folder} holds no weights: neither {SAFE} nor {PICKLED}, whole or in shards.{remark}", code="not-a-model"
     )
 
 
@@ -173,9 +173,9 @@ def _read_shards(index: Path) -> dict[str, Tensor]:
         )
     missing = [name for name in names if not (index.parent / name).is_file()]
     if missing:
-        shown = ", ".join(missing[:5]) + (f" and {len(missing) - 5:,} others" if len(missing) > 5 else "")
+        missing_list = ", ".join(missing[:5]) + (f" and {len(missing) - 5:,} others" if len(missing) > 5 else "")
         raise UserError(
-            f"{index.parent} lacks {shown}, named in {index.name}. Copy or download them.", code="missing-file"
+            f"{index.parent} lacks {missing_list}, named in {index.name}. Copy or download them.", code="missing-file"
         )
     files = {index.parent / name: _tensors(index.parent / name) for name in names}
     require_finite({path: held.items() for path, held in files.items()})

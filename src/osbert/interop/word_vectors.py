@@ -65,8 +65,8 @@ class WordVectors:
         """Write a model of the static family into a folder; return a remark for the user, or ""."""
         tokenizer, lost = self.tokenizer()
         table = np.zeros((len(tokenizer), self.vectors.shape[1]), np.float32)
-        places = {word: place for place, word in enumerate(tokenizer.vocabulary)}
-        table[[places[word] for word in self.words]] = self.vectors
+        rows = {word: row for row, word in enumerate(tokenizer.vocabulary)}
+        table[[rows[word] for word in self.words]] = self.vectors
         write_static(folder, tokenizer, torch.from_numpy(table))
         return (
             f"{lost:,} of {len(self.words):,} words are never cut from a text, such as those with a hyphen."
@@ -113,29 +113,29 @@ def read_word_vectors(path: Path) -> WordVectors:
             if header is None:
                 file.seek(mark)
             rows = _text_rows(file, header and header[1], 1 + (header is not None), problems)
-        found = _collected(rows, problems)
-    if header and not problems.count and header[0] != len(found):
-        problems.add(f"line 1: it says {header[0]:,} words, but there are {len(found):,}", code="damaged-file")
-    if not found and not problems.count:
+        vectors = _collect_vectors(rows, problems)
+    if header and not problems.count and header[0] != len(vectors):
+        problems.add(f"line 1: it says {header[0]:,} words, but there are {len(vectors):,}", code="damaged-file")
+    if not vectors and not problems.count:
         problems.add("line 1: there is no word in it", code="no-data")
     problems.stop_if_any()
-    return WordVectors(words=[*found], vectors=np.stack([*found.values()]))
+    return WordVectors(words=[*vectors], vectors=np.stack([*vectors.values()]))
 
 
-def write_word_vectors(path: Path, found: WordVectors, form: VectorForm) -> None:
+def write_word_vectors(path: Path, word_vectors: WordVectors, form: VectorForm) -> None:
     """Write words and vectors: word2vec's text form, or its binary one into a .bin, or GloVe's text.
 
     Raises UserError if a word has a space, which these forms cannot hold.
     """
-    if spaced := [word for word in found.words if any(map(str.isspace, word))]:
+    if spaced := [word for word in word_vectors.words if any(map(str.isspace, word))]:
         raise UserError(
             f"{path}: {len(spaced):,} words have a space, such as {spaced[0]!r}, which this form cannot hold.",
             code="not-convertible",
         )
     with writing_output(path) as aside, aside.open("wb") as file:
         if form == "word2vec":
-            file.write(f"{len(found.words)} {found.vectors.shape[1]}\n".encode())
-        for word, vector in zip(found.words, found.vectors, strict=True):
+            file.write(f"{len(word_vectors.words)} {word_vectors.vectors.shape[1]}\n".encode())
+        for word, vector in zip(word_vectors.words, word_vectors.vectors, strict=True):
             if path.suffix == BINARY:
                 file.write(word.encode() + b" " + vector.astype("<f4").tobytes() + b"\n")
             else:
@@ -146,8 +146,8 @@ def write_word_vectors(path: Path, found: WordVectors, form: VectorForm) -> None
 def vectors_of(vocabulary: Sequence[str], table: Tensor) -> WordVectors:
     """Return the words of a static model and their vectors, without special pieces whose vector is 0."""
     vectors = table.detach().numpy()
-    kept = [place for place, word in enumerate(vocabulary) if word not in BYTE_LEVEL or vectors[place].any()]
-    return WordVectors(words=[vocabulary[place] for place in kept], vectors=vectors[kept])
+    rows = [row for row, word in enumerate(vocabulary) if word not in BYTE_LEVEL or vectors[row].any()]
+    return WordVectors(words=[vocabulary[row] for row in rows], vectors=vectors[rows])
 
 
 def _header(line: bytes) -> tuple[int, int] | None:
@@ -205,24 +205,24 @@ def _binary_rows(
         problems.add(f"line 1: it says {words:,} words, but more follow", code="damaged-file")
 
 
-def _collected(
+def _collect_vectors(
     rows: Iterable[tuple[str, bytes, NDArray[np.float32]]], problems: Problems
 ) -> Mapping[str, NDArray[np.float32]]:
     """Return the vectors by word; errors go to `problems`."""
-    found: dict[str, NDArray[np.float32]] = {}
+    vectors: dict[str, NDArray[np.float32]] = {}
     for where, raw, vector in rows:
         try:
             word = raw.decode("utf-8")
         except UnicodeDecodeError:
             problems.add(f"{where}: the word {raw[:40]!r} is not UTF-8", code="wrong-encoding")
             continue
-        if not word or word in found:
+        if not word or word in vectors:
             problems.add(f"{where}: the word {word!r} {'stands twice' if word else 'is empty'}", code="damaged-file")
         elif not np.isfinite(vector).all():
             problems.add(f"{where}: the vector of {word!r} has a value that is NaN or infinite", code="damaged-file")
         else:
-            found[word] = vector
-    return found
+            vectors[word] = vector
+    return vectors
 
 
 def _is_number(part: bytes) -> bool:

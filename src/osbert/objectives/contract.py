@@ -103,7 +103,7 @@ class Objective:
         """Return the example with this objective's noise and labels, sampled anew each epoch."""
         if type(self).corrupt_all is Objective.corrupt_all:
             return example
-        return self.corrupt_all(Examples.of([example]), packer, Noise.drawn(rng, 1))[0]
+        return self.corrupt_all(Examples.of([example]), packer, Noise.from_rng(rng, 1))[0]
 
     def corrupt_all(self, examples: Examples, packer: Packer, noise: Noise) -> Examples:
         """Return many examples with this objective's noise and labels.

@@ -16,7 +16,7 @@ from osbert.data.example import Booleans, Example
 from osbert.data.pack import Packer
 from osbert.data.ragged import Places, begins, ranges
 from osbert.data.sequences import Sequences
-from osbert.data.written import written
+from osbert.data.written import decoder_example
 from osbert.objectives.contract import WritingObjective
 from osbert.text.document import Document
 
@@ -106,7 +106,7 @@ class Denoise(WritingObjective):
             segments=np.zeros(len(special), np.int8),
             truncated=0,
         )
-        return written(source, text, packer.tokenizer, name=self.name)
+        return decoder_example(source, text, packer.tokenizer, name=self.name)
 
     def _infilled(
         self, text: Example, places: Places, packer: Packer, rng: np.random.Generator

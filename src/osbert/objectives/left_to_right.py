@@ -41,7 +41,7 @@ class LeftToRight(Objective):
         index = np.flatnonzero(followed)
         counts = np.diff(np.searchsorted(index, examples.starts), append=len(index))
         targets = Targets(labels=examples.ids[index + 1], counts=counts, index=index)
-        return examples.changed(ids=examples.ids, name=self.name, targets=targets)
+        return examples.with_target(ids=examples.ids, name=self.name, targets=targets)
 
     def every_next(self, examples: Examples) -> Examples:
         """Return the examples with the next piece as the label of every token but the last, specials included.
@@ -54,7 +54,7 @@ class LeftToRight(Objective):
         counts = examples.lengths - 1
         weights = np.repeat(1 / np.maximum(counts, 1), counts).astype(np.float32)
         targets = Targets(labels=examples.ids[index + 1], counts=counts, index=index, weights=weights)
-        return examples.changed(ids=examples.ids, name=self.name, targets=targets)
+        return examples.with_target(ids=examples.ids, name=self.name, targets=targets)
 
     def objections(self, architecture: Sizes) -> Iterator[str]:
         """Yield a message if the model would let a token see the piece that it has to predict."""

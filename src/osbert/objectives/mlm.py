@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from osbert.data.corrupt import choose, choose_words, mixed, quotas
+from osbert.data.corrupt import choose, choose_words, corrupt_pieces, quotas
 from osbert.data.examples import Examples, Targets
 from osbert.data.noise import Noise
 from osbert.data.pack import Packer
@@ -121,12 +121,14 @@ class MaskedLanguage(Objective):
         # Two streams of noise: a change of mask or random then leaves the chosen positions as they were.
         index, counts = self._choose(examples, noise.stream(0))
         labels = examples.ids[index]
-        shown = mixed(
+        shown = corrupt_pieces(
             labels, counts, mask=self.mask, random=self.random, tokenizer=packer.tokenizer, noise=noise.stream(1)
         )
         ids = examples.ids.copy()
         ids[index] = shown
-        return examples.changed(ids=ids, name=self.pieces, targets=Targets(labels=labels, counts=counts, index=index))
+        return examples.with_target(
+            ids=ids, name=self.pieces, targets=Targets(labels=labels, counts=counts, index=index)
+        )
 
     def _choose(self, examples: Examples, noise: Noise) -> tuple[Places, Places]:
         """Return the positions to predict (M,) in the flat batch, and their number for each example (B,)."""
@@ -135,7 +137,7 @@ class MaskedLanguage(Objective):
             return choose(examples, counts, noise)
         # Whole words are n-grams of one word.
         shares = self.ngrams if self.unit == "ngrams" else (1.0,)
-        return choose_words(examples, counts, noise, shares=shares)
+        return choose_words(examples, counts, noise, run_probabilities=shares)
 
     def _quotas(self, examples: Examples) -> Places:
         """Return the number of positions to choose in each example (B,)."""

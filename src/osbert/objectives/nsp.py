@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from osbert.data.example import Booleans, Example
 from osbert.data.pack import Packer
-from osbert.data.pairs import Elsewhere, gathered, pairs, sentences_of
+from osbert.data.pairs import Elsewhere, pairs, plan_pairs, sentences_of
 from osbert.data.ragged import Places
 from osbert.data.sequences import Sequences
 from osbert.objectives import Objective
@@ -58,7 +58,7 @@ class NextSentence(Objective):
             raise ValueError("pairs need two documents with text, of two sources")
         sentences = sentences_of(Documents.of(documents), packer)
         # For a pair that would begin at each sentence: its target length, the index of the split, and the end.
-        aims, middles, lasts = gathered(sentences, packer, rng)
+        aims, middles, lasts = plan_pairs(sentences, packer, rng)
         firsts, follows = _walk(middles, lasts, rng.random(len(sentences)) >= self.random)
         bounds = sentences.bounds
         # From indices of sentences to indices of pieces.

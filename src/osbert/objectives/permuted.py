@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from osbert.data.corrupt import choose_spans, drawn, quotas
+from osbert.data.corrupt import choose_spans, quotas, sample_items
 from osbert.data.example import Booleans
 from osbert.data.examples import Examples, Targets
 from osbert.data.noise import Noise
@@ -93,7 +93,7 @@ class PermutedLanguage(Objective):
         others = np.flatnonzero(free & ~chosen)
         bounds = np.searchsorted(others, np.append(examples.starts, len(free)))
         sizes = np.diff(bounds)
-        chosen[others[drawn(sizes, goals - (pieces - sizes), noise.stream(2))]] = True
+        chosen[others[sample_items(sizes, goals - (pieces - sizes), noise.stream(2))]] = True
         return chosen
 
     def objections(self, architecture: Sizes) -> Iterator[str]:

@@ -42,7 +42,7 @@ class SameText(Objective):
     def corrupt_all(self, examples: Examples, packer: Packer, noise: Noise) -> Examples:
         """Return the examples unchanged, each with one label; the head reads them twice."""
         ones = np.ones(len(examples), np.int64)
-        return examples.changed(ids=examples.ids, name=self.name, targets=Targets(labels=ones, counts=ones))
+        return examples.with_target(ids=examples.ids, name=self.name, targets=Targets(labels=ones, counts=ones))
 
     def objections(self, architecture: Sizes) -> Iterator[str]:
         """Yield a message if the model has no dropout: both readings would be the same."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from osbert.data.example import Example, Integers
 from osbert.data.pack import Packer
-from osbert.data.written import written
+from osbert.data.written import decoder_example
 from osbert.objectives.contract import WritingObjective
 from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.text.sentinels import sentinel_ids
@@ -88,7 +88,7 @@ class Spans(WritingObjective):
         source += [ids[begin:], np.array(form.after, np.int64)]
         text.append(np.array([] if form.end is None else [form.end], np.int64))
         read = _sequence(source, len(form.before), len(form.after), example)
-        return written(read, _sequence(text, 0, len(text[-1]), example), tokenizer, name=self.name)
+        return decoder_example(read, _sequence(text, 0, len(text[-1]), example), tokenizer, name=self.name)
 
     @property
     def asked(self) -> str:

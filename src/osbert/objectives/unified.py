@@ -13,7 +13,7 @@ from osbert.data.example import Booleans, Example
 from osbert.data.examples import Examples, Targets
 from osbert.data.modes import LEFT_TO_RIGHT, RIGHT_TO_LEFT, SEGMENTS, SOURCE, TARGET, Writing, orders
 from osbert.data.noise import Noise
-from osbert.data.pack import Packer, shares
+from osbert.data.pack import Packer, trim_lengths
 from osbert.data.pairs import consecutive
 from osbert.data.ragged import Places, begins, ranges
 from osbert.data.sequences import Sequences
@@ -86,7 +86,7 @@ class UnifiedLanguage(MaskedLanguage):
         kept = np.flatnonzero((parted < ends) | ~paired)
         starts, parted, ends, modes, paired = (one[kept] for one in (starts, parted, ends, modes, paired))
         # Pieces kept of both texts, with room for the special pieces of a pair.
-        left, right = shares(parted - starts, ends - parted, packer.room(2))
+        left, right = trim_lengths(parted - starts, ends - parted, packer.room(2))
         counts = 1 + paired
         second = np.flatnonzero(ranges(np.zeros_like(counts), counts))  # the runs that are second texts
         # The first text loses its front: it ends at `parted`, where the second begins.
@@ -167,7 +167,7 @@ class UnifiedLanguage(MaskedLanguage):
             counts=np.diff(np.searchsorted(every, examples.starts), append=len(every)),
             index=every,
         )
-        return examples.changed(ids=examples.ids, name=self.name, targets=targets)
+        return examples.with_target(ids=examples.ids, name=self.name, targets=targets)
 
     def objections(self, architecture: Sizes) -> Iterator[str]:
         """Yield a message if a token would see the piece that it has to predict, or the mode would be unknown."""

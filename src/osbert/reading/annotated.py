@@ -58,12 +58,15 @@ class AnnotatedTable(Table):
         for row in self.inner.rows(problems):
             record = _record(row)
             try:
-                found = list(self.form.read(record))
+                plain_rows = list(self.form.read(record))
             except ValueError as error:
                 problems.add(f"{self.place(row.line)}: {one_line(str(error))}.", code="unusable-row")
             else:
-                whole = record if len(found) == 1 else {}  # of several rows none is the record
-                yield from (replace(row_of(one, row.line), record=whole, nonfinite=row.nonfinite) for one in found)
+                whole = record if len(plain_rows) == 1 else {}  # of several rows none is the record
+                yield from (
+                    replace(row_of(plain_row, row.line), record=whole, nonfinite=row.nonfinite)
+                    for plain_row in plain_rows
+                )
 
 
 def is_whole(path: Path) -> bool:
@@ -81,11 +84,11 @@ def find_whole(path: Path, reading: TableReading) -> WholeTable | None:
         return None
     entries = form().load(path, reading)
     rows = [value for _, value in entries if isinstance(value, Mapping)]
-    found = Format(kind="records", encoding="", columns=_columns(rows), title=form.title, unit=form.unit)
-    return WholeTable(path=path, format=found, entries=entries)
+    file_format = Format(kind="records", encoding="", columns=_columns(rows), title=form.title, unit=form.unit)
+    return WholeTable(path=path, format=file_format, entries=entries)
 
 
-def annotated(table: Table) -> AnnotatedTable | None:
+def as_annotated(table: Table) -> AnnotatedTable | None:
     """Return a table read as that of an annotation tool; None if no record form claims one of its first records."""
     kind = table.format.kind
     headed = any(form.heading in table.columns for form in _record_forms())
@@ -95,12 +98,16 @@ def annotated(table: Table) -> AnnotatedTable | None:
     form = next((form for form in _record_forms() if sample and any(map(form.claims, sample))), None)
     if form is None:
         return None
-    made = form(sample)
-    rows = [row for record in sample for row in _readable(made, record)]
+    record_form = form(sample)
+    rows = [row for record in sample for row in _readable(record_form, record)]
     container = {"delimited": "CSV", "jsonl": "JSON lines"}.get(kind, table.format.title or "rows in memory")
-    title = made.title if made.title.endswith("JSON") and container == "JSON array" else f"{made.title}, {container}"
-    found = replace(table.format, kind="records", columns=_columns(rows), title=title)
-    return AnnotatedTable(path=table.path, format=found, inner=table, form=made)
+    title = (
+        record_form.title
+        if record_form.title.endswith("JSON") and container == "JSON array"
+        else f"{record_form.title}, {container}"
+    )
+    table_format = replace(table.format, kind="records", columns=_columns(rows), title=title)
+    return AnnotatedTable(path=table.path, format=table_format, inner=table, form=record_form)
 
 
 def is_headed(path: Path) -> bool:

@@ -54,30 +54,30 @@ class _Cutter:
         """Yield the items that end in the next block."""
         block = self._left + block
         self._left = ""
-        start = place = 0
+        start = position = 0
         while not self.over:
-            run = (_INSIDE if self._inside else _OUTSIDE).match(block, place)
-            place = run.end() if run else place
-            sign = block[place : place + 1]
+            run = (_INSIDE if self._inside else _OUTSIDE).match(block, position)
+            position = run.end() if run else position
+            sign = block[position : position + 1]
             if sign in ("", "\\"):  # the character behind the backslash is in the next block
-                self._keep(block[start:place])
+                self._keep(block[start:position])
                 self._left = sign
                 return
-            place += 1
+            position += 1
             if sign == '"':
                 self._inside = not self._inside
             elif sign in "[{":
                 self._depth += 1
-                start = place if self._depth == 1 else start
+                start = position if self._depth == 1 else start
             # A comma or the closing bracket of the array itself ends an item.
             elif self._depth == 1:
-                self._keep(block[start : place - 1])
+                self._keep(block[start : position - 1])
                 yield self._whole()
-                start, self.over = place, sign != ","
+                start, self.over = position, sign != ","
             # A closing bracket further inside.
             elif sign != ",":
                 self._depth -= 1
-        self.behind |= bool(block[place:].strip())
+        self.behind |= bool(block[position:].strip())
 
     def rest(self) -> Iterator[str | None]:
         """Yield the last item of an array that ends without its bracket."""

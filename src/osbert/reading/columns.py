@@ -51,7 +51,9 @@ class Header:
 
     def first(self, usual: Sequence[str], *, but: Sequence[str] = ()) -> str:
         """Return the column with the first of some usual names (lower case); "" if there is none."""
-        return next((self.by_name[one] for one in usual if one in self.by_name and self.by_name[one] not in but), "")
+        return next(
+            (self.by_name[name] for name in usual if name in self.by_name and self.by_name[name] not in but), ""
+        )
 
     def missing(self, names: str, advice: str) -> UserError:
         """Return the error for a table in which no column has a usual name."""
@@ -84,27 +86,39 @@ def is_known(name: str) -> bool:
     known = {
         *TEXTS,
         DOCUMENT,
-        *(one for pair in PAIRS for one in pair),
-        *(one for tier in (*_CLASSES, *_NUMBERS) for one in tier),
+        *(column for pair in PAIRS for column in pair),
+        *(column for tier in (*_CLASSES, *_NUMBERS) for column in tier),
     }
     return plain in known
 
 
 def choose(
-    columns: Sequence[str], *, asked: TextColumns, path: str, numbers: bool = False, labelled: bool = True
+    columns: Sequence[str], *, user_columns: TextColumns, path: str, numbers: bool = False, labelled: bool = True
 ) -> TextColumns:
-    """Return the columns to use: those in `asked` ("" if not given), else those with usual names.
+    """Return the columns to use: those in `user_columns` ("" if not given), else those with usual names.
 
     `numbers`: the label is a number (regression), which prefers "score" to "label". `labelled`: a label is required;
     otherwise it may be "". Raises UserError with the columns if a given one does not exist, or if none or several fit.
     """
     header = Header(columns, path)
     listed = header.listed
-    for option, name in (("text", asked.text), ("pair", asked.pair), ("label", asked.label if labelled else "")):
+    for option, name in (
+        ("text", user_columns.text),
+        ("pair", user_columns.pair),
+        ("label", user_columns.label if labelled else ""),
+    ):
         header.require(name, option=option)
-    label = asked.label if asked.label in columns else _label(columns, asked, listed, numbers, labelled)
-    text, pair = (asked.text, asked.pair) if asked.text else _texts(columns, asked.pair, label, listed)
-    if missing := [name for name, found in (("text", text), ("label", label or not labelled)) if not found]:
+    label = (
+        user_columns.label
+        if user_columns.label in columns
+        else _label(columns, user_columns, listed, numbers, labelled)
+    )
+    text, pair = (
+        (user_columns.text, user_columns.pair)
+        if user_columns.text
+        else _texts(columns, user_columns.pair, label, listed)
+    )
+    if missing := [name for name, column in (("text", text), ("label", label or not labelled)) if not column]:
         raise header.missing(" or ".join(missing), _advice(columns, missing))
     if len({text, pair, label} - {""}) < len([name for name in (text, pair, label) if name]):
         raise UserError(
@@ -114,15 +128,19 @@ def choose(
     return TextColumns(text=text, pair=pair, label=label)
 
 
-def _label(columns: Sequence[str], asked: TextColumns, listed: str, numbers: bool, labelled: bool) -> str:
+def _label(columns: Sequence[str], user_columns: TextColumns, listed: str, numbers: bool, labelled: bool) -> str:
     """Return the column of the label, "" if none. Raises UserError if it is required and several fit."""
     for tier in _NUMBERS if numbers else _CLASSES:
-        found = [name for name in columns if name.strip().lower() in tier and name not in (asked.text, asked.pair)]
-        if len(found) == 1:
-            return found[0]
-        if found and labelled:
+        candidates = [
+            name
+            for name in columns
+            if name.strip().lower() in tier and name not in (user_columns.text, user_columns.pair)
+        ]
+        if len(candidates) == 1:
+            return candidates[0]
+        if candidates and labelled:
             raise UserError(
-                f"{listed}; the label could be {' or '.join(map(repr, found))}: give --label NAME.",
+                f"{listed}; the label could be {' or '.join(map(repr, candidates))}: give --label NAME.",
                 code="ambiguous-column",
             )
     return ""
@@ -135,23 +153,24 @@ def _texts(columns: Sequence[str], pair: str, label: str, listed: str) -> tuple[
         for first, second in PAIRS:
             if first in by_name and second in by_name:
                 return by_name[first], by_name[second]
-    found = [by_name[name] for name in TEXTS if name in by_name]
-    if not found and DOCUMENT in by_name:
-        found = [by_name[DOCUMENT]]
-    if not found and len(by_name) == 1:
-        found = list(by_name.values())
-    if len(found) > 1:
+    candidates = [by_name[name] for name in TEXTS if name in by_name]
+    if not candidates and DOCUMENT in by_name:
+        candidates = [by_name[DOCUMENT]]
+    if not candidates and len(by_name) == 1:
+        candidates = list(by_name.values())
+    if len(candidates) > 1:
         raise UserError(
-            f"{listed}; the text could be {' or '.join(map(repr, found))}: give --text NAME.", code="ambiguous-column"
+            f"{listed}; the text could be {' or '.join(map(repr, candidates))}: give --text NAME.",
+            code="ambiguous-column",
         )
-    return (found[0] if found else ""), pair
+    return (candidates[0] if candidates else ""), pair
 
 
 def _advice(columns: Sequence[str], missing: Sequence[str]) -> str:
     """Return advice on missing columns; for a file without a header it explains how to name columns."""
     options = {"text": "--text NAME (and --pair NAME for pairs)", "label": "--label NAME"}
     give = " and ".join(options[name] for name in missing)
-    if any(name != f"column {place}" for place, name in enumerate(columns, 1)):
+    if any(name != f"column {number}" for number, name in enumerate(columns, 1)):
         return f": give {give}."
     return (
         f", for the file has no header: give {give}, where NAME is 'column 1' and so on; or write a first line with "

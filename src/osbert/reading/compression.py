@@ -52,10 +52,10 @@ class Stream(io.RawIOBase):
         try:
             data = self.raw.read(size)
         except (OSError, EOFError, zlib.error, lzma.LZMAError, tarfile.TarError) as error:
-            raise self._damaged(error) from error
+            raise self._damage_error(error) from error
         except Exception as error:
             if type(error).__name__ == "ZstdError":  # its class is in a library that is imported only when needed
-                raise self._damaged(error) from error
+                raise self._damage_error(error) from error
             raise
         self.offset += len(data)
         return data
@@ -66,7 +66,7 @@ class Stream(io.RawIOBase):
             self.raw.close()
         super().close()
 
-    def _damaged(self, error: Exception) -> UserError:
+    def _damage_error(self, error: Exception) -> UserError:
         return UserError(
             f"{self.name}: cannot be read after byte {self.offset:,} of its content ({error}). "
             "The file is damaged or incomplete: fetch or compress it again, or leave it out.",
@@ -127,18 +127,18 @@ class Members(io.RawIOBase):
     def read(self, size: int = -1) -> bytes:
         """Return `size` bytes, or fewer before damage or the end. Raises the decompressor's errors, and EOFError."""
         pieces = [self.waiting]
-        found = len(self.waiting)
-        while found < size and self.error is None:
+        byte_count = len(self.waiting)
+        while byte_count < size and self.error is None:
             try:
-                piece = self._piece(size - found)
+                piece = self._piece(size - byte_count)
             except Exception as error:  # return the bytes before the damage first
                 self.error = error
                 break
             if piece is None:
                 break
             pieces.append(piece)
-            found += len(piece)
-        if not found and self.error is not None:
+            byte_count += len(piece)
+        if not byte_count and self.error is not None:
             raise self.error
         whole = b"".join(pieces)
         self.waiting = whole[size:]
@@ -259,23 +259,23 @@ def split_compressions(name: str) -> tuple[str, list[str]]:
             return name, packed
 
 
-def decompress(raw: BinaryIO, name: str, *, shown: str, limit: UnpackingLimit) -> Stream:
-    """Return the decompressed content of an open file, by the endings of `name`; `shown` is its name in messages.
+def decompress(raw: BinaryIO, name: str, *, display_name: str, limit: UnpackingLimit) -> Stream:
+    """Return the decompressed content of an open file, by the endings of `name`; `display_name` is its name in messages.
 
     `limit`: of the file on disk, which may be an archive with this one.
     """
     endings = split_compressions(name)[1]
     if len(endings) > NESTED:
         raise UserError(
-            f"{shown}: more than {NESTED} compressions inside each other. Unpack it first.", code="too-large"
+            f"{display_name}: more than {NESTED} compressions inside each other. Unpack it first.", code="too-large"
         )
     for ending in endings:
         raw = cast(BinaryIO, COMPRESSIONS[ending](raw, limit))
-    return Stream(raw, name=shown)
+    return Stream(raw, name=display_name)
 
 
 def open_packed(path: Path) -> io.BufferedReader:
     """Open a file and decompress it by the endings of its name. Reading damaged data raises UserError."""
     raw = path.open("rb")
     limit = UnpackingLimit(str(path), os.fstat(raw.fileno()).st_size)
-    return io.BufferedReader(decompress(raw, path.name, shown=str(path), limit=limit), BUFFER)
+    return io.BufferedReader(decompress(raw, path.name, display_name=str(path), limit=limit), BUFFER)

@@ -54,46 +54,46 @@ class _Source:
 def _cells(text: str, delimiter: str, source: _Source) -> list[str]:
     """Split one row with quotes; it reads further lines while a quoted cell is open."""
     cells = []
-    place = 0
+    position = 0
     while True:
-        if text.startswith('"', place):
-            cell, text, place = _quoted(text, place + 1, source)
+        if text.startswith('"', position):
+            cell, text, position = _read_quoted(text, position + 1, source)
             cells.append(cell)
-            if not text[place:].rstrip("\r\n"):
+            if not text[position:].rstrip("\r\n"):
                 return cells
-            if not text.startswith(delimiter, place):
+            if not text.startswith(delimiter, position):
                 raise ValueError(
-                    f"text follows a closing quote ({text[place : place + 20]!r}). Double the quotes inside a quoted "
+                    f"text follows a closing quote ({text[position : position + 20]!r}). Double the quotes inside a quoted "
                     "cell, or give --quotes no if quotes are plain characters here"
                 )
         else:
-            end = text.find(delimiter, place)
+            end = text.find(delimiter, position)
             if end < 0:
-                cells.append(text[place:].rstrip("\r\n"))
+                cells.append(text[position:].rstrip("\r\n"))
                 return cells
-            cells.append(text[place:end])
-            place = end
-        place += len(delimiter)
+            cells.append(text[position:end])
+            position = end
+        position += len(delimiter)
 
 
-def _quoted(text: str, place: int, source: _Source) -> tuple[str, str, int]:
+def _read_quoted(text: str, position: int, source: _Source) -> tuple[str, str, int]:
     """Return (cell, the line in which it ends, the position after its closing quote)."""
     parts: list[str] = []
     size = 0
     while True:
-        end = text.find('"', place)
+        end = text.find('"', position)
         if end < 0:
-            parts.append(text[place:])
-            size += len(text) - place
+            parts.append(text[position:])
+            size += len(text) - position
             following = next(source, None) if size <= MOST_CHARACTERS else None
             if following is None:
                 raise ValueError(
                     "a quoted cell is never closed. Close it, or give --quotes no if quotes are plain characters here"
                 )
-            text, place = following, 0
+            text, position = following, 0
         elif text.startswith('""', end):
-            parts.append(text[place : end + 1])
-            place = end + 2
+            parts.append(text[position : end + 1])
+            position = end + 2
         else:
-            parts.append(text[place:end])
+            parts.append(text[position:end])
             return "".join(parts), text, end + 1

@@ -95,11 +95,11 @@ def read_input(source: OpenInput, reading: DocumentOptions) -> Iterator[Chunk]:
         texts = read_texts(source.source, reading.field, errors=reading.errors, repairs=source.repairs)
         yield from _counting_empty(_document_chunks(texts, str(source.source.path)), source, str(source.source.path))
         return
-    found = False
+    has_parts = False
     for part in source.parts():
-        found = True
+        has_parts = True
         yield from _counting_empty(_read_part(part, reading, source.repairs), source, part.name)
-    if not found:
+    if not has_parts:
         source.repairs.empty += 1
         source.repairs.note(f"{source.source.path}: empty")
 
@@ -139,9 +139,9 @@ def _document_chunks(texts: Iterable[str], name: str) -> Iterator[Chunk]:
         rest = text.strip()
         opens = True
         while len(rest) > CHUNK:
-            place = _cut(rest)
-            yield Chunk(rest[:place], opens, name)
-            rest, opens = rest[place:], False
+            end = _cut(rest)
+            yield Chunk(rest[:end], opens, name)
+            rest, opens = rest[end:], False
         if rest:
             yield Chunk(rest, opens, name)
 
@@ -163,18 +163,18 @@ def _text_chunks(blocks: Iterable[str], documents: Documents, name: str) -> Iter
         if opens:
             rest = rest.lstrip()
         while len(rest) > CHUNK:
-            place = _cut(rest)
-            yield Chunk(rest[:place], opens, name)
-            rest, opens = rest[place:], False
+            end = _cut(rest)
+            yield Chunk(rest[:end], opens, name)
+            rest, opens = rest[end:], False
     yield from _document_chunks((rest,), name) if opens else _continuation(rest, name)
 
 
 def _continuation(text: str, name: str) -> Iterator[Chunk]:
     """Yield the last chunks of a document that has begun; trailing space is dropped."""
     while len(text) > CHUNK:
-        place = _cut(text)
-        yield Chunk(text[:place], False, name)
-        text = text[place:]
+        end = _cut(text)
+        yield Chunk(text[:end], False, name)
+        text = text[end:]
     if text and not text.isspace():
         yield Chunk(text.rstrip(), False, name)
 
@@ -182,12 +182,12 @@ def _continuation(text: str, name: str) -> Iterator[Chunk]:
 def _cut(text: str) -> int:
     """Return where to split a text longer than CHUNK: in its second half, at a line break if there is one."""
     middle = CHUNK // 2
-    place = text.rfind("\n", middle, CHUNK)
-    if place < 0:
-        place = max(text.rfind(end, middle, CHUNK) + len(end.rstrip()) for end in _SENTENCE_ENDS)
-    if place < middle:
-        place = text.rfind(" ", middle, CHUNK)
-    return place if place >= middle else CHUNK
+    position = text.rfind("\n", middle, CHUNK)
+    if position < 0:
+        position = max(text.rfind(end, middle, CHUNK) + len(end.rstrip()) for end in _SENTENCE_ENDS)
+    if position < middle:
+        position = text.rfind(" ", middle, CHUNK)
+    return position if position >= middle else CHUNK
 
 
 def _json_texts(blocks: Iterable[str], name: str, reading: DocumentOptions, repairs: Repairs) -> Iterator[str]:
@@ -196,9 +196,9 @@ def _json_texts(blocks: Iterable[str], name: str, reading: DocumentOptions, repa
     first = next(blocks, "")
     unit = "item" if begins_array(first) else "line"
     blocks = itertools.chain([first], blocks)
-    found = array_items(blocks, longest=JSON_LINE) if unit == "item" else _lines(blocks)
+    records = array_items(blocks, longest=JSON_LINE) if unit == "item" else _lines(blocks)
     problems = Problems(heading=f"{name} has {unit}s that cannot be used (--errors replace leaves them out)")
-    for number, line in enumerate(found, 1):
+    for number, line in enumerate(records, 1):
         try:
             text = _json_text(line, reading.field)
         except ValueError as error:
@@ -232,27 +232,27 @@ def _json_text(line: str | ValueError | None, field: str) -> str | None:
     except JSONDecodeError as error:
         raise ValueError(f"not JSON: {not_json(error)} at character {error.pos + 1}") from None
     if not isinstance(record, dict):
-        raise ValueError(f"not an object with a field '{field}' but {_shown(record)}")
+        raise ValueError(f"not an object with a field '{field}' but {_shorten_json(record)}")
     if field not in record:
         raise ValueError(f"no field '{field}'; it has {', '.join(list(record)[:8]) or 'none'} (--field names another)")
     text = record[field]
     if not isinstance(text, str):
-        raise ValueError(f"field '{field}' is not a text but {_shown(text)}")
+        raise ValueError(f"field '{field}' is not a text but {_shorten_json(text)}")
     return text
 
 
-def _shown(value: Any) -> str:
+def _shorten_json(value: Any) -> str:
     text = json.dumps(value)
     return text if len(text) <= 40 else text[:40] + "..."
 
 
-def _without_surrogates(text: str, repairs: Repairs, place: str) -> str:
+def _without_surrogates(text: str, repairs: Repairs, location: str) -> str:
     """Return the text with lone surrogates, which cannot be encoded, replaced by U+FFFD and counted."""
     repaired = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    found = repaired.count("\ufffd") - text.count("\ufffd")
-    if found > 0:
-        repairs.replaced += found
-        repairs.note(f"{place}: lone surrogate replaced")
+    surrogate_count = repaired.count("\ufffd") - text.count("\ufffd")
+    if surrogate_count > 0:
+        repairs.replaced += surrogate_count
+        repairs.note(f"{location}: lone surrogate replaced")
     return repaired
 
 

@@ -89,10 +89,10 @@ def guess_encoding(data: bytes) -> str | None:
         return "utf-16"
     if data.count(0) * 10 > len(data):
         # UTF-32 has zeros in two of every four bytes, UTF-16 of Latin text in every second one.
-        places = [data[place::4].count(0) * 10 > len(data) * 2 for place in range(4)]  # most of a quarter
-        if places[2:] == [True, True] and not places[0]:
+        mostly_zero = [data[offset::4].count(0) * 10 > len(data) * 2 for offset in range(4)]  # most of a quarter
+        if mostly_zero[2:] == [True, True] and not mostly_zero[0]:
             return "utf-32-le"
-        if places[:2] == [True, True] and not places[3]:
+        if mostly_zero[:2] == [True, True] and not mostly_zero[3]:
             return "utf-32-be"
         return "utf-16-le" if data[1::2].count(0) > data[::2].count(0) else "utf-16-be"
     text = data.decode("utf-8", "replace")
@@ -168,14 +168,14 @@ def _undecodable(name: str, data: bytes, error: UnicodeDecodeError, offset: int,
         advice = "Its encoding is not plain: name it with --encoding, or --errors replace puts U+FFFD and counts"
     else:
         advice = f"It looks like {guess}: give --encoding {guess}; or --errors replace puts U+FFFD and counts"
-    place = f"{name}: byte {offset + error.start:,} (line {line:,})"
-    return UserError(f"{place} is not {error.encoding}: {bad} ({error.reason}). {advice}.", code="wrong-encoding")
+    location = f"{name}: byte {offset + error.start:,} (line {line:,})"
+    return UserError(f"{location} is not {error.encoding}: {bad} ({error.reason}). {advice}.", code="wrong-encoding")
 
 
 def _count_replaced(text: str, data: bytes, name: str, repairs: Repairs) -> None:
-    found = text.count("\ufffd")
-    if found:
-        found -= data.count("\ufffd".encode())  # those that the text brings along
-    if found > 0:
-        repairs.replaced += found
+    count = text.count("\ufffd")
+    if count:
+        count -= data.count("\ufffd".encode())  # those that the text brings along
+    if count > 0:
+        repairs.replaced += count
         repairs.note(f"{name}: undecodable bytes replaced")

@@ -166,7 +166,7 @@ def find_format(path: Path, reading: TableReading) -> Format:
         return Format(kind="jsonl", encoding=encoding, columns=_keys(path, lines), newline=_line_end(lines))
     if suffix == ".txt" and not reading.delimiter and reading.header != "yes":
         return Format(kind="lines", encoding=encoding, columns=("text",))
-    return _delimited(path, lines, reading, encoding)
+    return _detect_delimited(path, lines, reading, encoding)
 
 
 def _ends_in_carriage_returns(lines: Sequence[str]) -> bool:
@@ -184,29 +184,29 @@ def plain_suffix(path: Path) -> str:
     return Path(split_compressions(path.name)[0]).suffix.lower()
 
 
-def find_encoding(path: Path, asked: str = "") -> str:
-    """Return the encoding in `asked`, else that of the byte-order mark, else UTF-8.
+def find_encoding(path: Path, user_encoding: str = "") -> str:
+    """Return the encoding in `user_encoding`, else that of the byte-order mark, else UTF-8.
 
     Raises UserError if there is no encoding of that name.
     """
     try:
-        if asked:
-            "".encode(asked)  # codecs know others too, such as hex, which make no text
-            return codecs.lookup(asked).name
+        if user_encoding:
+            "".encode(user_encoding)  # codecs know others too, such as hex, which make no text
+            return codecs.lookup(user_encoding).name
     except LookupError as error:
-        raise UserError(f"There is no encoding called '{asked}'.", code="invalid-value") from error
+        raise UserError(f"There is no encoding called '{user_encoding}'.", code="invalid-value") from error
     with open_packed(path) as file:
-        return marked_encoding(file.read(4))
+        return bom_encoding(file.read(4))
 
 
-def marked_encoding(start: bytes) -> str:
+def bom_encoding(start: bytes) -> str:
     """Return the encoding of the byte-order mark in the first bytes, UTF-8 if there is none."""
     return next((name for mark, name in _BOMS if start.startswith(mark)), "utf-8")
 
 
 def decoding_error(path: Path, encoding: str) -> UserError:
     """Return the error with the position of the first byte that is not `encoding`, and a likely encoding."""
-    if _unmarked(path, encoding):
+    if _lacks_bom(path, encoding):
         return UserError(
             f"{path} does not begin as {encoding} text does, with a mark. Give the file's --encoding.",
             code="wrong-encoding",
@@ -220,15 +220,15 @@ def decoding_error(path: Path, encoding: str) -> UserError:
                 decoder.decode(chunk)
             except UnicodeDecodeError as error:
                 wrong = error.object[error.start]
-                place = f"{path}, line {line}: byte {offset + error.start:,} (0x{wrong:02x}) is not {encoding}."
+                location = f"{path}, line {line}: byte {offset + error.start:,} (0x{wrong:02x}) is not {encoding}."
                 likely = guess_encoding(chunk + file.read(_SAMPLE_BYTES))
                 if likely in (None, codecs.lookup(encoding).name):
                     return UserError(
-                        f"{place} Mend that place, or give the file's --encoding, or save it as UTF-8.",
+                        f"{location} Mend that place, or give the file's --encoding, or save it as UTF-8.",
                         code="wrong-encoding",
                     )
                 advice = f"The file may be in {likely}: give --encoding {likely}, or save it as UTF-8."
-                return UserError(f"{place} {advice}", code="wrong-encoding")
+                return UserError(f"{location} {advice}", code="wrong-encoding")
             line += 1
             offset += len(chunk)
     return UserError(
@@ -236,7 +236,7 @@ def decoding_error(path: Path, encoding: str) -> UserError:
     )
 
 
-def _unmarked(path: Path, encoding: str) -> bool:
+def _lacks_bom(path: Path, encoding: str) -> bool:
     """Return whether a file lacks the byte-order mark that its encoding requires."""
     decoder = codecs.getincrementaldecoder(encoding)()
     with open_packed(path) as file:
@@ -281,19 +281,19 @@ def _keys(path: Path, lines: Sequence[str]) -> tuple[str, ...]:
     return tuple(keys)
 
 
-def _delimited(path: Path, lines: Sequence[str], reading: TableReading, encoding: str) -> Format:
+def _detect_delimited(path: Path, lines: Sequence[str], reading: TableReading, encoding: str) -> Format:
     hint = _HINT.fullmatch(lines[0])
     rest = list(without_hint(iter(lines)))
     delimiter = reading.delimiter.replace("\\t", "\t") or (hint[1] if hint else "")
     if not delimiter and plain_suffix(path) in (".tsv", ".tab") and any("\t" in line for line in rest):
         delimiter = "\t"
     delimiter = delimiter or _delimiter(rest)
-    quotes = _quoted(path, encoding, delimiter) if reading.quotes == "auto" else reading.quotes == "yes"
+    quotes = _has_quotes(path, encoding, delimiter) if reading.quotes == "auto" else reading.quotes == "yes"
     rows = list(islice(_rows(rest, delimiter, quotes), _SAMPLE_LINES))
     header = is_header(rows, reading.names) if reading.header == "auto" else reading.header == "yes"
     first = rows[0] if rows else [""]
     names = [cell.strip() for cell in first] if header else [""] * len(first)
-    columns = tuple(name or f"column {place + 1}" for place, name in enumerate(names))
+    columns = tuple(name or f"column {index + 1}" for index, name in enumerate(names))
     repeated = [name for name, count in Counter(columns).items() if count > 1]
     if repeated:
         raise UserError(
@@ -335,17 +335,17 @@ def _rows(lines: Sequence[str], delimiter: str, quotes: bool) -> Iterator[list[s
 def _delimiter(lines: Sequence[str]) -> str:
     """Return the delimiter that gives most lines as many cells as the first; a comma if there is none."""
 
-    def share(delimiter: str, lines: Sequence[str] = lines) -> float:
+    def row_agreement(delimiter: str, lines: Sequence[str] = lines) -> float:
         widths = [len(cells) for cells in islice(_rows(lines, delimiter, True), 100)]
         return sum(width == widths[0] for width in widths) / len(widths) if widths and widths[0] > 1 else 0.0
 
     # Ties go to the one that is no decimal comma, then to the earlier: a tab is never part of a sentence.
     plain = [_DECIMAL_COMMA.sub(".", line) for line in lines]
-    best = max(_DELIMITERS, key=lambda delimiter: (share(delimiter), share(delimiter, plain)))
-    return best if share(best) > 0 else ","
+    best = max(_DELIMITERS, key=lambda delimiter: (row_agreement(delimiter), row_agreement(delimiter, plain)))
+    return best if row_agreement(best) > 0 else ","
 
 
-def _quoted(path: Path, encoding: str, delimiter: str) -> bool:
+def _has_quotes(path: Path, encoding: str, delimiter: str) -> bool:
     """Return whether a cell that begins with a quote is quoted.
 
     Comma-separated files follow RFC 4180. Tab-separated ones exist in both kinds (GLUE has bare quotes in sentences):
@@ -388,7 +388,7 @@ def is_header(rows: Sequence[Sequence[str]], named: Sequence[str]) -> bool:
         return True
     if len(rows) < 3 or len(set(first)) < len(first) or any(not cell or cell.count(" ") > 2 for cell in first):
         return False
-    return not any(cell == row[place] for row in rows[1:] for place, cell in enumerate(first) if place < len(row))
+    return not any(cell == row[index] for row in rows[1:] for index, cell in enumerate(first) if index < len(row))
 
 
 def _is_number(cell: str) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-def hold_out(labels: Sequence[Hashable], share: float, *, stratified: bool = True) -> NDArray[np.bool_]:
+def hold_out(labels: Sequence[Hashable], fraction: float, *, stratified: bool = True) -> NDArray[np.bool_]:
     """Return which of n rows (n,) are held out for development; the same for the same rows.
 
     `stratified`: the fraction is taken from each label, at least one row if it has two or more. Otherwise it is sampled
@@ -17,28 +17,28 @@ def hold_out(labels: Sequence[Hashable], share: float, *, stratified: bool = Tru
     """
     rng = np.random.default_rng(0)
     groups: dict[Hashable, list[int]] = {}
-    for place, label in enumerate(labels):
-        groups.setdefault(label if stratified else None, []).append(place)
+    for row, label in enumerate(labels):
+        groups.setdefault(label if stratified else None, []).append(row)
     held = np.zeros(len(labels), np.bool_)
-    for places in groups.values():
-        size = _size(len(places), share)
-        held[rng.permutation(places)[:size]] = True
+    for rows in groups.values():
+        size = _size(len(rows), fraction)
+        held[rng.permutation(rows)[:size]] = True
     return held
 
 
-def hold_out_known(kinds: Sequence[Collection[Hashable]], share: float) -> NDArray[np.bool_]:
+def hold_out_known(kinds: Sequence[Collection[Hashable]], fraction: float) -> NDArray[np.bool_]:
     """Return which of n rows (n,) are held out, so that each of their `kinds` stays in a training row.
 
     If rows have no kinds, they are sampled from all rows, as by `hold_out` without labels.
     """
-    left = Counter(kind for found in kinds for kind in found)
-    size = _size(len(kinds), share)
+    left = Counter(kind for row_kinds in kinds for kind in row_kinds)
+    size = _size(len(kinds), fraction)
     held = np.zeros(len(kinds), np.bool_)
-    for place in np.random.default_rng(0).permutation(len(kinds)).tolist():
+    for row in np.random.default_rng(0).permutation(len(kinds)).tolist():
         # A row may only go if every one of its kinds stays in some other training row.
-        if size > 0 and all(left[kind] > 1 for kind in kinds[place]):
-            held[place] = True
-            left.subtract(kinds[place])
+        if size > 0 and all(left[kind] > 1 for kind in kinds[row]):
+            held[row] = True
+            left.subtract(kinds[row])
             size -= 1
     return held
 
@@ -54,8 +54,8 @@ def deal_folds(labels: Sequence[Hashable], folds: int, *, groups: Sequence[Hasha
     3
     """
     members: dict[Hashable, list[int]] = {}
-    for place, group in enumerate(groups or range(len(labels))):
-        members.setdefault(group, []).append(place)
+    for row, group in enumerate(groups or range(len(labels))):
+        members.setdefault(group, []).append(row)
     if len(members) < folds:
         what = "groups of rows" if groups else "rows"
         raise ValueError(f"there are {folds} folds, but {len(members)} {what}")
@@ -64,19 +64,19 @@ def deal_folds(labels: Sequence[Hashable], folds: int, *, groups: Sequence[Hasha
     totals = Counter(labels)
     counts = {label: np.zeros(folds) for label in totals}
     sizes = np.zeros(folds)
-    found = np.zeros(len(labels), np.int64)
-    for places in sorted((dealt[number] for number in order), key=len, reverse=True):
-        own = Counter(labels[place] for place in places)
+    row_folds = np.zeros(len(labels), np.int64)
+    for rows in sorted((dealt[number] for number in order), key=len, reverse=True):
+        label_counts = Counter(labels[row] for row in rows)
         # Cost of each fold: the fraction of each label that it has already, weighted by the labels of this group.
-        costs = np.sum([count * counts[label] / totals[label] for label, count in own.items()], axis=0)
+        costs = np.sum([count * counts[label] / totals[label] for label, count in label_counts.items()], axis=0)
         fold = min(range(folds), key=lambda number: (costs[number], sizes[number]))
-        found[places] = fold
-        sizes[fold] += len(places)
-        for label, count in own.items():
+        row_folds[rows] = fold
+        sizes[fold] += len(rows)
+        for label, count in label_counts.items():
             counts[label][fold] += count
-    return found
+    return row_folds
 
 
-def _size(rows: int, share: float) -> int:
+def _size(rows: int, fraction: float) -> int:
     """Return the number of rows in a fraction: at least one and never all."""
-    return min(max(round(share * rows), 1), rows - 1)
+    return min(max(round(fraction * rows), 1), rows - 1)

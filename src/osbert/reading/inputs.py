@@ -56,10 +56,10 @@ class Repairs:
     examples: list[str] = field(default_factory=list)
     """Descriptions of the first few repairs and their places."""
 
-    def note(self, place: str) -> None:
+    def note(self, description: str) -> None:
         """Keep a description as an example, if there are fewer than ten."""
         if len(self.examples) < 10:
-            self.examples.append(place)
+            self.examples.append(description)
 
     def add(self, others: Mapping[str, Any]) -> None:
         """Add the counts of others, by field, and their examples as long as there are fewer than ten.
@@ -72,8 +72,8 @@ class Repairs:
         for name, value in others.items():
             if name != "examples":
                 setattr(self, name, getattr(self, name) + value)
-        for place in others.get("examples", ()):
-            self.note(place)
+        for example in others.get("examples", ()):
+            self.note(example)
 
 
 @dataclass(frozen=True)
@@ -92,24 +92,24 @@ def find_inputs(files: Sequence[Path | str], *, without: Path | None = None) -> 
     missing, unreadable or unknown file and every unreadable folder at once.
     """
     problems = Problems(heading="These inputs cannot be used")
-    found: list[Input] = []
+    inputs: list[Input] = []
     for path in map(local_copy, files):
         if path.is_dir():
-            told = problems.count
+            problem_count = problems.count
             inside = files_below(path, problems, without=without)
-            if not inside and problems.count == told:
+            if not inside and problems.count == problem_count:
                 problems.add(f"{path}: the folder holds no file with a known ending ({KNOWN})", code="wrong-format")
-            found += [_input(inner) for inner in inside if _readable(inner, problems)]
+            inputs += [_input(inner) for inner in inside if _readable(inner, problems)]
         elif not path.exists():
             problems.add(f"{path}: there is no such file", code="missing-file")
         elif kind_of(path.name) is None:
             problems.add(f"{path}: its ending is not a known one ({KNOWN}); rename or convert it", code="wrong-format")
         elif _readable(path, problems):
-            found.append(_input(path))
+            inputs.append(_input(path))
     problems.stop_if_any()
-    if not found:
+    if not inputs:
         raise UserError("No input files were given.", code="missing-option")
-    return found
+    return inputs
 
 
 def kind_of(name: str) -> Kind | Literal["tar"] | None:
@@ -142,44 +142,44 @@ class OpenInput:
         with open(self.source.path, "rb") as self._file:
             yield from self._open(self._file, name, name)
 
-    def _open(self, raw: BinaryIO, name: str, shown: str, depth: int = 0) -> Iterator[InputStream]:
+    def _open(self, raw: BinaryIO, name: str, display_name: str, depth: int = 0) -> Iterator[InputStream]:
         if depth > NESTED:
             raise UserError(
-                f"{shown}: more than {NESTED} archives inside each other. Unpack it first.", code="too-large"
+                f"{display_name}: more than {NESTED} archives inside each other. Unpack it first.", code="too-large"
             )
-        stream = decompress(raw, name, shown=shown, limit=self._limit)
+        stream = decompress(raw, name, display_name=display_name, limit=self._limit)
         kind = kind_of(name)
         if kind == "tar":
-            yield from self._members(stream, shown, depth)
+            yield from self._members(stream, display_name, depth)
         elif kind in ("text", "json", "wikipedia"):
-            yield InputStream(shown, cast(Kind, kind), stream)
+            yield InputStream(display_name, cast(Kind, kind), stream)
         else:
             self.repairs.skipped += 1
-            self.repairs.note(f"{shown}: left out, its ending is not known")
+            self.repairs.note(f"{display_name}: left out, its ending is not known")
 
-    def _members(self, stream: Stream, shown: str, depth: int) -> Iterator[InputStream]:
+    def _members(self, stream: Stream, display_name: str, depth: int) -> Iterator[InputStream]:
         try:
             with tarfile.open(fileobj=cast(Any, stream), mode="r|", tarinfo=_Header) as archive:
-                yield from self._files(archive, shown, depth)
+                yield from self._files(archive, display_name, depth)
         except tarfile.TarError as error:
             raise UserError(
-                f"{shown}: not a tar archive that can be read to its end ({error}), after byte {stream.offset:,}. "
+                f"{display_name}: not a tar archive that can be read to its end ({error}), after byte {stream.offset:,}. "
                 "It is damaged or incomplete: fetch or pack it again, or leave it out.",
                 code="damaged-file",
             ) from error
         while stream.read(BLOCK):  # a checksum at the end of the compressed data has not been compared yet
             pass
 
-    def _files(self, archive: tarfile.TarFile, shown: str, depth: int) -> Iterator[InputStream]:
-        kept: list[tarfile.TarInfo] = vars(archive)["members"]
+    def _files(self, archive: tarfile.TarFile, display_name: str, depth: int) -> Iterator[InputStream]:
+        members: list[tarfile.TarInfo] = vars(archive)["members"]
         while (member := archive.next()) is not None:
-            kept.clear()  # the archive would keep a record of every file it has passed
+            members.clear()  # the archive would keep a record of every file it has passed
             if member.issparse():
                 self._limit.add(member.size)  # its holes take no bytes in the archive
             hidden = any(piece.startswith(".") for piece in Path(member.name).parts)
             handle = archive.extractfile(member) if member.isfile() and not hidden else None
             if handle is not None:
-                yield from self._open(cast(BinaryIO, handle), member.name, f"{shown}:{member.name}", depth + 1)
+                yield from self._open(cast(BinaryIO, handle), member.name, f"{display_name}:{member.name}", depth + 1)
 
 
 class _Header(tarfile.TarInfo):
@@ -207,13 +207,13 @@ def files_below(
     A folder is visited once, however many links lead to it, and `without` never.
     """
 
-    def tell(error: OSError) -> None:
+    def add_problem(error: OSError) -> None:
         problems.add(f"{error.filename}: the folder cannot be read ({error.strerror})", code="not-readable")
 
     visited = {_identity(without)} if without is not None and without.is_dir() else set()
     visited.discard(_identity(folder))
-    found: list[Path] = []
-    for root, folders, names in os.walk(folder, followlinks=True, onerror=tell):
+    files: list[Path] = []
+    for root, folders, names in os.walk(folder, followlinks=True, onerror=add_problem):
         # Device and inode: links may lead to a folder again, or in circles.
         identity = _identity(root)
         if identity in visited:
@@ -221,8 +221,8 @@ def files_below(
             continue
         visited.add(identity)
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        found += [Path(root, name) for name in names if not name.startswith(".") and known(name)]
-    return sorted(found)
+        files += [Path(root, name) for name in names if not name.startswith(".") and known(name)]
+    return sorted(files)
 
 
 def _identity(folder: Path | str) -> tuple[int, int]:

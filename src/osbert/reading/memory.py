@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from osbert.errors import Problems, UserError
-from osbert.reading.annotated import annotated
+from osbert.reading.annotated import as_annotated
 from osbert.reading.form import Format
 from osbert.reading.rows import Origin, Row, Table, row_of
 
@@ -72,7 +72,7 @@ def _origin(data: Data, split: str) -> Origin:
     table = MemoryTable(objects=objects, split=split, index=index, format=form)
     if not objects:
         raise UserError(f"{table.called[0].upper()}{table.called[1:]} is empty.", code="no-data")
-    return annotated(table) or table
+    return as_annotated(table) or table
 
 
 def _index(data: Data) -> list[int]:
@@ -101,21 +101,21 @@ def _objects(data: Data, split: str) -> list[dict[str, Any]]:
     if isinstance(rows, bytes) or not isinstance(rows, Iterable):
         raise UserError(f"The data cannot be read from {type(data).__name__}. {GIVE}.", code="wrong-format")
     problems = Problems(heading="The data cannot be used")
-    found = []
+    row_dicts = []
     for number, value in enumerate(rows, 1):
         row = plain_row(value)
         if row is None:
-            place = f"{split}, row {number}" if split else f"row {number}"
-            problems.add(f"{place}: {repr(value)[:40]} is no row. {GIVE}.", code="unusable-row")
+            location = f"{split}, row {number}" if split else f"row {number}"
+            problems.add(f"{location}: {repr(value)[:40]} is no row. {GIVE}.", code="unusable-row")
         else:
-            found.append(row)
+            row_dicts.append(row)
     problems.stop_if_any()
-    return found
+    return row_dicts
 
 
 def _refuse_repeated(columns: Sequence[str], split: str) -> None:
     """Raise UserError if two columns have the same name: a dict would keep only the last."""
-    if repeated := [name for place, name in enumerate(columns) if name in columns[:place]]:
+    if repeated := [name for index, name in enumerate(columns) if name in columns[:index]]:
         raise UserError(
             f"The {split}{' ' if split else ''}data has several columns called '{repeated[0]}': {', '.join(columns)}. "
             "Rename or drop all but one.",
@@ -158,9 +158,11 @@ def _plain(value: Any) -> Any:
 def _with_names(data: Any) -> Iterable[dict[str, Any]]:
     """Yield the rows of a datasets.Dataset with class names for numbers; -1 (no label) becomes None."""
     features = getattr(data, "features", None) or {}
-    classes = {name: found for name in features if (found := _classes(features[name]))}
+    classes = {name: names for name in features if (names := _classes(features[name]))}
     for row in data:  # whose cells are tensors or arrays where with_format says so
-        yield {name: _named(_plain(cell), classes[name]) if name in classes else cell for name, cell in row.items()}
+        yield {
+            name: _name_classes(_plain(cell), classes[name]) if name in classes else cell for name, cell in row.items()
+        }
 
 
 def _classes(feature: Any) -> Sequence[str]:
@@ -170,9 +172,9 @@ def _classes(feature: Any) -> Sequence[str]:
     return getattr(feature, "names", ())
 
 
-def _named(value: Any, names: Sequence[str]) -> Any:
+def _name_classes(value: Any, names: Sequence[str]) -> Any:
     if isinstance(value, list | tuple):
-        return [_named(one, names) for one in value]
+        return [_name_classes(label, names) for label in value]
     if not isinstance(value, int):
         return value
     return names[value] if 0 <= value < len(names) else None

@@ -45,8 +45,8 @@ def unpack(content: bytes, *, size: int = 0) -> Any:
     """
     reader = _Reader(content, (FREE // 2 + TIMES * size) // VALUE)
     value = reader.value(0)
-    if reader.place != len(content):
-        raise ValueError(f"{len(content) - reader.place:,} bytes follow the value")
+    if reader.position != len(content):
+        raise ValueError(f"{len(content) - reader.position:,} bytes follow the value")
     return value
 
 
@@ -55,7 +55,7 @@ class _Reader:
 
     def __init__(self, content: bytes, most: int) -> None:
         self.content = content
-        self.place = 0
+        self.position = 0
         self.left = most
 
     def value(self, depth: int) -> Any:
@@ -77,13 +77,13 @@ class _Reader:
         # 0x80-0x8f: fixmap; 0x90-0x9f: fixarray; 0xa0-0xbf: fixstr, with the size in the low bits.
         if byte < 0xC0:
             kind = "map" if byte < 0x90 else "list" if byte < 0xA0 else "str"
-            return self._sized(kind, byte & (0x1F if kind == "str" else 0x0F), depth)
+            return self._read_sized(kind, byte & (0x1F if kind == "str" else 0x0F), depth)
         if byte in _LENGTHS:
             kind, length = _LENGTHS[byte]
-            return self._sized(kind, self._number(length), depth)
-        raise ValueError(f"byte 0x{byte:02x} at {self.place - 1:,} begins no value of a known type")
+            return self._read_sized(kind, self._number(length), depth)
+        raise ValueError(f"byte 0x{byte:02x} at {self.position - 1:,} begins no value of a known type")
 
-    def _sized(self, kind: str, size: int, depth: int) -> Any:
+    def _read_sized(self, kind: str, size: int, depth: int) -> Any:
         if kind == "bin":
             return self._take(size)
         if kind == "str":
@@ -104,8 +104,8 @@ class _Reader:
         return struct.unpack(form, self._take(struct.calcsize(form)))[0]
 
     def _take(self, size: int) -> bytes:
-        found = self.content[self.place : self.place + size]
-        if len(found) < size:
+        chunk = self.content[self.position : self.position + size]
+        if len(chunk) < size:
             raise ValueError(f"cut short at byte {len(self.content):,}")
-        self.place += size
-        return found
+        self.position += size
+        return chunk

@@ -15,7 +15,7 @@ from osbert.text.split import Range
 Units = Literal["points", "utf-16"]
 
 
-class Places:
+class TextOffsets:
     """Converts positions in a text between code points and UTF-16 units."""
 
     def __init__(self, text: str) -> None:
@@ -23,12 +23,12 @@ class Places:
         self.text = text
         self.plain = text.isascii() or max(text) <= "\uffff"
         # The UTF-16 unit at which each code point begins, and the length of the text.
-        self.starts = [] if self.plain else [*accumulate((1 + (one > "\uffff") for one in text), initial=0)]
+        self.starts = [] if self.plain else [*accumulate((1 + (character > "\uffff") for character in text), initial=0)]
 
     def points(self, span: Range, units: Units) -> Range | None:
         """Return a span in code points; None if it is outside the text or splits a character."""
-        found = [place if self.plain or units == "points" else self._point(place) for place in span]
-        start, end = found
+        bounds = [position if self.plain or units == "points" else self._point(position) for position in span]
+        start, end = bounds
         return (start, end) if 0 <= start < end <= len(self.text) else None
 
     def units(self, span: Range) -> Range:
@@ -41,12 +41,12 @@ class Places:
             return self.points(span, likely)
         other: Units = "points" if likely == "utf-16" else "utf-16"
         for units in (likely, other):
-            found = self.points(span, units)
-            if found and self.text[slice(*found)] == mention:
-                return found
+            point_span = self.points(span, units)
+            if point_span and self.text[slice(*point_span)] == mention:
+                return point_span
         return self.points(span, likely) or self.points(span, other)
 
-    def counted_in(self, spans: Sequence[Range], *, likely: Units) -> Units:
+    def detect_units(self, spans: Sequence[Range], *, likely: Units) -> Units:
         """Return the units in which more spans begin and end at word boundaries; `likely` if equal.
 
         Units in which a span is outside the text or splits a character count less than any others.
@@ -58,21 +58,21 @@ class Places:
 
     def _point(self, unit: int) -> int:
         """Return the code point that begins at a UTF-16 unit, -1 if none does."""
-        place = bisect_left(self.starts, unit)
-        return place if place < len(self.starts) and self.starts[place] == unit else -1
+        index = bisect_left(self.starts, unit)
+        return index if index < len(self.starts) and self.starts[index] == unit else -1
 
     def _score(self, spans: Sequence[Range], units: Units) -> int:
         score = 0
         for span in spans:
-            found = self.points(span, units)
-            if found is None:
+            point_span = self.points(span, units)
+            if point_span is None:
                 return -1
-            start, end = found
-            score += self._parts(start) and not self.text[start].isspace()
-            score += self._parts(end) and not self.text[end - 1].isspace()
+            start, end = point_span
+            score += self._is_boundary(start) and not self.text[start].isspace()
+            score += self._is_boundary(end) and not self.text[end - 1].isspace()
         return score
 
-    def _parts(self, place: int) -> bool:
+    def _is_boundary(self, position: int) -> bool:
         """Return whether a position is a word boundary."""
-        around = self.text[max(place - 1, 0) : place + 1]
-        return len(around) < 2 or place == 0 or not (around[0].isalnum() and around[1].isalnum())
+        around = self.text[max(position - 1, 0) : position + 1]
+        return len(around) < 2 or position == 0 or not (around[0].isalnum() and around[1].isalnum())

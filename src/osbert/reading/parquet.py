@@ -23,7 +23,7 @@ def read_texts(source: Input, field: str, *, errors: Errors, repairs: Repairs) -
     Raises UserError if pyarrow is missing, the file is not Parquet, or it has no text column `field`.
     """
     # Columns are read a piece at a time: a row group can be as large as the file.
-    with _opened(source.path) as table:
+    with _open_table(source.path) as table:
         kinds = {column.name: column.type for column in table.schema_arrow}
         _check_column(str(source.path), field, {name: str(kind) for name, kind in kinds.items()})
         rows = (batch.column(0) for batch in table.iter_batches(batch_size=1024, columns=[field]))
@@ -32,7 +32,7 @@ def read_texts(source: Input, field: str, *, errors: Errors, repairs: Repairs) -
 
 def read_columns(path: Path) -> tuple[str, ...]:
     """Return the column names of a file; raises UserError like `read_texts`."""
-    with _opened(path) as table:
+    with _open_table(path) as table:
         return tuple(table.schema_arrow.names)
 
 
@@ -41,16 +41,18 @@ def read_rows(path: Path) -> Iterator[Mapping[str, Any]]:
 
     Class numbers become names if the datasets library has stored them in the file.
     """
-    with _opened(path) as table:
+    with _open_table(path) as table:
         row = 0
         classes = _classes(table.schema_arrow.metadata or {})
         for batch in table.iter_batches(batch_size=1024):
             try:
                 for values in batch.to_pylist():
-                    yield values | {name: _named(values[name], classes[name]) for name in classes if name in values}
+                    yield values | {
+                        name: _name_classes(values[name], classes[name]) for name in classes if name in values
+                    }
             except UnicodeDecodeError as error:
                 names = batch.schema.names
-                bad = [(row + place, name) for name, column in zip(names, batch.columns) for place in _bad(column)]
+                bad = [(row + index, name) for name, column in zip(names, batch.columns) for index in _bad(column)]
                 number, name = min(bad)
                 raise UserError(
                     f"{path}, row {number + 1:,}: the value in the column '{name}' is not UTF-8 ({error.reason}).",
@@ -72,7 +74,7 @@ def parquet_library(path: Path) -> Any:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Any]:
+def _open_table(path: Path) -> Iterator[Any]:
     pyarrow = parquet_library(path)
     try:
         # Nothing is read ahead: pyarrow would take the columns' parts of a row group whole.
@@ -109,15 +111,15 @@ def _names(feature: Any) -> Sequence[str]:
     return names if isinstance(names, list) and all(isinstance(name, str) for name in names) else ()
 
 
-def _named(value: Any, names: Sequence[str]) -> Any:
+def _name_classes(value: Any, names: Sequence[str]) -> Any:
     """Return the name of a class, or those of a list; None for a number without a name, such as -1 (no label).
 
     In a list such numbers are unchanged, unless all are -1. Other values are unchanged, too.
     """
-    if isinstance(value, list) and value and all(one == -1 for one in value):
+    if isinstance(value, list) and value and all(label == -1 for label in value):
         return None
     if isinstance(value, list):
-        return [one if (name := _named(one, names)) is None else name for one in value]
+        return [label if (name := _name_classes(label, names)) is None else name for label in value]
     if not isinstance(value, int):
         return value
     return names[value] if 0 <= value < len(names) else None
@@ -125,13 +127,13 @@ def _named(value: Any, names: Sequence[str]) -> Any:
 
 def _bad(column: Any) -> list[int]:
     """Return the indices of the values of a column that are not UTF-8."""
-    found = []
-    for place, value in enumerate(column):
+    indices = []
+    for index, value in enumerate(column):
         try:
             value.as_py()
         except UnicodeDecodeError:
-            found.append(place)
-    return found
+            indices.append(index)
+    return indices
 
 
 def _values(column: Any, row: int, name: str, errors: Errors, repairs: Repairs) -> list[str | None]:

@@ -108,14 +108,16 @@ class Table:
             for number, values in enumerate(read_rows(self.path), 1):
                 yield replace(row_of(values, number), source={}, record=values)
             return
-        read = {"delimited": self._delimited, "jsonl": self._objects, "lines": self._lines}[self.format.kind]
+        read = {"delimited": self._read_delimited, "jsonl": self._read_objects, "lines": self._read_lines}[
+            self.format.kind
+        ]
         try:
             with open_text(self.path, self.format.encoding) as file:
                 yield from read(file, problems)
         except UnicodeDecodeError as error:
             raise decoding_error(self.path, self.format.encoding) from error
 
-    def _delimited(self, lines: Iterator[str], problems: Problems) -> Iterator[Row]:
+    def _read_delimited(self, lines: Iterator[str], problems: Problems) -> Iterator[Row]:
         form = self.format
         rows = parse(
             without_hint(lines),
@@ -140,7 +142,7 @@ class Table:
                     code="unusable-row",
                 )
 
-    def _objects(self, lines: Iterator[str], problems: Problems) -> Iterator[Row]:
+    def _read_objects(self, lines: Iterator[str], problems: Problems) -> Iterator[Row]:
         for number, line in enumerate(lines, 1):
             if not line.strip():
                 continue
@@ -159,7 +161,7 @@ class Table:
                     f"{self.path}, line {number}: {line.strip()[:40]!r} is not an object {{...}}.", code="wrong-format"
                 )
 
-    def _lines(self, lines: Iterator[str], problems: Problems) -> Iterator[Row]:
+    def _read_lines(self, lines: Iterator[str], problems: Problems) -> Iterator[Row]:
         for number, line in enumerate(lines, 1):
             text = line.rstrip("\r\n")
             if "\r" in text:

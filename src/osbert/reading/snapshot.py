@@ -73,11 +73,11 @@ class Snapshot:
             raise UserError(f"{self.name} changed while it was read. Give the command again.", code="file-changed")
         self._stamp = stamp
 
-    def require_rows(self, found: int, count: int) -> None:
+    def require_rows(self, row_count: int, count: int) -> None:
         """Raise UserError if a later pass reads another number of rows than the first (`count`)."""
-        if found != count:
+        if row_count != count:
             raise UserError(
-                f"{self.name} changed while it was read: it had {count:,} rows, and then {found:,}. "
+                f"{self.name} changed while it was read: it had {count:,} rows, and then {row_count:,}. "
                 "Give the command again.",
                 code="file-changed",
             )

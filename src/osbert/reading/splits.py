@@ -38,18 +38,18 @@ def find_splits(
     if path.is_file():
         return {"all": path}
     tables = _tables(path)
-    found: dict[str, Path] = {}
+    split_files: dict[str, Path] = {}
     for split, called in names.items():
         files = [file for file in tables if plain_name(file) in called]
         _refuse_parts(path, [file for file in tables if PART.sub("", plain_name(file)) in called and file not in files])
-        found |= _only(path, split, files or [file for file in tables if plain_name(file) == instead.get(split)])
-    if not found:
+        split_files |= _only(path, split, files or [file for file in tables if plain_name(file) == instead.get(split)])
+    if not split_files:
         wanted = _either([f"{called[0]}.*" for called in names.values()])
-        listed = _listed(tables) or f"no tables{_others(path)}"
+        listed = _list_names(tables) or f"no tables{_others(path)}"
         raise UserError(
             f"{path} has no file called {wanted} ({', '.join(SUFFIXES)}); it has {listed}.", code="missing-split"
         )
-    return found
+    return split_files
 
 
 def find_named(path: Path, *, release: str = "", option: str = "") -> dict[str, Path]:
@@ -64,15 +64,15 @@ def find_named(path: Path, *, release: str = "", option: str = "") -> dict[str, 
     tables = _tables(path)
     if any(_stem(file) in words for file in tables for words in USUAL.values()):
         return find_splits(path)
-    found: dict[str, Path] = {}
+    split_files: dict[str, Path] = {}
     for split, words in USUAL.items():
         files = _with_word(tables, words)
         releases = sorted({_release(file) for file in files} - {""})
         # A file without a release in its name belongs to every release.
         files = [file for file in files if not release or _release(file) in ("", release)]
-        asked = f", or {option} {' or '.join(releases)}" if option and len(releases) > 1 else ""
-        found |= _only(path, split, files, advice=f" Give one file{asked}.")
-    return found or find_splits(path)
+        option_advice = f", or {option} {' or '.join(releases)}" if option and len(releases) > 1 else ""
+        split_files |= _only(path, split, files, advice=f" Give one file{option_advice}.")
+    return split_files or find_splits(path)
 
 
 def find_words(path: Path, names: Names, *, whole: Callable[[Path], bool] = Path.is_file) -> dict[str, Path]:
@@ -84,27 +84,27 @@ def find_words(path: Path, names: Names, *, whole: Callable[[Path], bool] = Path
     if path.is_file() or whole(path):
         return {"all": path}
     files = [file for file in _files(path) if not file.name.startswith(".")]
-    folders = sorted(one for one in path.iterdir() if one.is_dir() and whole(one))
-    found: dict[str, Path] = {}
+    folders = sorted(folder for folder in path.iterdir() if folder.is_dir() and whole(folder))
+    split_files: dict[str, Path] = {}
     for split, words in names.items():
-        found |= _only(path, split, _with_word([*files, *folders], words))
-    if not found:
-        listed = _listed(files) or "no files at all"
+        split_files |= _only(path, split, _with_word([*files, *folders], words))
+    if not split_files:
+        listed = _list_names(files) or "no files at all"
         raise UserError(
             f"{path} has no file with {_either([*names])} in its name; it has {listed}.", code="missing-split"
         )
-    return found
+    return split_files
 
 
-def named_splits(given: Mapping[str, Found], names: Names = USUAL) -> dict[str, Found]:
+def select_splits(given: Mapping[str, Found], names: Names = USUAL) -> dict[str, Found]:
     """Return the data of each split of a mapping by the usual names of splits; other keys are ignored.
 
     Raises UserError if there is no split, or if a split has two keys.
 
-    >>> named_splits({"train": 1, "validation": 2, "unsupervised": 3})
+    >>> select_splits({"train": 1, "validation": 2, "unsupervised": 3})
     {'train': 1, 'dev': 2}
     """
-    found: dict[str, Found] = {}
+    splits: dict[str, Found] = {}
     for split, called in names.items():
         keys = [key for key in given if key.lower() in (split, *called)]
         if len(keys) > 1:
@@ -112,13 +112,13 @@ def named_splits(given: Mapping[str, Found], names: Names = USUAL) -> dict[str, 
                 f"The data has several parts for {split}: {', '.join(keys)}. Give one.", code="missing-split"
             )
         if keys:
-            found[split] = given[keys[0]]
-    if not found:
+            splits[split] = given[keys[0]]
+    if not splits:
         raise UserError(
             f"The data has no part called {_either([*names])}; it has {', '.join(given) or 'none at all'}.",
             code="missing-split",
         )
-    return found
+    return splits
 
 
 def is_test(split: str) -> bool:
@@ -153,14 +153,14 @@ def _refuse_parts(path: Path, parts: Sequence[Path]) -> None:
     if parts:
         name = PART.sub("", plain_name(parts[0]))
         raise UserError(
-            f"{path} has {name} in parts: {_listed(parts)}. Join them to one file, {name}.*.", code="missing-split"
+            f"{path} has {name} in parts: {_list_names(parts)}. Join them to one file, {name}.*.", code="missing-split"
         )
 
 
 def _only(path: Path, split: str, files: Sequence[Path], *, advice: str = "") -> dict[str, Path]:
     """Return the file of a split, {} if there is none. Raises UserError with `advice` if there are several."""
     if len(files) > 1:
-        raise UserError(f"{path} has several files for {split}: {_listed(files)}.{advice}", code="missing-split")
+        raise UserError(f"{path} has several files for {split}: {_list_names(files)}.{advice}", code="missing-split")
     return {split: files[0]} if files else {}
 
 
@@ -173,10 +173,10 @@ def _release(path: Path) -> str:
 def _others(folder: Path) -> str:
     """Describe the first files of a folder without tables, such as documents."""
     files = [file for file in _files(folder) if not file.name.startswith(".")][:5]
-    return f" but {_listed(files)}" if files else " at all"
+    return f" but {_list_names(files)}" if files else " at all"
 
 
-def _listed(files: Sequence[Path]) -> str:
+def _list_names(files: Sequence[Path]) -> str:
     return ", ".join(file.name for file in files)
 
 

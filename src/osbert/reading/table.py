@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from osbert.errors import Problems, UserError
-from osbert.reading.annotated import annotated, find_whole, is_headed
+from osbert.reading.annotated import as_annotated, find_whole, is_headed
 from osbert.reading.form import TableReading, find_format, plain_suffix
 from osbert.reading.rows import CellStyle, Origin, Row, Table, row_of
 
@@ -31,7 +31,7 @@ def open_table(path: Path, reading: TableReading = TableReading()) -> Table:  # 
     Raises UserError if the file does not exist, is empty, or is no table.
     """
     table = find_whole(path, reading) or Table(path=path, format=find_format(path, reading))
-    return annotated(table) or table
+    return as_annotated(table) or table
 
 
 def open_records(path: Path, reading: TableReading) -> Table | None:
@@ -39,9 +39,9 @@ def open_records(path: Path, reading: TableReading) -> Table | None:
 
     Raises UserError like `open_table`, except for other text, whose problems its own reader reports.
     """
-    found = find_whole(path, reading)
-    if found:
-        return annotated(found) or found
+    whole_table = find_whole(path, reading)
+    if whole_table:
+        return as_annotated(whole_table) or whole_table
     suffix = plain_suffix(path)
     if not path.is_file() or suffix not in (".parquet", *_JSON, *_CELLS):
         return None
@@ -50,7 +50,7 @@ def open_records(path: Path, reading: TableReading) -> Table | None:
     if suffix in _CELLS and not is_headed(path):
         return None
     try:
-        return annotated(Table(path=path, format=find_format(path, reading)))
+        return as_annotated(Table(path=path, format=find_format(path, reading)))
     except UserError:
         return None
 

@@ -56,10 +56,10 @@ def read_articles(blocks: Iterable[str], name: str) -> Iterator[str]:
         for block in blocks:
             for start in range(0, len(block), FEED):
                 parser.feed(block[start : start + FEED])
-                yield from pages.finished(parser)
-                pages.grown(FEED)
+                yield from pages.pop_articles(parser)
+                pages.count_characters(FEED)
         parser.close()
-        yield from pages.finished(parser)
+        yield from pages.pop_articles(parser)
     except ParseError as error:
         line, column = error.position
         raise UserError(
@@ -81,7 +81,7 @@ class _Pages:
         self.without_text = set(WITHOUT_TEXT)
         self.namespaces: set[str] = set()
 
-    def finished(self, parser: XMLPullParser[Element]) -> Iterator[str]:
+    def pop_articles(self, parser: XMLPullParser[Element]) -> Iterator[str]:
         """Yield the text of each article that the parser has completed."""
         for event, element in cast(Iterator[tuple[str, Element]], parser.read_events()):
             tag = _tag(element)
@@ -104,7 +104,7 @@ class _Pages:
                 if text:
                     yield text
 
-    def grown(self, characters: int) -> None:
+    def count_characters(self, characters: int) -> None:
         """Count the characters since the last page. Raises UserError if no page can be that long."""
         self.waiting += characters
         if self.waiting > LONGEST_PAGE:
@@ -143,7 +143,7 @@ def running_text(wikitext: str, *, without_text: Iterable[str] = WITHOUT_TEXT) -
     text = _COMMENT.sub("", wikitext)
     text = _without(text, _elements(text))
     text = _without(text, _braces(text))
-    text = _shown_links(text, frozenset(without_text))
+    text = _replace_links(text, frozenset(without_text))
     text = _BREAK.sub(" ", _ADDRESS.sub(r"\1", text))
     while (thinner := _LEFT.sub("", text)) != text:
         text = thinner
@@ -163,16 +163,16 @@ class _Mark(NamedTuple):
 
 
 def _elements(text: str) -> Iterator[_Mark]:
-    for found in _ELEMENT.finditer(text):
-        kind = found["kind"].lower()
-        yield _Mark(kind, not found["close"], *found.span())
-        if found["empty"] and not found["close"]:
-            yield _Mark(kind, False, found.end(), found.end())
+    for match in _ELEMENT.finditer(text):
+        kind = match["kind"].lower()
+        yield _Mark(kind, not match["close"], *match.span())
+        if match["empty"] and not match["close"]:
+            yield _Mark(kind, False, match.end(), match.end())
 
 
 def _braces(text: str) -> Iterator[_Mark]:
-    for found in _BRACES.finditer(text):
-        yield _Mark("table" if "|" in found[0] else "template", found["open"] is not None, *found.span())
+    for match in _BRACES.finditer(text):
+        yield _Mark("table" if "|" in match[0] else "template", match["open"] is not None, *match.span())
 
 
 def _without(text: str, marks: Iterable[_Mark]) -> str:
@@ -191,16 +191,16 @@ def _without(text: str, marks: Iterable[_Mark]) -> str:
                 waiting[last.kind] -= 1
             waiting[mark.kind] -= 1
             gone.append((last.start, mark.end))
-    kept = []
-    place = 0
+    pieces = []
+    position = 0
     for start, end in sorted(gone):
-        if start >= place:
-            kept.append(text[place:start])
-        place = max(place, end)
-    return "".join([*kept, text[place:]])
+        if start >= position:
+            pieces.append(text[position:start])
+        position = max(position, end)
+    return "".join([*pieces, text[position:]])
 
 
-def _shown_links(text: str, without_text: frozenset[str]) -> str:
+def _replace_links(text: str, without_text: frozenset[str]) -> str:
     """Return the text with each link replaced by the text that it shows; captions of files are removed."""
     opened: list[list[str]] = [[]]
     for part in _LINK.split(text):
@@ -209,13 +209,13 @@ def _shown_links(text: str, without_text: frozenset[str]) -> str:
         elif part == "]]":
             if len(opened) > 1:
                 link = "".join(opened.pop())
-                opened[-1].append(_shown(link, without_text))
+                opened[-1].append(_link_text(link, without_text))
         else:
             opened[-1].append(part)
     return "".join(piece for pieces in opened for piece in pieces)
 
 
-def _shown(link: str, without_text: frozenset[str]) -> str:
+def _link_text(link: str, without_text: frozenset[str]) -> str:
     target, bar, label = link.partition("|")
     prefix, colon, _ = target.partition(":")
     if colon and prefix.strip().lower() in without_text:

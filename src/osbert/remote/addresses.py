@@ -58,7 +58,7 @@ def local_copy(given: Path | str, *, without: Sequence[str] = ()) -> Path:
     the address cannot be read.
     """
     address = ObjectAddress.of(given)
-    return Path(given) if address is None else address.fetched(without)
+    return Path(given) if address is None else address.fetch(without)
 
 
 def local_data(data: Any) -> Any:
@@ -86,14 +86,14 @@ def local_output(given: Path | str, *, inputs: Sequence[Path | str] = ()) -> Ite
         shutil.rmtree(folder)
 
 
-def shown(given: Path | str) -> str:
+def display_path(given: Path | str) -> str:
     """Return how messages show a user's path: an address with both of its slashes, of which a Path has one.
 
-    >>> shown(Path("s3://bucket/a.csv")), shown(Path("runs/a.csv"))
+    >>> display_path(Path("s3://bucket/a.csv")), display_path(Path("runs/a.csv"))
     ('s3://bucket/a.csv', 'runs/a.csv')
     """
-    found = None if os.path.lexists(given) else _ADDRESS.fullmatch(str(given))
-    return str(given) if found is None or found[1] not in SCHEMES else f"{found[1]}://{found[2]}"
+    match = None if os.path.lexists(given) else _ADDRESS.fullmatch(str(given))
+    return str(given) if match is None or match[1] not in SCHEMES else f"{match[1]}://{match[2]}"
 
 
 def explain_addresses(message: str) -> str:
@@ -122,9 +122,9 @@ class StoredObject:
         Without a time of change the number comes from the tag: it then differs whenever the content does.
         """
         tag = next((str(info[name]) for name in TAGS if info.get(name)), "")
-        said = next((info[name] for name in TIMES if info.get(name)), None)
+        timestamp = next((info[name] for name in TIMES if info.get(name)), None)
         try:
-            changed = said if isinstance(said, datetime) else datetime.fromisoformat(str(said))
+            changed = timestamp if isinstance(timestamp, datetime) else datetime.fromisoformat(str(timestamp))
             seconds = int(changed.timestamp())
         except ValueError:
             seconds = int(hashlib.sha256(tag.encode()).hexdigest()[:7], 16)
@@ -146,10 +146,10 @@ class ObjectAddress:
         (ObjectAddress(scheme='s3', path='bucket/a.csv'), 's3://bucket/a.csv')
         >>> ObjectAddress.of("runs/a.csv")
         """
-        found = _ADDRESS.fullmatch(str(given))
-        if found is None or os.path.lexists(given):
+        match = _ADDRESS.fullmatch(str(given))
+        if match is None or os.path.lexists(given):
             return None
-        scheme, path = found.groups()
+        scheme, path = match.groups()
         if scheme not in SCHEMES:
             known = ", ".join(f"{name}://" for name in SCHEMES)
             raise UserError(
@@ -174,7 +174,7 @@ class ObjectAddress:
         """The address without its last part, as BUCKET/KEY."""
         return self.path.rpartition("/")[0]
 
-    def opened(self) -> Any:
+    def open_store(self) -> Any:
         """Return fsspec's file system. Raises UserError if its library is missing, or no object is named."""
         if not self.parent:
             raise UserError(f"{self.url} names a bucket: name an object or a folder in it.", code="invalid-value")
@@ -186,7 +186,7 @@ class ObjectAddress:
             raise UserError(
                 f"{self.url}: {self.scheme}:// needs the library {library}: {install}", code="missing-library"
             ) from error
-        with self.explained("read"):
+        with self.explain_errors("read"):
             return fsspec.filesystem(self.scheme, use_listings_cache=False)
 
     @contextmanager
@@ -196,14 +196,14 @@ class ObjectAddress:
         Raises UserError if the output would replace one of the `inputs`, if the store cannot be opened or has no such
         bucket, and if another process writes the output.
         """
-        for one in inputs:
-            self.refuse_input(ObjectAddress.of(one))
-        files = self.opened()
+        for user_input in inputs:
+            self.refuse_input(ObjectAddress.of(user_input))
+        files = self.open_store()
         if self.scheme != "hf":  # its first part is an owner, no bucket
-            with self.explained("written"):
+            with self.explain_errors("written"):
                 files.info(self.path.partition("/")[0])
         folder = cache_folder() / "outputs" / hashlib.sha256(self.url.encode()).hexdigest()[:24]
-        with self.cached():
+        with self.explain_disk_errors():
             folder.mkdir(parents=True, exist_ok=True)
         with locked(folder, file=folder.with_name(f"{folder.name}.lock")):
             try:
@@ -213,13 +213,13 @@ class ObjectAddress:
                     folder.rmdir()
 
     @contextmanager
-    def naming(self, place: Path) -> Iterator[None]:
+    def naming(self, local_path: Path) -> Iterator[None]:
         """Name this address in the errors of the block, in place of the local path of its output."""
         try:
             yield
         except UserError as error:
             # Paths of unfinished work stay: the user may have to remove them.
-            text = re.sub(rf"{re.escape(str(place))}(?![./\w])", lambda _: self.url, str(error))
+            text = re.sub(rf"{re.escape(str(local_path))}(?![./\w])", lambda _: self.url, str(error))
             if text == str(error):
                 raise
             raise UserError(text, code=error.code, codes=error.codes) from error
@@ -232,17 +232,17 @@ class ObjectAddress:
                 code="output-is-input",
             )
 
-    def fetched(self, without: Sequence[str] = ()) -> Path:
+    def fetch(self, without: Sequence[str] = ()) -> Path:
         """Return the copy in the cache, fetched if it is not there, or not of the content that the address has now."""
-        files = self.opened()
+        files = self.open_store()
         listing = self.listing(files, without)
         endpoint = os.environ.get("AWS_ENDPOINT_URL", "")
-        facts = [(name, (one.size, one.tag)) for name, one in sorted(listing.items())]
+        facts = [(name, (stored_object.size, stored_object.tag)) for name, stored_object in sorted(listing.items())]
         key = hashlib.sha256(json.dumps([endpoint, self.url, facts]).encode()).hexdigest()
         entry = cache_folder() / key[:24]
-        with self.cached():
+        with self.explain_disk_errors():
             while not hold(entry, self.url):
-                make_room(sum(one.size for one in listing.values()), self.url)
+                make_room(sum(stored_object.size for stored_object in listing.values()), self.url)
                 self.fetch_into(files, listing, entry, without)
         with suppress(OSError):  # the copy may be another user's
             os.utime(entry)
@@ -250,25 +250,25 @@ class ObjectAddress:
 
     def listing(self, files: Any, without: Sequence[str]) -> Listing:
         """Return the objects at the address, or below it. Raises UserError if there are none, or none can be read."""
-        with self.explained("read"):
+        with self.explain_errors("read"):
             files.invalidate_cache()
             info = files.info(self.path)
-            found = {} if info["type"] == "file" and info["size"] else files.find(self.path, detail=True)
+            object_infos = {} if info["type"] == "file" and info["size"] else files.find(self.path, detail=True)
         # Stores without folders may give their own path other prefixes, such as a revision: names come after it.
         top = str(info["name"]).rstrip("/")
-        listing = {name.removeprefix(top).lstrip("/"): one for name, one in found.items()}
+        listing = {name.removeprefix(top).lstrip("/"): object_info for name, object_info in object_infos.items()}
         # An empty object may stand for a folder: with a slash at its end, or with the name of a folder of others.
-        folders = {name[:place] for name in listing for place, letter in enumerate(name) if letter == "/"}
-        kept = {
-            name: StoredObject.of(one)
-            for name, one in listing.items()
-            if name and not matches(name, without) and (one["size"] or name.rstrip("/") not in folders)
+        folders = {name[:index] for name in listing for index, letter in enumerate(name) if letter == "/"}
+        objects = {
+            name: StoredObject.of(object_info)
+            for name, object_info in listing.items()
+            if name and not matches(name, without) and (object_info["size"] or name.rstrip("/") not in folders)
         }
-        if not kept and info["type"] == "file":
+        if not objects and info["type"] == "file":
             return {"": StoredObject.of(info)}
-        if not kept:
+        if not objects:
             raise UserError(f"{self.url}: there is no such object, or nothing below it.", code="missing-file")
-        for name in kept:
+        for name in objects:
             # Names come from the store, and must not lead out of the folder of the copy.
             if any(part in ("", ".", "..") for part in name.split("/")) or "\\" in name or "\0" in name:
                 raise UserError(f"{self.url}: the object {name!r} cannot be the name of a file.", code="wrong-format")
@@ -277,7 +277,7 @@ class ObjectAddress:
                     f"{self.url}: {name!r} is an object and a folder of others; files cannot be both. Rename it.",
                     code="wrong-format",
                 )
-        return kept
+        return objects
 
     def fetch_into(self, files: Any, listing: Listing, entry: Path, without: Sequence[str]) -> None:
         """Fetch objects into a folder, which appears when all are there."""
@@ -295,22 +295,22 @@ class ObjectAddress:
             if not entry.is_dir():  # another process has fetched the same meanwhile
                 raise
 
-    def _fetch_one(self, files: Any, folder: Path, name: str, one: StoredObject) -> None:
+    def _fetch_one(self, files: Any, folder: Path, name: str, stored_object: StoredObject) -> None:
         target = folder / self.name / name if name else folder / self.name
         target.parent.mkdir(parents=True, exist_ok=True)
         with target.open("wb") as file:
-            for start in range(0, one.size, BLOCK):
-                file.write(self.part(files, name, start, min(start + BLOCK, one.size)))
+            for start in range(0, stored_object.size, BLOCK):
+                file.write(self.part(files, name, start, min(start + BLOCK, stored_object.size)))
         sync(target)
-        os.utime(target, ns=(one.modified, one.modified))
+        os.utime(target, ns=(stored_object.modified, stored_object.modified))
 
     def part(self, files: Any, name: str, start: int, end: int) -> bytes:
         """Return the bytes [start, end) of an object below the address, of the one at it for ""."""
-        with self.explained("read"):
+        with self.explain_errors("read"):
             return _block(files, f"{self.path}/{name}" if name else self.path, start, end)
 
     @contextmanager
-    def cached(self) -> Iterator[None]:
+    def explain_disk_errors(self) -> Iterator[None]:
         """Raise UserError for the errors of the cache's own folder in the block."""
         try:
             yield
@@ -331,17 +331,17 @@ class ObjectAddress:
         for path in sorted(folder.rglob("*")):
             inside = path.relative_to(folder)
             if path.is_file() and not any(part.startswith(".") for part in inside.parts):
-                with self.cached():
+                with self.explain_disk_errors():
                     path.open("rb").close()  # what cannot be read is no matter of the store
-                kept = (
+                advice = (
                     f"The finished output is kept in {folder}: upload it from there with the store's own tools, since "
                     "the same command would compute it again."
                 )
-                with self.explained("written", advice=kept):
-                    repeated(partial(files.put_file, str(path), f"{self.parent}/{inside.as_posix()}"))
+                with self.explain_errors("written", advice=advice):
+                    retry(partial(files.put_file, str(path), f"{self.parent}/{inside.as_posix()}"))
 
     @contextmanager
-    def explained(self, what: str, *, advice: str = "") -> Iterator[None]:
+    def explain_errors(self, what: str, *, advice: str = "") -> Iterator[None]:
         """Raise UserError for the errors of object stores in the block. `what`: "read" or "written"."""
         try:
             yield
@@ -379,7 +379,7 @@ def _block(files: Any, path: str, start: int, end: int) -> bytes:
             raise OSError(f"{len(data):,} of {end - start:,} bytes came, from byte {start:,} on")
         return data
 
-    return repeated(read)
+    return retry(read)
 
 
 def matches(name: str, patterns: Sequence[str]) -> bool:
@@ -387,7 +387,7 @@ def matches(name: str, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(part, pattern) for part in (name, name.partition("/")[0]) for pattern in patterns)
 
 
-def repeated(action: Callable[[], Returned]) -> Returned:
+def retry(action: Callable[[], Returned]) -> Returned:
     """Call a request to a store, and again if it fails. Raises the last error."""
     for attempt in range(1, TRIES):
         try:

@@ -50,12 +50,12 @@ def make_room(size: int, what: str) -> None:
             code="too-large",
         )
     measured = [(path, _size_and_time(path)) for path in folder.iterdir() if COPY.fullmatch(path.name)]
-    entries = [(path, *found) for path, found in measured if found is not None]
+    entries = [(path, *usage) for path, usage in measured if usage is not None]
     total = sum(bytes_there for _, bytes_there, _ in entries)
     for path, bytes_there, _ in sorted(entries, key=lambda entry: entry[2]):
         if total + size <= most:
             break
-        if _removed(path):
+        if _remove_unused(path):
             total -= bytes_there
     if total + size > most:
         raise UserError(
@@ -74,7 +74,7 @@ def make_room(size: int, what: str) -> None:
 def _size_and_time(entry: Path) -> tuple[int, float] | None:
     """Return the bytes of a copy and when it was last used; None if another process has removed it meanwhile."""
     try:
-        return sum(one.stat().st_size for one in entry.rglob("*") if one.is_file()), entry.stat().st_mtime
+        return sum(file.stat().st_size for file in entry.rglob("*") if file.is_file()), entry.stat().st_mtime
     except FileNotFoundError:
         return None
 
@@ -156,7 +156,7 @@ def _leads_to(entry: Path, handle: int) -> bool:
         return False
 
 
-def _removed(entry: Path) -> bool:
+def _remove_unused(entry: Path) -> bool:
     """Remove a copy, unless a process holds it; return whether it is gone."""
     aside = hidden(entry, f"{secrets.token_hex(4)}{PART}")
     try:

@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from osbert.errors import UserError
-from osbert.remote.addresses import Listing, ObjectAddress, matches, repeated
+from osbert.remote.addresses import Listing, ObjectAddress, matches, retry
 from osbert.remote.cache import hold, release, with_addresses
 
 BEGUN = ".osbert-uploading"
@@ -41,7 +41,7 @@ class FolderForm:
 
     `marker`: the file that says what the folder is. Patterns of names, or of their first part: `scratch` is never
     uploaded, and `left_there` not fetched to go on. `checkpoints`: the subfolder of checkpoints, each of which has the
-    file `seal` when it is whole; "" for none. `kept`: whether unfinished work is kept for the next command.
+    file `seal` when it is whole; "" for none. `keeps_unfinished`: whether unfinished work is kept for the next command.
     """
 
     marker: str
@@ -49,7 +49,7 @@ class FolderForm:
     left_there: Sequence[str] = ()
     checkpoints: str = ""
     seal: str = ""
-    kept: bool = True
+    keeps_unfinished: bool = True
 
     def step(self, name: str) -> str:
         """Return the folder of the checkpoint that a file belongs to, "" for none."""
@@ -57,10 +57,10 @@ class FolderForm:
         inside = len(parts) > 2 and parts[0] == self.checkpoints and STEP.fullmatch(parts[1])
         return "/".join(parts[:2]) if inside else ""
 
-    def sealed(self, names: Sequence[str]) -> list[str]:
+    def select_sealed(self, names: Sequence[str]) -> list[str]:
         """Return the folders of whole checkpoints among the names of files, oldest first."""
-        found = [step for name in names if (step := self.step(name)) and name == f"{step}/{self.seal}"]
-        return sorted(found, key=_number)
+        steps = [step for name in names if (step := self.step(name)) and name == f"{step}/{self.seal}"]
+        return sorted(steps, key=_number)
 
     def order(self, name: str) -> tuple[Any, ...]:
         """Return the key by which uploads are sorted.
@@ -114,16 +114,16 @@ class StoredFolder(OutputFolder):
 
         Raises UserError if something else lies there.
         """
-        if not self.form.kept:
+        if not self.form.keeps_unfinished:
             shutil.rmtree(self.path, ignore_errors=True)
-        found = self._found()
-        self.noted = BEGUN in found
-        if self.form.marker not in found:
+        listing = self._list_objects()
+        self.noted = BEGUN in listing
+        if self.form.marker not in listing:
             if self._uploaded.exists():  # and was removed from the store
                 shutil.rmtree(self.path, ignore_errors=True)
                 self._uploaded.unlink()
-            if found and not self.noted:
-                listed = ", ".join(sorted(found)[:3])
+            if listing and not self.noted:
+                listed = ", ".join(sorted(listing)[:3])
                 raise UserError(
                     f"{self.address.url} already holds {listed}, and no {self.form.marker}. Give another --out, or an "
                     "empty one.",
@@ -131,17 +131,19 @@ class StoredFolder(OutputFolder):
                 )
             return
         here, self.marked = self._local(), True
-        self.steps = {*self.form.sealed([*found])}
-        self.halves = {step for name in found if (step := self.form.step(name))} - self.steps
-        newest = [_number(steps[-1]) if (steps := self.form.sealed([*names])) else -1 for names in (here, found)]
-        ended = READ_FIRST in found and READ_FIRST not in here  # another machine has finished the run
+        self.steps = {*self.form.select_sealed([*listing])}
+        self.halves = {step for name in listing if (step := self.form.step(name))} - self.steps
+        newest = [
+            _number(steps[-1]) if (steps := self.form.select_sealed([*names])) else -1 for names in (here, listing)
+        ]
+        ended = READ_FIRST in listing and READ_FIRST not in here  # another machine has finished the run
         if not here or not self.form.checkpoints or ended or newest[0] < newest[1]:
             self._fetch()
             return
-        for step in self.steps & {*self.form.sealed([*here])}:
+        for step in self.steps & {*self.form.select_sealed([*here])}:
             seal = f"{step}/{self.form.seal}"
-            with self.address.explained("read"):
-                same = repeated(partial(self.files.cat_file, self._at(seal))) == (self.path / seal).read_bytes()
+            with self.address.explain_errors("read"):
+                same = retry(partial(self.files.cat_file, self._at(seal))) == (self.path / seal).read_bytes()
             if same:  # it holds the hashes of the others
                 self.sent |= {name: stamp for name, stamp in here.items() if self.form.step(name) == step}
 
@@ -154,7 +156,7 @@ class StoredFolder(OutputFolder):
         changed = sorted((name for name, stamp in here.items() if self.sent.get(name) != stamp), key=self.form.order)
         with self._writing():
             if changed and not (self.marked or self.noted):
-                repeated(partial(self.files.pipe_file, self._at(BEGUN), b"osbert\n"))
+                retry(partial(self.files.pipe_file, self._at(BEGUN), b"osbert\n"))
                 self.noted = True
             for name in changed:
                 if step := self.form.step(name):
@@ -166,7 +168,7 @@ class StoredFolder(OutputFolder):
             if self.marked and self.noted:
                 self._remove(BEGUN)
                 self.noted = False
-            for step in sorted((self.steps | self.halves) - {*self.form.sealed([*here])}):
+            for step in sorted((self.steps | self.halves) - {*self.form.select_sealed([*here])}):
                 if step in self.steps:
                     self._unseal(step)
                 self._remove(step, recursive=True)
@@ -175,7 +177,7 @@ class StoredFolder(OutputFolder):
     def follow(self) -> None:
         """Upload if there is another checkpoint than at the last call; a failure is a warning."""
         seals = (self.path / self.form.checkpoints).glob(f"step-*/{self.form.seal}")
-        steps = self.form.sealed([path.relative_to(self.path).as_posix() for path in seals])
+        steps = self.form.select_sealed([path.relative_to(self.path).as_posix() for path in seals])
         if steps != self.followed:
             self.followed = steps
             self.push_or_warn()
@@ -194,9 +196,9 @@ class StoredFolder(OutputFolder):
 
         Unfinished work that lies beside the folder is not in the store.
         """
-        beside = [one for one in self.path.parent.iterdir() if one != self.path and not one.name.startswith(".")]
+        beside = [path for path in self.path.parent.iterdir() if path != self.path and not path.name.startswith(".")]
         sent = {name: self.sent[name] for name in self.sent if (self.path / name).is_file()}
-        if whole or not self.form.kept or (not beside and self._local() == sent):
+        if whole or not self.form.keeps_unfinished or (not beside and self._local() == sent):
             shutil.rmtree(self.path.parent, ignore_errors=True)
 
     @property
@@ -204,25 +206,25 @@ class StoredFolder(OutputFolder):
         """Whether the local folder has its marker."""
         return (self.path / self.form.marker).is_file()
 
-    def _found(self) -> Listing:
+    def _list_objects(self) -> Listing:
         """Return the objects in the store, also those of half a checkpoint."""
         try:
-            found = self.address.listing(self.files, ())
+            listing = self.address.listing(self.files, ())
         except UserError as error:
             if error.code != "missing-file":
                 raise
             return {}
-        if "" in found:
+        if "" in listing:
             raise UserError(
                 f"{self.address.url} is an object, but the output is a folder. Give another --out.",
                 code="output-is-file",
             )
-        return found
+        return listing
 
     def _fetch(self) -> None:
         """Replace the local folder by that of the store."""
         without = [*self.form.left_there, BEGUN, *(f"{step}/*" for step in self.halves)]
-        with self.address.cached():
+        with self.address.explain_disk_errors():
             shutil.rmtree(self.path, ignore_errors=True)
             self._uploaded.unlink(missing_ok=True)
             listing = self.address.listing(self.files, without)
@@ -241,7 +243,7 @@ class StoredFolder(OutputFolder):
 
     def _local(self) -> dict[str, tuple[int, int]]:
         """Return size and time of change of the local files that are whole: no hidden ones, no half checkpoint."""
-        found = {}
+        stamps = {}
         for path in (
             Path(folder, name) for folder, _, names in os.walk(self.path, onerror=_refuse_unreadable) for name in names
         ):
@@ -252,14 +254,14 @@ class StoredFolder(OutputFolder):
                 with suppress(FileNotFoundError):  # another thread removes old checkpoints meanwhile
                     facts = path.stat()
                     if stat.S_ISREG(facts.st_mode):
-                        found[name] = facts.st_size, facts.st_mtime_ns
-        whole = {"", *self.form.sealed([*found])}
-        return {name: stamp for name, stamp in found.items() if self.form.step(name) in whole}
+                        stamps[name] = facts.st_size, facts.st_mtime_ns
+        whole = {"", *self.form.select_sealed([*stamps])}
+        return {name: stamp for name, stamp in stamps.items() if self.form.step(name) in whole}
 
     def _put(self, name: str) -> bool:
         """Upload a file; return False if it was removed here meanwhile, as an old checkpoint is."""
         try:
-            repeated(partial(self.files.put_file, str(self.path / name), self._at(name)))
+            retry(partial(self.files.put_file, str(self.path / name), self._at(name)))
         except FileNotFoundError:
             if (self.path / name).exists():
                 raise
@@ -282,7 +284,7 @@ class StoredFolder(OutputFolder):
         """Remove an object, or all below it, from the store; what is not there was removed by a request before."""
         action = partial(self.files.rm, recursive=True) if recursive else self.files.rm_file
         with suppress(FileNotFoundError):  # the answer to the first request was lost
-            repeated(partial(action, self._at(name)))
+            retry(partial(action, self._at(name)))
 
     def _at(self, name: str) -> str:
         return f"{self.address.path}/{name}"
@@ -290,9 +292,9 @@ class StoredFolder(OutputFolder):
     @contextmanager
     def _writing(self) -> Iterator[None]:
         advice = "Give the same command again, which begins anew."
-        if self.form.kept:
+        if self.form.keeps_unfinished:
             advice = f"What is done is kept in {self.path.parent}: give the same command again, and it is uploaded."
-        with self.address.explained("written", advice=advice):
+        with self.address.explain_errors("written", advice=advice):
             yield
 
 
@@ -339,8 +341,8 @@ def output_folder(
 
 
 def _number(step: str) -> int:
-    found = STEP.search(step)
-    return int(found[1]) if found else -1
+    match = STEP.search(step)
+    return int(match[1]) if match else -1
 
 
 def _refuse_unreadable(error: OSError) -> None:

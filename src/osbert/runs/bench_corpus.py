@@ -44,9 +44,9 @@ def synthetic_corpus(
     words = np.array(["".join(four) for four in letters])
     pieces = [".", *words.tolist()]
     tokenizer = Tokenizer([*pieces[:padding], *SPECIALS, *pieces[padding:]])
-    shares = 1 / (np.arange(len(words)) + 2.7)
+    probabilities = 1 / (np.arange(len(words)) + 2.7)
     rng = np.random.Generator(np.random.PCG64(0))
-    drawn = words[rng.choice(len(words), size=tokens, p=shares / shares.sum())]
+    drawn = words[rng.choice(len(words), size=tokens, p=probabilities / probabilities.sum())]
     # More cuts than needed: one for each SENTENCE[0] words, the shortest sentence. Those past the end are dropped.
     cuts = np.cumsum(rng.integers(*SENTENCE, size=tokens // SENTENCE[0]))
     sentences = [" ".join(part) + "." for part in np.split(drawn, cuts[cuts < tokens])]

@@ -120,7 +120,7 @@ class RunComparison:
         rows = []
         for test in self.tests:
             cells = [f"{test.first} - {test.second}", f"{test.score.difference:+.4f}"]
-            cells += [_p_value(one) for one in test.p_values[: 1 + (test.right is not None)]]
+            cells += [_p_value(p_value) for p_value in test.p_values[: 1 + (test.right is not None)]]
             cells.append("{:+.4f} to {:+.4f}".format(*test.score.interval))
             if test.right:
                 cells += [f"{test.right.only_first:,}", f"{test.right.only_second:,}"]
@@ -129,8 +129,8 @@ class RunComparison:
 
     def lines(self) -> list[str]:
         """Both tables and their remarks as lines of text."""
-        said = f"The runs answer {len(self.differing):,} of {self.rows:,} rows differently."
-        return [*in_columns(self.scores()), "", *in_columns(self.pairs()), "", self.method(), said]
+        summary = f"The runs answer {len(self.differing):,} of {self.rows:,} rows differently."
+        return [*in_columns(self.scores()), "", *in_columns(self.pairs()), "", self.method(), summary]
 
     def method(self) -> str:
         """Describe how the tests were made."""
@@ -171,12 +171,12 @@ def compare(
     with nullcontext(None) if out is None else claim(out) as claimed:
         once = _once(watch)  # the notices on the data are the same for each run
         names = run_names(runs)
-        found: list[Evaluation] = []
+        evaluations: list[Evaluation] = []
         for name, run in zip(names, runs, strict=True):
             # What the first run reads without an error is not the data's fault alone.
-            with _naming(name) if found else nullcontext():
-                found.append(evaluate(run, data=data, split=split, options=options, watch=once))
-        comparison = compare_evaluations(names, found)
+            with _naming(name) if evaluations else nullcontext():
+                evaluations.append(evaluate(run, data=data, split=split, options=options, watch=once))
+        comparison = compare_evaluations(names, evaluations)
         if claimed is not None:
             comparison_report(claimed, comparison)
     return comparison
@@ -192,16 +192,21 @@ def run_names(runs: Sequence[Path]) -> list[str]:
     return names if len({*names}) == len(names) else [str(run) for run in runs]
 
 
-def compare_evaluations(names: Sequence[str], found: Sequence[Evaluation]) -> RunComparison:
+def compare_evaluations(names: Sequence[str], evaluations: Sequence[Evaluation]) -> RunComparison:
     """Compare runs that were scored on the same rows. Raises UserError if the rows differ."""
-    first = found[0]
-    for name, other in zip(names[1:], found[1:]):
+    first = evaluations[0]
+    for name, other in zip(names[1:], evaluations[1:]):
         _refuse_others(names[0], first, name, other)
-    told = [outcomes(one.task, one.predictions, one.records) for one in found]
-    samples = _samples(found, told)
+    outcomes_by_run = [
+        outcomes(evaluation.task, evaluation.predictions, evaluation.records) for evaluation in evaluations
+    ]
+    samples = _samples(evaluations, outcomes_by_run)
     criterion = first.task.criterion
-    runs = [_compared(name, one, criterion, sample, own) for name, one, sample, own in zip(names, found, samples, told)]
-    tests = [_test(runs[one], runs[two], criterion, (samples[one], samples[two])) for one, two in _pairs(len(runs))]
+    runs = [
+        _to_compared_run(name, evaluation, criterion, sample, run_outcomes)
+        for name, evaluation, sample, run_outcomes in zip(names, evaluations, samples, outcomes_by_run)
+    ]
+    tests = [_test(runs[i], runs[j], criterion, (samples[i], samples[j])) for i, j in _pairs(len(runs))]
     # Each kind of test is a family of its own for Holm's correction.
     corrected = holm([test.score.p_value for test in tests])
     right = holm([test.right.p_value for test in tests if test.right]) or [math.nan] * len(tests)
@@ -209,33 +214,33 @@ def compare_evaluations(names: Sequence[str], found: Sequence[Evaluation]) -> Ru
     return RunComparison(criterion=criterion, runs=runs, tests=tests, records=first.records)
 
 
-def comparison_report(path: Path, found: RunComparison) -> Path:
+def comparison_report(path: Path, comparison: RunComparison) -> Path:
     """Write the page of a comparison; return its path."""
     dots = [
         IntervalRow(
             name=run.name,
-            value=run.metrics[found.criterion],
+            value=run.metrics[comparison.criterion],
             interval=run.interval,
-            note=f"{run.metrics[found.criterion]:.4f}",
+            note=f"{run.metrics[comparison.criterion]:.4f}",
         )
-        for run in found.runs
+        for run in comparison.runs
     ]
-    (head, *scores), (heading, *tests) = found.scores(), found.pairs()
-    rows = found.differing
-    shown = [
-        (found.records[row], [Answer(outcome=run.outcomes[row], model=run.name) for run in found.runs])
+    (head, *scores), (heading, *tests) = comparison.scores(), comparison.pairs()
+    rows = comparison.differing
+    examples = [
+        (comparison.records[row], [Answer(outcome=run.outcomes[row], model=run.name) for run in comparison.runs])
         for row in rows[:SHOWN]
     ]
-    said = f"The runs answer {len(rows):,} of {len(found.records):,} rows differently; those farthest apart come first."
+    summary = f"The runs answer {len(rows):,} of {len(comparison.records):,} rows differently; those farthest apart come first."
     sections = [
         Section(
             heading="Scores",
-            parts=[interval_plot(dots, title=f"{found.criterion}, 95% intervals"), table(scores, head=head)],
+            parts=[interval_plot(dots, title=f"{comparison.criterion}, 95% intervals"), table(scores, head=head)],
         ),
-        Section(heading="Tests", parts=[table(tests, head=heading), paragraph(found.method())]),
-        cards("Rows on which they differ", shown, note=said, total=len(rows)),
+        Section(heading="Tests", parts=[table(tests, head=heading), paragraph(comparison.method())]),
+        cards("Rows on which they differ", examples, note=summary, total=len(rows)),
     ]
-    title = f"{len(found.runs)} runs compared on {len(found.records):,} rows"
+    title = f"{len(comparison.runs)} runs compared on {len(comparison.records):,} rows"
     return write_report(path, title, sections)
 
 
@@ -287,49 +292,59 @@ def _refuse_others(name: str, first: Evaluation, other_name: str, other: Evaluat
             code="invalid-value",
         )
     rows = itertools.zip_longest(first.records, other.records)
-    for number, (one, two) in enumerate(rows, 1):
-        if one is None or two is None or (one.texts, one.label) != (two.texts, two.label):
-            place = (one or two).place
+    for number, (record, other_record) in enumerate(rows, 1):
+        if (
+            record is None
+            or other_record is None
+            or (record.texts, record.label) != (other_record.texts, other_record.label)
+        ):
+            location = (record or other_record).place
             raise UserError(
-                f"{name} and {other_name} do not read the same rows: they differ first in row {number} ({place}). Name "
+                f"{name} and {other_name} do not read the same rows: they differ first in row {number} ({location}). Name "
                 "the columns (--text, --label), or compare runs of one task.",
                 code="invalid-value",
             )
 
 
-def _compared(name: str, one: Evaluation, criterion: str, sample: Floats, told: Sequence[RecordOutcome]) -> ComparedRun:
+def _to_compared_run(
+    name: str, evaluation: Evaluation, criterion: str, sample: Floats, run_outcomes: Sequence[RecordOutcome]
+) -> ComparedRun:
     """Return a run with the interval of its samples, or Wilson's if its rows are all right or all wrong."""
-    run = ComparedRun(name=name, metrics=one.metrics, interval=percentiles(sample), outcomes=told)
-    found = uniform_interval(one.task, criterion, one.metrics[criterion], len(one.records))
-    return dataclasses.replace(run, interval=(found.low, found.high), method=found.method) if found else run
+    run = ComparedRun(name=name, metrics=evaluation.metrics, interval=percentiles(sample), outcomes=run_outcomes)
+    interval = uniform_interval(evaluation.task, criterion, evaluation.metrics[criterion], len(evaluation.records))
+    return dataclasses.replace(run, interval=(interval.low, interval.high), method=interval.method) if interval else run
 
 
-def _samples(found: Sequence[Evaluation], told: Sequence[Sequence[RecordOutcome]]) -> list[Floats]:
+def _samples(evaluations: Sequence[Evaluation], outcomes_by_run: Sequence[Sequence[RecordOutcome]]) -> list[Floats]:
     """Return each run's criterion on the same bootstrap samples of rows, (R,) per run."""
-    criterion = found[0].task.criterion
+    criterion = evaluations[0].task.criterion
     # Scores per row and run, (rows, runs).
-    scores = np.array([[one.score for one in own] for own in told]).T
-    means = [mean_score(own) for own in told]
+    scores = np.array([[outcome.score for outcome in run_outcomes] for run_outcomes in outcomes_by_run]).T
+    means = [mean_score(run_outcomes) for run_outcomes in outcomes_by_run]
     # If the criterion is a mean of scores per row, samples are means of resampled scores: one matrix product.
-    alike = all(math.isclose(mean, one.metrics[criterion], abs_tol=1e-9) for mean, one in zip(means, found))
+    alike = all(
+        math.isclose(mean, evaluation.metrics[criterion], abs_tol=1e-9) for mean, evaluation in zip(means, evaluations)
+    )
     if alike and not np.isnan(scores).any():  # then it need not be computed anew for each sample
         return list(bootstrap_means(scores).T)
 
     def figures(rows: NDArray[np.intp]) -> list[float]:
         drawn = rows.tolist()
         return [
-            one.task.metrics([one.predictions[row] for row in drawn], [one.records[row] for row in drawn])[criterion]
-            for one in found
+            evaluation.task.metrics(
+                [evaluation.predictions[row] for row in drawn], [evaluation.records[row] for row in drawn]
+            )[criterion]
+            for evaluation in evaluations
         ]
 
-    return list(bootstrap(figures, len(found[0].records)).T)
+    return list(bootstrap(figures, len(evaluations[0].records)).T)
 
 
 def _test(first: ComparedRun, second: ComparedRun, criterion: str, samples: tuple[Floats, Floats]) -> PairTest:
     judged = [
-        (one.right, two.right)
-        for one, two in zip(first.outcomes, second.outcomes)
-        if one.right is not None and two.right is not None
+        (outcome.right, other.right)
+        for outcome, other in zip(first.outcomes, second.outcomes)
+        if outcome.right is not None and other.right is not None
     ]
     scores = first.metrics[criterion], second.metrics[criterion]
     return PairTest(

@@ -50,8 +50,8 @@ def ignore(event: Any) -> None:
 
 def report_remarks(engine: Engine, watch: Watch, *, writes: bool = False) -> None:
     """Report remarks on the folder of a model that was opened; `writes`: for generation, which needs no pooler."""
-    found = [remark for remark in engine.remarks if not (writes and remark.startswith("pooler."))]
-    for remark in [*found, *([engine.writing.remark] if writes and engine.writing.remark else [])]:
+    remarks = [remark for remark in engine.remarks if not (writes and remark.startswith("pooler."))]
+    for remark in [*remarks, *([engine.writing.remark] if writes and engine.writing.remark else [])]:
         watch(Notice(f"{engine.folder}: {remark}"))
 
 

@@ -109,12 +109,12 @@ def build_corpus(
     """
     settings = settings or CorpusSettings()
     with output_folder(out, FORM, inputs=[*files, tokenizer]) as folder:
-        if not _built(files, tokenizer, folder.path, settings, opening, watch):
+        if not _build_local(files, tokenizer, folder.path, settings, opening, watch):
             return None
     return open_corpus(out, whole=False)
 
 
-def _built(
+def _build_local(
     files: Sequence[Path | str],
     tokenizer: Path,
     out: Path,
@@ -127,7 +127,7 @@ def _built(
     require_folder(out)
     cutter = read_any_tokenizer(local_copy(tokenizer), opening)
     with claim(out), reading_copies():
-        work = _prepared(files, cutter, out, settings, opening, watch)
+        work = _prepare_build(files, cutter, out, settings, opening, watch)
         if work.report is not None:
             watch(Notice(f"{out} is finished already: these files, this tokenizer and these settings made it."))
         elif work.state.shards:
@@ -161,7 +161,7 @@ def tokenizer_of(corpus: Corpus, opening: Opening = CAREFUL) -> AnyTokenizer:
     return tokenizer
 
 
-def _prepared(
+def _prepare_build(
     files: Sequence[Path | str],
     tokenizer: AnyTokenizer,
     out: Path,
@@ -175,7 +175,7 @@ def _prepared(
         return Build.prepare(files, tokenizer=tokenizer, folder=out, settings=chosen)
     inputs = find_inputs(files, without=out)
     phrases = PhraseSearch(source=settings.phrases, inputs=inputs, reading=chosen.reading, opening=opening, watch=watch)
-    chosen = replace(chosen, phrases=phrases.found(out))
+    chosen = replace(chosen, phrases=phrases.find(out))
     work = Build.prepare(files, tokenizer=tokenizer, folder=out, settings=chosen)
     phrases.keep(out, chosen.phrases)
     return work

@@ -60,10 +60,10 @@ class DuplicateTally:
         target = f" -> {self.path}" if self.path else ""
         groups = counted(self.groups, "group")
         yield f"{counted(self.rows, 'text')}: {self.duplicates:,} repeat an earlier one, in {groups}{target}"
-        for one in self.largest:
-            more = f" and {len(one.others) - 5:,} more" if len(one.others) > 5 else ""
-            places = ", ".join(f"{line:,}" for line in one.others[:5])
-            yield f"line {one.line:,}, again in {places}{more}: {' | '.join(one.texts)}"
+        for group in self.largest:
+            more = f" and {len(group.others) - 5:,} more" if len(group.others) > 5 else ""
+            other_lines = ", ".join(f"{line:,}" for line in group.others[:5])
+            yield f"line {group.line:,}, again in {other_lines}{more}: {' | '.join(group.texts)}"
 
 
 def find_duplicates(
@@ -79,51 +79,51 @@ def find_duplicates(
         raise UserError(f"--above must be more than 0 and at most 1, not {above}.", code="invalid-value")
     if out is not None:
         require_row_file(out, given.files)
-    with given.opened(watch) as (opened, vectors):
-        found = Duplicates(vectors, above)
-        found.find(lambda done, count: watch(ComparisonProgress(done=done, count=count)))
+    with given.open(watch) as (opened, vectors):
+        duplicates = Duplicates(vectors, above)
+        duplicates.find(lambda done, count: watch(ComparisonProgress(done=done, count=count)))
         # found.kept[i] is the index of the kept text that represents text i, so the counts are the sizes of groups.
-        sizes = np.bincount(found.kept, minlength=len(vectors))
+        sizes = np.bincount(duplicates.kept, minlength=len(vectors))
         if out is not None:
-            _write(out, opened, found, sizes)
+            _write(out, opened, duplicates, sizes)
         lines = np.fromiter((row.line for row in opened.all_rows()), np.int64, len(vectors))
         # A kept text represents itself.
-        own = found.kept == np.arange(len(vectors))
+        is_kept = duplicates.kept == np.arange(len(vectors))
         return DuplicateTally(
             path=out,
             rows=len(vectors),
-            duplicates=int((~own).sum()),
+            duplicates=int((~is_kept).sum()),
             groups=int((sizes > 1).sum()),
-            largest=_largest(opened, found.kept, sizes, lines),
-            kept_lines=lines[own],
+            largest=_largest(opened, duplicates.kept, sizes, lines),
+            kept_lines=lines[is_kept],
         )
 
 
-def _write(out: Path, opened: VectorFile, found: Duplicates, sizes: NDArray[np.int64]) -> None:
+def _write(out: Path, opened: VectorFile, duplicates: Duplicates, sizes: NDArray[np.int64]) -> None:
     """Write the rows of all groups, in the order of the file."""
     numbers = np.cumsum(sizes > 1)  # of groups, by the order of what is kept
     kept_lines: dict[int, int] = {}
     columns = ["group", "line", "kept", "kept_line", "cosine", *opened.text_names]
     with row_file(out, columns) as write:
-        for place, row in enumerate(opened.all_rows()):
-            kept = int(found.kept[place])
-            if sizes[kept] > 1:
-                own = kept == place
-                kept_line = kept_lines.setdefault(kept, row.line)  # what is kept comes first
-                cosine = round(float(found.cosines[place]), 6)
-                write([int(numbers[kept]), row.line, "yes" if own else "no", kept_line, cosine, *row.texts])
+        for index, row in enumerate(opened.all_rows()):
+            kept_index = int(duplicates.kept[index])
+            if sizes[kept_index] > 1:
+                is_kept = kept_index == index
+                kept_line = kept_lines.setdefault(kept_index, row.line)  # what is kept comes first
+                cosine = round(float(duplicates.cosines[index]), 6)
+                write([int(numbers[kept_index]), row.line, "yes" if is_kept else "no", kept_line, cosine, *row.texts])
 
 
 def _largest(
-    opened: VectorFile, kept: NDArray[np.int64], sizes: NDArray[np.int64], lines: NDArray[np.int64]
+    opened: VectorFile, kept_indices: NDArray[np.int64], sizes: NDArray[np.int64], lines: NDArray[np.int64]
 ) -> list[DuplicateGroup]:
     """Return the largest groups; of equal ones the first."""
     # A stable sort of the negative sizes: largest first, ties in the file's order. Groups of one are no groups.
-    places = [place for place in np.argsort(-sizes, kind="stable")[:LARGEST].tolist() if sizes[place] > 1]
-    rows: list[VectorRow] = opened.rows(places) if places else []
+    indices = [index for index in np.argsort(-sizes, kind="stable")[:LARGEST].tolist() if sizes[index] > 1]
+    rows: list[VectorRow] = opened.rows(indices) if indices else []
     # The first member is the kept text itself, since a text is represented by an earlier one.
-    members = (np.flatnonzero(kept == place) for place in places)
+    members = (np.flatnonzero(kept_indices == index) for index in indices)
     return [
-        DuplicateGroup(line=row.line, texts=row.texts, others=lines[own[1:]].tolist())
-        for row, own in zip(rows, members, strict=True)
+        DuplicateGroup(line=row.line, texts=row.texts, others=lines[member_indices[1:]].tolist())
+        for row, member_indices in zip(rows, members, strict=True)
     ]

@@ -88,11 +88,11 @@ class Evaluation:
         """Yield the scores, the task's own lines (of a classifier the confusion table), and the truncated texts."""
         yield counted(self.rows, "row")
         left_out = classes_left_out(self.task, self.metrics)
-        shown = {
+        score_cells = {
             name: f"{value:.4f}" for name, value in self.metrics.items() if not (left_out and name.startswith("f1/"))
         }
-        shown |= {f"f1/{name}": score for name, score in class_scores(self.task, self.metrics).items()}
-        yield from in_columns([("score", "value"), *shown.items()])
+        score_cells |= {f"f1/{name}": score for name, score in class_scores(self.task, self.metrics).items()}
+        yield from in_columns([("score", "value"), *score_cells.items()])
         if left_out:
             yield f"F1 of {left_out}; --out FILE.json writes all."
         if (error := self.calibration_error) is not None:
@@ -136,13 +136,13 @@ def _evaluate(
     """Score a run on local data."""
     from osbert.inference.engine import load as load_engine  # torch takes seconds to import
 
-    place = Path(data) if isinstance(data, str | Path) else None
+    data_path = Path(data) if isinstance(data, str | Path) else None
     if out is not None:
-        require_file(out, [place] if place else [])
+        require_file(out, [data_path] if data_path else [])
         require_score_form(out)
     engine = load_engine(run, opening=options.opening)
     task = engine.fine_tuned
-    given = place or tables(data)
+    given = data_path or tables(data)
     # A single file or table has no splits: all of its rows are scored.
     alone = given.is_file() if isinstance(given, Path) else "all" in given
     if alone and split not in USUAL:
@@ -150,14 +150,14 @@ def _evaluate(
             f"There is no split '{split}': it is {', '.join(USUAL)}.{nearest(split, USUAL)} All rows of a table count.",
             code="missing-split",
         )
-    task = task.source.moved(given, options.file.given(task))
+    task = task.source.moved(given, options.file.as_settings(task))
     report_remarks(engine, watch)
     # fit=False: the labels of the run stay; unknown ones in the data are errors.
     task, by_split = load(task, ("all" if alone else split,), fit=False)
     (records,) = by_split.values()
     shared = not alone and task.source.shared(split)
-    if place:
-        watch(Notice(origin(place, records, shared=shared)))
+    if data_path:
+        watch(Notice(origin(data_path, records, shared=shared)))
     for line in task.source.left_out("train" if shared else split):
         watch(Notice(line))
     if seen := seen_texts(str(RunFolder(run).facts.get("finished", {}).get("training_texts", "")), records):

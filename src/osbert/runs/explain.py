@@ -15,7 +15,7 @@ from osbert.files import as_json, refuse_foreign, writing_output
 from osbert.full_disk import disk_needed
 from osbert.interop.hub import display_name
 from osbert.lock import claim
-from osbert.remote.addresses import local_copy, local_output, shown
+from osbert.remote.addresses import display_path, local_copy, local_output
 from osbert.remote.cache import reading_copies, with_addresses
 from osbert.reports.page import write_report
 from osbert.runs.contract import Notice, Watch, ignore, report_remarks
@@ -30,7 +30,7 @@ from osbert.runs.explained_rows import (
 from osbert.runs.json_lines import plain
 from osbert.runs.predict.forms.contract import free_names
 from osbert.runs.row_tasks import RowTasks, row_plan
-from osbert.runs.unfinished import unfinished_output
+from osbert.runs.unfinished import open_unfinished_output
 from osbert.terminal import counted
 
 if TYPE_CHECKING:
@@ -52,9 +52,9 @@ class ExplanationTally:
     explanations: int
     words: Mapping[str, Any]
 
-    def described(self) -> str:
+    def describe(self) -> str:
         """Return the counts and the path of the report."""
-        report = shown(self.folder / FILES[2])
+        report = display_path(self.folder / FILES[2])
         return f"{counted(self.explanations, 'explanation')} of {counted(self.rows, 'row')} -> {report}"
 
 
@@ -70,8 +70,8 @@ def explain_file(
     same call resumes it.
     """
     options.weighing.require_possible()
-    with reading_copies(), local_output(out, inputs=[file]) as place:
-        tally = _explain(run, local_copy(file), out=place, label=label, options=options, watch=watch)
+    with reading_copies(), local_output(out, inputs=[file]) as local_out:
+        tally = _explain(run, local_copy(file), out=local_out, label=label, options=options, watch=watch)
     return replace(tally, folder=out)
 
 
@@ -84,7 +84,7 @@ def _explain(
     with ExitStack() as held:
         held.enter_context(disk_needed(out, goes_on="after the last window"))
         folder = held.enter_context(claim(out))
-        work = held.enter_context(unfinished_output(folder, "explanations that were begun"))
+        work = held.enter_context(open_unfinished_output(folder, "explanations that were begun"))
         rows = ExplainedRows.open(ExplanationSource(run=run, file=file, label=label, options=options))
         report_remarks(rows.engine, watch)
         watch(Notice(rows.inputs.describe))
@@ -92,12 +92,12 @@ def _explain(
             work.refuse_other(before["facts"], rows.facts)
         count = int(before["count"]) if before else rows.check()
         if plan is None:
-            found = in_one_process(work, rows, count, watch)
+            explained_rows = in_one_process(work, rows, count, watch)
         else:
             work.begin(rows.facts, count)
-            found = in_tasks(RowTasks(plan=plan, folder=work.folder), rows, watch)
+            explained_rows = in_tasks(RowTasks(plan=plan, folder=work.folder), rows, watch)
         folder.mkdir(exist_ok=True)
-        written = _FileExplanation(rows=rows, count=count).write(folder, out, found)
+        written = _FileExplanation(rows=rows, count=count).write(folder, out, explained_rows)
         work.end()
         return written
 
@@ -111,12 +111,12 @@ class _FileExplanation:
     totals: WordTotals = field(default_factory=WordTotals)
     examples: dict[str, list[tuple[Explanation, tuple[str, ...], int]]] = field(default_factory=dict)
 
-    def write(self, folder: Path, out: Path, found: Iterable[ExplainedRow]) -> ExplanationTally:
+    def write(self, folder: Path, out: Path, explained_rows: Iterable[ExplainedRow]) -> ExplanationTally:
         """Write the three files to a folder; `out` is its name in messages."""
         columns = self.rows.inputs.columns
         words = [f"{what} {number}" for number in range(1, STRONGEST + 1) for what in ("word", "weight")]
-        own = ("prediction", "explained", "score", "completeness error", "agreement", "truncated", *words)
-        names = dict(zip(own, free_names(own, columns), strict=True))
+        cell_names = ("prediction", "explained", "score", "completeness error", "agreement", "truncated", *words)
+        names = dict(zip(cell_names, free_names(cell_names, columns), strict=True))
         rows = empty = explanations = 0
         with (
             writing_output(folder / FILES[0]) as aside,
@@ -124,29 +124,29 @@ class _FileExplanation:
         ):
             table = csv.DictWriter(stream, [*columns, *names.values()], extrasaction="ignore")
             table.writeheader()
-            for row in found:
+            for row in explained_rows:
                 rows += 1
-                cells = [{"prediction": row.prediction, **_cells(one)} for one in row.explanations]
-                for one in row.explanations:
-                    self._note(one, row.texts, row.line)
+                cells = [{"prediction": row.prediction, **_cells(explanation)} for explanation in row.explanations]
+                for explanation in row.explanations:
+                    self._note(explanation, row.texts, row.line)
                 empty += not cells
                 explanations += len(cells)
                 # A row without text still gets its line, with empty cells.
-                for said in cells or [{}]:
-                    table.writerow({**row.values, **{names[name]: cell for name, cell in said.items()}})
+                for row_cells in cells or [{}]:
+                    table.writerow({**row.values, **{names[name]: cell for name, cell in row_cells.items()}})
         totals = self._words()
         with writing_output(folder / FILES[1]) as aside:
             aside.write_text(as_json(plain(totals)), encoding="utf-8", errors="backslashreplace")
         self._report(folder / FILES[2])
         return ExplanationTally(folder=out, rows=rows, empty=empty, explanations=explanations, words=totals["labels"])
 
-    def _note(self, one: Explanation, texts: tuple[str, ...], line: int) -> None:
-        self.totals.add(one, texts, line)
-        kept = self.examples.setdefault(one.label, [])
-        kept.append((one, texts, line))
+    def _note(self, explanation: Explanation, texts: tuple[str, ...], line: int) -> None:
+        self.totals.add(explanation, texts, line)
+        examples = self.examples.setdefault(explanation.label, [])
+        examples.append((explanation, texts, line))
         # At most EXAMPLES + 1 items: the ones with the highest scores so far, and the new one.
-        kept.sort(key=lambda example: -example[0].score)
-        del kept[EXAMPLES:]
+        examples.sort(key=lambda example: -example[0].score)
+        del examples[EXAMPLES:]
 
     def _words(self) -> dict[str, Any]:
         """Return the content of words.json."""
@@ -165,7 +165,7 @@ class _FileExplanation:
         }
 
     def _report(self, path: Path) -> None:
-        examples = [one for own in self.examples.values() for one in own]
+        examples = [example for label_examples in self.examples.values() for example in label_examples]
         described = with_addresses(self.rows.inputs.describe)
         lead = f"Which words decide, over {counted(self.count, 'row')}: {described}"
         write_report(
@@ -173,11 +173,11 @@ class _FileExplanation:
         )
 
 
-def _cells(one: Explanation) -> dict[str, Any]:
-    cells: dict[str, Any] = {"explained": one.text or one.label, "score": f"{one.score:.4f}"}
-    cells["completeness error"] = "" if one.error is None else f"{one.error:.4f}"
-    cells["agreement"] = "" if one.agreement is None else f"{one.agreement:.3f}"
-    cells["truncated"] = one.truncated
-    for number, word in enumerate(one.strongest(STRONGEST), 1):
+def _cells(explanation: Explanation) -> dict[str, Any]:
+    cells: dict[str, Any] = {"explained": explanation.text or explanation.label, "score": f"{explanation.score:.4f}"}
+    cells["completeness error"] = "" if explanation.error is None else f"{explanation.error:.4f}"
+    cells["agreement"] = "" if explanation.agreement is None else f"{explanation.agreement:.3f}"
+    cells["truncated"] = explanation.truncated
+    for number, word in enumerate(explanation.strongest(STRONGEST), 1):
         cells |= {f"word {number}": word.word, f"weight {number}": f"{word.weight:.4f}"}
     return cells

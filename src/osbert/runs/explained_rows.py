@@ -77,7 +77,7 @@ class ExplainedRow:
             "values": {name: _cell(value) for name, value in self.values.items()},
             "texts": self.texts,
             "prediction": _cell(self.prediction),
-            "explanations": [one.as_dict() for one in self.explanations],
+            "explanations": [explanation.as_dict() for explanation in self.explanations],
         }
         return json.dumps(fields) + "\n"
 
@@ -88,8 +88,8 @@ class ExplainedRow:
 
         fields = json.loads(line)
         explanations = tuple(
-            Explanation(**{**one, "words": tuple(WordWeight(**word) for word in one["words"])})
-            for one in fields.pop("explanations")
+            Explanation(**{**explanation, "words": tuple(WordWeight(**word) for word in explanation["words"])})
+            for explanation in fields.pop("explanations")
         )
         return cls(**{**fields, "texts": tuple(fields["texts"]), "explanations": explanations})
 
@@ -116,7 +116,7 @@ class ExplainedRows:
         folder = open_folder(source.run, source.options.opening)
         weights = folder.fingerprint  # before `load`, which frees the memory of the weights
         engine = load(folder)
-        task = engine.fine_tuned.source.moved(source.file, source.options.file.given(engine.fine_tuned))
+        task = engine.fine_tuned.source.moved(source.file, source.options.file.as_settings(engine.fine_tuned))
         before = Snapshot(source.file)
         return cls(source=source, engine=engine, inputs=task.source.inputs(source.file), before=before, weights=weights)
 
@@ -144,7 +144,7 @@ class ExplainedRows:
             raise UserError(f"{self.source.file} has no rows to explain.", code="no-data")
         return count
 
-    def explained(self, start: int = 0, stop: int | None = None) -> Iterator[ExplainedRow]:
+    def explain_rows(self, start: int = 0, stop: int | None = None) -> Iterator[ExplainedRow]:
         """Yield the rows from number `start` to `stop` with their explanations."""
         from osbert.inference.explain import explain_records
 
@@ -154,12 +154,12 @@ class ExplainedRows:
             problems.stop_if_any()
             records = [record for _, record in window if record is not None]
             options = self.source.options.weighing
-            said = iter(explain_records(self.engine, records, options, label=self.source.label))
+            explained_records = iter(explain_records(self.engine, records, options, label=self.source.label))
             for row, record in window:
                 if record is None:
                     yield ExplainedRow(line=row.line, values=row.values)
                     continue
-                prediction, explained = next(said)
+                prediction, explained = next(explained_records)
                 yield ExplainedRow(
                     line=row.line,
                     values=row.values,
@@ -173,7 +173,7 @@ class ExplainedRows:
     ) -> Iterator[tuple[str, dict[str, int]]]:
         """Yield (text, tally) for each window of the rows from `start` to `stop` after those of `tally`."""
         read = tally.get("read", start)
-        explained = self.explained(read, stop)
+        explained = self.explain_rows(read, stop)
         while window := list(islice(explained, WINDOW)):
             self.before.require_same()
             read += len(window)
@@ -236,10 +236,10 @@ def in_tasks(tasks: RowTasks, opened: ExplainedRows, watch: Watch) -> Iterator[E
     def report(done: int, count: int) -> None:
         watch(ExplanationProgress(done=done, count=count))
 
-    return _joined(tasks.run(ExplanationWork(source=source, facts=opened.facts), windows, report))
+    return _join_parts(tasks.run(ExplanationWork(source=source, facts=opened.facts), windows, report))
 
 
-def _joined(parts: Iterable[tuple[RowRange, Path]]) -> Iterator[ExplainedRow]:
+def _join_parts(parts: Iterable[tuple[RowRange, Path]]) -> Iterator[ExplainedRow]:
     for rows, folder in parts:
         part = RowPart(folder)
         require_whole(rows, part.tally.get("read"), folder)

@@ -54,24 +54,24 @@ class FileOptions(TextOptions):
     """Columns for runs that answer, choose or rank, by setting: --columns.question frage --columns.paragraph text;
     several with commas: --columns.choices b,c,d."""
 
-    def given(self, task: Task) -> dict[str, Any]:
+    def as_settings(self, task: Task) -> dict[str, Any]:
         """Return what is not left open, by the names of the task's settings and of their types."""
-        said = {name: value for name, value in dataclasses.asdict(self).items() if value not in ("", "auto")}
-        words = {name.replace("-", "_"): recipe.Word(word) for name, word in said.pop("columns").items()}
+        options = {name: value for name, value in dataclasses.asdict(self).items() if value not in ("", "auto")}
+        words = {name.replace("-", "_"): recipe.Word(word) for name, word in options.pop("columns").items()}
         known = {name for name, *_ in recipe.fields(type(task))}
         columns = recipe.override({}, {name: words[name] for name in words if name in known}, schema=type(task))
         named = {name: tuple(value) if isinstance(value, list) else value for name, value in columns.items()}
-        return said | words | named
+        return options | words | named
 
 
 @dataclass(frozen=True, kw_only=True)
 class FileTaskOptions(FileOptions, TaskOptions):
     """How a file is read for a fine-tuned run, and on how many processes or machines its rows are worked on."""
 
-    def given(self, task: Task) -> dict[str, Any]:
+    def as_settings(self, task: Task) -> dict[str, Any]:
         """Return what is not left open about the file."""
         names = [field.name for field in dataclasses.fields(FileOptions)]
-        return FileOptions(**{name: getattr(self, name) for name in names}).given(task)
+        return FileOptions(**{name: getattr(self, name) for name in names}).as_settings(task)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,8 +31,8 @@ from osbert.runs.file_options import EmbeddedOptions
 from osbert.runs.predict.forms.contract import free_names
 from osbert.runs.predict.part import RowPart, RowSink, RowStream
 from osbert.runs.row_file import RowText, require_row_file
-from osbert.runs.standard_input import named_as_given
-from osbert.runs.unfinished import UnfinishedOutput, explaining_stops, linked, unfinished_output
+from osbert.runs.standard_input import rename_in_errors
+from osbert.runs.unfinished import UnfinishedOutput, explaining_stops, link_or_copy, open_unfinished_output
 from osbert.terminal import counted
 
 WINDOW = 256
@@ -75,11 +75,17 @@ class GenerationTally:
         yield f"{counted(self.rows, 'row')}, {counted(self.pieces, 'piece')} written{empty}{cut}{blank}"
 
 
-def _cells(one: Generation | None) -> tuple[Any, ...]:
-    if one is None:
+def _cells(generation: Generation | None) -> tuple[Any, ...]:
+    if generation is None:
         return (None,) * len(COLUMNS)
     # Further decimals depend on the other rows of a batch, by the rounding of fp32.
-    return one.text, one.pieces, round(one.log_probability, 4), one.ended, one.truncated
+    return (
+        generation.text,
+        generation.pieces,
+        round(generation.log_probability, 4),
+        generation.ended,
+        generation.truncated,
+    )
 
 
 def generate_file(
@@ -92,8 +98,8 @@ def generate_file(
     same call resumes a stopped one. Raises UserError if the model cannot generate, for invalid options and unusable
     rows, and if the unfinished work is of another call.
     """
-    with local_texts(texts, out) as (local, place):
-        return _generate(model, local, out=place, options=options, watch=watch)
+    with local_texts(texts, out) as (local, local_out):
+        return _generate(model, local, out=local_out, options=options, watch=watch)
 
 
 def _generate(model: Path, texts: TextFile, *, out: Path, options: GenerationKeywords, watch: Watch) -> GenerationTally:
@@ -103,10 +109,10 @@ def _generate(model: Path, texts: TextFile, *, out: Path, options: GenerationKey
         work = None
         if not is_stream(out):
             held.enter_context(disk_needed(out, goes_on="after the last window"))
-            place = held.enter_context(claim(out))
-            work = held.enter_context(unfinished_output(place, "a generation that was begun"))
+            output_path = held.enter_context(claim(out))
+            work = held.enter_context(open_unfinished_output(output_path, "a generation that was begun"))
         folder = work.folder if work else Path(held.enter_context(TemporaryDirectory(prefix="osbert-")))
-        held.enter_context(named_as_given(folder))
+        held.enter_context(rename_in_errors(folder))
         source = open_folder(model, options.opening)
         weights = source.fingerprint if work else ""  # before `load`, which frees the memory of the weights
         engine = load(source, device=options.file.device)
@@ -149,8 +155,8 @@ class _FileGeneration:
             self.rows.count = int(begun["count"])
         else:
             self._check()
-        own = self.rows.table.columns
-        text = RowText(suffix=out.suffix, columns=[*own, *free_names(COLUMNS, own)])
+        input_columns = self.rows.table.columns
+        text = RowText(suffix=out.suffix, columns=[*input_columns, *free_names(COLUMNS, input_columns)])
         if self.work is None:
             with out.open("w", encoding="utf-8", errors="backslashreplace", newline="") as stream:
                 sink: RowSink = RowStream(stream)
@@ -161,7 +167,7 @@ class _FileGeneration:
                 self.watch(Notice(f"going on after {done:,} of {counted(self.rows.count, 'row')}"))
             self._follow(part, text, facts)
             part.check()
-            replace_file(self.work.out, partial(linked, part.path))
+            replace_file(self.work.out, partial(link_or_copy, part.path))
             self.work.end()
         return GenerationTally(
             **{name: sink.tally.get(name, 0) for name in ("rows", "empty", "cut", "blank", "pieces")}
@@ -206,16 +212,20 @@ class _FileGeneration:
         problems.stop_if_any()
         # The index among rows with text seeds the sampling: a resumed call draws as an uninterrupted one would.
         first = tally.get("rows", 0) - tally.get("empty", 0)
-        found = iter(self.writer.writer.written([prompt for prompt in prompts if prompt is not None], first=first))
+        generations = iter(
+            self.writer.writer.written([prompt for prompt in prompts if prompt is not None], first=first)
+        )
         # An empty tally means that nothing is written yet.
         lines = [] if tally else [text.header]
         empty, cut, blank, pieces = (tally.get(name, 0) for name in ("empty", "cut", "blank", "pieces"))
         for row, prompt in zip(window, prompts, strict=True):
-            one = None if prompt is None else next(found)
-            lines.append(text.row([*(row.values.get(name, "") for name in self.rows.table.columns), *_cells(one)]))
-            empty += one is None
-            cut += one is not None and one.truncated > 0
-            blank += one is not None and not one.pieces
-            pieces += one.pieces if one else 0
+            generation = None if prompt is None else next(generations)
+            lines.append(
+                text.row([*(row.values.get(name, "") for name in self.rows.table.columns), *_cells(generation)])
+            )
+            empty += generation is None
+            cut += generation is not None and generation.truncated > 0
+            blank += generation is not None and not generation.pieces
+            pieces += generation.pieces if generation else 0
         rows = tally.get("rows", 0) + len(window)
         return "".join(lines), {"rows": rows, "empty": empty, "cut": cut, "blank": blank, "pieces": pieces}

@@ -1,7 +1,7 @@
 """Events and results as JSON: `--json` prints one per line, and scripts can log them.
 
 An event or a result is a dataclass; its JSON object has its fields. A class whose fields hold more than a reader can
-use, such as weights or every prediction, names in `reported` the attributes that stand for it.
+use, such as weights or every prediction, names in `json_keys` the attributes that stand for it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
-from osbert.remote.addresses import shown
+from osbert.remote.addresses import display_path
 
 
 def plain(value: Any) -> Any:
@@ -36,15 +36,15 @@ def plain(value: Any) -> Any:
     if hasattr(value, "tolist"):  # an array or a number of numpy's
         return plain(value.tolist())
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {name: plain(getattr(value, name)) for name in reported(type(value))}
-    return shown(value) if isinstance(value, Path) else str(value)
+        return {name: plain(getattr(value, name)) for name in json_keys(type(value))}
+    return display_path(value) if isinstance(value, Path) else str(value)
 
 
-def reported(kind: type) -> tuple[str, ...]:
-    """Return the keys of a dataclass's JSON object: its `reported`, else its fields.
+def json_keys(kind: type) -> tuple[str, ...]:
+    """Return the keys of a dataclass's JSON object: its `json_keys`, else its fields.
 
     >>> from osbert.runs.events import TrainingStart
-    >>> reported(TrainingStart)
+    >>> json_keys(TrainingStart)
     ('processor', 'done', 'steps')
     """
     named: tuple[str, ...] | None = getattr(kind, "reported", None)

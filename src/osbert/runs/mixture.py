@@ -14,13 +14,13 @@ from osbert.files import require_free, whole_folder
 from osbert.full_disk import disk_needed
 from osbert.interop.huggingface.tokenizers import write_any_tokenizer
 from osbert.lock import claim
-from osbert.remote.addresses import local_copy, shown
+from osbert.remote.addresses import display_path, local_copy
 from osbert.remote.cache import reading_copies
 from osbert.remote.output_folders import FolderForm, output_folder
 from osbert.runs.corpus import tokenizer_of
 from osbert.terminal import counted
 
-FORM = FolderForm(marker=MANIFEST, left_there=("shard-*",), kept=False)
+FORM = FolderForm(marker=MANIFEST, left_there=("shard-*",), keeps_unfinished=False)
 """A mixture on an object store."""
 
 
@@ -36,17 +36,17 @@ def mix_corpora(corpora: Sequence[Path], *, weights: str | Sequence[float] = "",
     require_free(out)
     with (
         disk_needed(out, goes_on=""),
-        output_folder(out, FORM, inputs=corpora) as own,
-        claim(own.path) as place,
+        output_folder(out, FORM, inputs=corpora) as output,
+        claim(output.path) as output_path,
         reading_copies(),
     ):
-        require_free(place)
+        require_free(output_path)
         opened = [Corpus.open(local_copy(folder)) for folder in corpora]
         each = weights or [1.0] * len(opened)
         mixture = Mixture(corpora=opened, fractions=[weight / sum(each) for weight in each])
         mixture.check()
         tokenizer = tokenizer_of(opened[0])
-        with whole_folder(place) as folder:
+        with whole_folder(output_path) as folder:
             write_any_tokenizer(tokenizer, folder)
             mixture.write(folder)
     return open_corpus(out, whole=False)
@@ -67,7 +67,7 @@ def _check(corpora: Sequence[Path], weights: Sequence[float]) -> None:
         problems.add("name two corpora or more.", code="invalid-value")
     seen: dict[str, Path] = {}
     for folder in corpora:
-        where = str(folder.resolve()) if folder.exists() else shown(folder)
+        where = str(folder.resolve()) if folder.exists() else display_path(folder)
         if where in seen:
             problems.add(f"{folder} is there twice: give it a larger weight.", code="invalid-value")
         seen[where] = folder

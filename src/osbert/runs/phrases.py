@@ -20,7 +20,7 @@ from osbert.reading.documents import DocumentOptions, read_input
 from osbert.reading.inputs import Input, OpenInput, Repairs
 from osbert.remote.addresses import local_copy
 from osbert.runs.contract import Notice, Watch
-from osbert.text.phrases import capitalised
+from osbert.text.phrases import find_capitalised
 from osbert.text.sentences import split
 
 CAPITALS = "capitals"
@@ -47,54 +47,54 @@ class PhraseSearch:
     opening: Opening
     watch: Watch
 
-    def found(self, folder: Path) -> tuple[str, ...]:
+    def find(self, folder: Path) -> tuple[str, ...]:
         """Return the phrases, sorted: those that `keep` wrote into the folder of the corpus, or new ones.
 
         Raises UserError for a missing file, a run that does not tag, a function that `opening` does not trust or that
         is not there, and a source without phrases.
         """
-        kept = self._kept(folder)
-        if kept is not None:
-            return kept
+        stored_phrases = self._read_stored(folder)
+        if stored_phrases is not None:
+            return stored_phrases
         path = self._path
         if self._is_list:
-            found = _listed(path)
+            phrases = _read_list(path)
         elif path.is_dir():
             self.watch(Notice(f"{path} tags the texts, to find the phrases in them."))
-            found = _frequent(_tagged(path, self._sentences(), self.opening))
+            phrases = _frequent(_tag_phrases(path, self._sentences(), self.opening))
         elif self.source == CAPITALS:
-            found = _frequent(capitalised(self._sentences()))
+            phrases = _frequent(find_capitalised(self._sentences()))
         elif _is_function(self.source):
             finder = _function(self.source, self.opening)
-            found = _frequent(phrase for sentence in self._sentences() for phrase in finder(sentence))
+            phrases = _frequent(phrase for sentence in self._sentences() for phrase in finder(sentence))
         else:
             raise UserError(
                 f"--phrases {self.source}: no such file. Give a file with a phrase in each line, the folder of a run "
                 f"of tag, {CAPITALS}, or module:function.",
                 code="missing-file",
             )
-        if not found:
+        if not phrases:
             raise UserError(
                 f"--phrases {self.source} gives no phrases. Leave it out, or give another source.", code="no-data"
             )
-        self.watch(Notice(f"{len(found):,} phrases are units of masking."))
-        return tuple(sorted(found))
+        self.watch(Notice(f"{len(phrases):,} phrases are units of masking."))
+        return tuple(sorted(phrases))
 
     def keep(self, folder: Path, phrases: Sequence[str]) -> None:
         """Write the phrases of the texts into the folder of the corpus, so that the same command need not read them."""
-        if not self._is_list and self._kept(folder) is None:
+        if not self._is_list and self._read_stored(folder) is None:
             folder.mkdir(exist_ok=True)
             write_sealed(folder / KEPT, {"facts": self._facts, "phrases": list(phrases)})
 
-    def _kept(self, folder: Path) -> tuple[str, ...] | None:
+    def _read_stored(self, folder: Path) -> tuple[str, ...] | None:
         """Return the phrases that `keep` wrote for the same texts and source; None if there are none."""
         if self._is_list or not (folder / KEPT).is_file():
             return None
         try:
-            kept = read_sealed(folder / KEPT)
+            content = read_sealed(folder / KEPT)
         except ValueError:  # damaged: they are found again
             return None
-        return tuple(kept["phrases"]) if kept["facts"] == self._facts else None
+        return tuple(content["phrases"]) if content["facts"] == self._facts else None
 
     @cached_property
     def _path(self) -> Path:
@@ -122,7 +122,7 @@ class PhraseSearch:
                     yield from (line[start:end] for start, end in split(line))
 
 
-def _listed(path: Path) -> set[str]:
+def _read_list(path: Path) -> set[str]:
     """Return the lines of a list of phrases. Raises UserError with the line that is not UTF-8."""
     content = path.read_bytes()
     try:
@@ -135,7 +135,7 @@ def _listed(path: Path) -> set[str]:
         ) from None
 
 
-def _tagged(run: Path, sentences: Iterator[str], opening: Opening) -> Iterator[str]:
+def _tag_phrases(run: Path, sentences: Iterator[str], opening: Opening) -> Iterator[str]:
     """Yield the spans that a run marks in sentences. Raises UserError if it does not label words."""
     from osbert.inference.engine import load  # loads torch, which the other sources do not need
 
@@ -146,7 +146,7 @@ def _tagged(run: Path, sentences: Iterator[str], opening: Opening) -> Iterator[s
         )
     while some := list(islice(sentences, TOGETHER)):
         for prediction in engine.predict(some):
-            yield from (one["text"] for one in prediction.as_dict()["prediction"])
+            yield from (span["text"] for span in prediction.as_dict()["prediction"])
 
 
 def _is_function(source: str) -> bool:
@@ -183,12 +183,13 @@ def _function(source: str, opening: Opening) -> Callable[[str], Iterable[str]]:
 
 def _phrases_of(function: Callable[[str], Iterable[str]], source: str, text: str) -> Iterable[str]:
     """Call a user's function on a text and return its phrases. Raises UserError if it does not return a list."""
-    found = function(text)
-    if isinstance(found, str) or not isinstance(found, Iterable):
+    phrases = function(text)
+    if isinstance(phrases, str) or not isinstance(phrases, Iterable):
         raise UserError(
-            f"--phrases {source} gave {found!r:.60} for a text: it must return a list of phrases.", code="invalid-value"
+            f"--phrases {source} gave {phrases!r:.60} for a text: it must return a list of phrases.",
+            code="invalid-value",
         )
-    return found
+    return phrases
 
 
 def _frequent(phrases: Iterable[str]) -> set[str]:

@@ -12,7 +12,7 @@ ORIGIN_TOKENS = "origin_tokens"
 """Key in run.json: pretraining tokens of the encoder that was trained further."""
 
 
-def pretrained_tokens(folder: Path) -> int | None:
+def count_pretraining_tokens(folder: Path) -> int | None:
     """Return an upper bound of the pretraining tokens of an encoder: steps x sequences x length.
 
     None if the folder does not say: published models, models trained further from them, and fine-tuned runs.
@@ -22,7 +22,7 @@ def pretrained_tokens(folder: Path) -> int | None:
 
 def origin_facts(origin: Path) -> dict[str, int]:
     """Return the entry for run.json with the tokens of the encoder in a folder that is trained further."""
-    tokens = pretrained_tokens(origin)
+    tokens = count_pretraining_tokens(origin)
     return {} if tokens is None else {ORIGIN_TOKENS: tokens}
 
 

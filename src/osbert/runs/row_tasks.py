@@ -64,9 +64,9 @@ class RangeStep:
             import torch
 
             torch.set_num_threads(self.threads)
-        own = task_folder(self.folder, rank)
-        own.mkdir(parents=True, exist_ok=True)
-        self.work(self.ranges[rank], own)
+        rank_folder = task_folder(self.folder, rank)
+        rank_folder.mkdir(parents=True, exist_ok=True)
+        self.work(self.ranges[rank], rank_folder)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,33 +86,36 @@ class RowTasks:
         Raises UserError if a task fails, and with the code tasks-pending while a cluster works on them.
         """
         tasks = self.plan.tasks or min(self.plan.workers or MOST_TASKS, MOST_TASKS)
-        own = self.folder / TASKS.format(tasks)
-        own.mkdir(exist_ok=True)
-        if (own / RANGES).is_file():
-            ranges = [RowRange(**one) for one in read_own(own / RANGES, f"Remove {own} to begin anew.")["ranges"]]
+        tasks_folder = self.folder / TASKS.format(tasks)
+        tasks_folder.mkdir(exist_ok=True)
+        if (tasks_folder / RANGES).is_file():
+            ranges = [
+                RowRange(**bounds)
+                for bounds in read_own(tasks_folder / RANGES, f"Remove {tasks_folder} to begin anew.")["ranges"]
+            ]
         else:
-            ranges = divided(windows(), tasks)
-            write_sealed(own / RANGES, {"ranges": [asdict(one) for one in ranges]})
+            ranges = divide_rows(windows(), tasks)
+            write_sealed(tasks_folder / RANGES, {"ranges": [asdict(row_range) for row_range in ranges]})
         if not ranges:
             return []
         # Processes on one machine divide its cores; a task on a cluster uses the cores that it is given.
         threads = max(1, cores() // self.plan.workers) if self.plan.executor == "local" else 0
-        step = RangeStep(work, ranges, own.absolute(), threads)
-        stage = ExecutorStage("rows", [step], len(ranges), [one.stop - one.start for one in ranges])
+        step = RangeStep(work, ranges, tasks_folder.absolute(), threads)
+        stage = ExecutorStage("rows", [step], len(ranges), [row_range.stop - row_range.start for row_range in ranges])
         try:
-            run_stages([stage], self.plan, TaskFolders(tasks=own, work=self.folder), report)
+            run_stages([stage], self.plan, TaskFolders(tasks=tasks_folder, work=self.folder), report)
         except PendingTasks as error:
             raise UserError(
                 f"The tasks are with {self.plan.executor}. Give the same command again when they have ended.",
                 code="tasks-pending",
             ) from error
-        return [(one, task_folder(own, rank)) for rank, one in enumerate(ranges)]
+        return [(row_range, task_folder(tasks_folder, rank)) for rank, row_range in enumerate(ranges)]
 
 
-def divided(windows: Iterable[Sized], tasks: int) -> list[RowRange]:
+def divide_rows(windows: Iterable[Sized], tasks: int) -> list[RowRange]:
     """Divide rows into at most `tasks` ranges of whole windows and nearly equal size.
 
-    >>> divided([range(4), range(4), range(4), range(2)], tasks=2)
+    >>> divide_rows([range(4), range(4), range(4), range(2)], tasks=2)
     [RowRange(start=0, stop=8), RowRange(start=8, stop=14)]
     """
     bounds = [0, *accumulate(map(len, windows))]
@@ -135,9 +138,9 @@ def row_plan(options: object, *, is_kept: bool) -> TaskPlan | None:
     return plan
 
 
-def require_facts(found: Mapping[str, Any], known: Mapping[str, Any], name: str) -> None:
+def require_facts(facts: Mapping[str, Any], known: Mapping[str, Any], name: str) -> None:
     """Raise UserError if a task finds another model or file (`name`) than the command that divided the work."""
-    if json.loads(json.dumps(found)) != json.loads(json.dumps(known)):
+    if json.loads(json.dumps(facts)) != json.loads(json.dumps(known)):
         raise UserError(
             f"{name}, or the model, has changed since the work was divided into tasks. Give the command again.",
             code="file-changed",

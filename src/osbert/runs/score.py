@@ -35,8 +35,8 @@ from osbert.runs.file_options import EmbeddedOptions
 from osbert.runs.predict.forms.contract import as_json, free_names, nonfinite_notice
 from osbert.runs.predict.part import RowPart, RowSink, RowStream
 from osbert.runs.row_file import require_row_file
-from osbert.runs.standard_input import named_as_given
-from osbert.runs.unfinished import UnfinishedOutput, explaining_stops, linked, unfinished_output
+from osbert.runs.standard_input import rename_in_errors
+from osbert.runs.unfinished import UnfinishedOutput, explaining_stops, link_or_copy, open_unfinished_output
 from osbert.terminal import counted
 
 WINDOW = 256
@@ -108,8 +108,8 @@ def score_file(
     A stream gets JSON lines. A stopped call keeps its rows in OUT.unfinished, and the same call resumes it. Raises
     UserError if the model has no language head, and, before anything is written, with every text that cannot be scored.
     """
-    with local_texts(texts, out) as (local, place):
-        return _score(model, local, out=place, options=options, watch=watch)
+    with local_texts(texts, out) as (local, local_out):
+        return _score(model, local, out=local_out, options=options, watch=watch)
 
 
 def _score(model: Path, texts: TextFile, *, out: Path | TextIO, options: ScoringKeywords, watch: Watch) -> ScoringTally:
@@ -118,13 +118,13 @@ def _score(model: Path, texts: TextFile, *, out: Path | TextIO, options: Scoring
         if isinstance(out, Path):
             require_row_file(out, (texts.path,))
             held.enter_context(disk_needed(out, goes_on="after the last window"))
-            place = held.enter_context(claim(out))
-            work = held.enter_context(unfinished_output(place, "a scoring that was begun"))
+            output_path = held.enter_context(claim(out))
+            work = held.enter_context(open_unfinished_output(output_path, "a scoring that was begun"))
             folder, suffix = work.folder, out.suffix
         else:
             work, suffix = None, ".jsonl"
             folder = Path(held.enter_context(TemporaryDirectory(prefix="osbert-")))
-        held.enter_context(named_as_given(folder))
+        held.enter_context(rename_in_errors(folder))
         source = open_folder(model, options.opening)
         weights = source.fingerprint  # before `load`, which frees the memory of the weights
         engine = load(source, device=options.file.device)
@@ -140,7 +140,7 @@ def _score(model: Path, texts: TextFile, *, out: Path | TextIO, options: Scoring
         scoring.follow(sink, _Begun(work=work, facts=json.loads(json.dumps(facts)), count=count), watch)
         if work and isinstance(sink, RowPart):
             sink.check()
-            replace_file(work.out, lambda aside: linked(sink.path, aside))
+            replace_file(work.out, lambda aside: link_or_copy(sink.path, aside))
             work.end()
         return ScoringTally.of(sink.tally)
 
@@ -200,30 +200,32 @@ class _FileScoring:
             rows = islice(self.rows.rows(blanks=True), sink.tally.get("rows", 0), None)
             while window := list(islice(rows, WINDOW)):
                 self.rows.before.require_same()
-                text, tally = self._written(window, sink.tally)
+                text, tally = self._score_window(window, sink.tally)
                 if work and not sink.tally:
                     work.begin(begun.facts, count)
                 sink.append(text, tally)
                 watch(ScoringProgress(done=tally["rows"], count=count))
             self.rows.before.require_same(whole=True)
 
-    def _written(self, window: Sequence[Row], tally: Mapping[str, int]) -> tuple[str, dict[str, int]]:
+    def _score_window(self, window: Sequence[Row], tally: Mapping[str, int]) -> tuple[str, dict[str, int]]:
         """Return the text of some rows, with the header before the first ones, and the tally up to their end."""
         texts = [row.values[self.rows.columns.text] for row in window]
         # Empty texts are not scored; `found` puts None in their positions.
-        scores = iter(score_texts(self.model, self.packer, [one for one in texts if one.strip()], self.options.masking))
-        found = [next(scores) if text.strip() else None for text in texts]
+        scores = iter(
+            score_texts(self.model, self.packer, [text for text in texts if text.strip()], self.options.masking)
+        )
+        row_scores = [next(scores) if text.strip() else None for text in texts]
         lines = [] if tally or self.suffix == ".jsonl" else [self._line([*self._columns, *self._names])]
-        lines += [self._row(row, score) for row, score in zip(window, found, strict=True)]
-        scored = [score for score in found if score]
+        lines += [self._row(row, score) for row, score in zip(window, row_scores, strict=True)]
+        scored = [score for score in row_scores if score]
         counts = {
             "rows": len(window),
             "empty": len(window) - len(scored),
-            "tokens": sum(one.tokens for one in scored),
-            "words": sum(one.words for one in scored),
-            "unknown": sum(one.unknown for one in scored),
+            "tokens": sum(score.tokens for score in scored),
+            "words": sum(score.words for score in scored),
+            "unknown": sum(score.unknown for score in scored),
             # fsum rounds once: the sum of a window does not depend on the order of its terms.
-            "millionths": round(math.fsum(_rounded(one.log_likelihood) for one in scored) * MILLIONTHS),
+            "millionths": round(math.fsum(_round_float(score.log_likelihood) for score in scored) * MILLIONTHS),
         }
         return "".join(lines), {name: tally.get(name, 0) + value for name, value in counts.items()}
 
@@ -236,13 +238,19 @@ class _FileScoring:
         return free_names(COLUMNS, self._columns)
 
     def _row(self, row: Row, score: TextLikelihood | None) -> str:
-        said: Mapping[str, Any] = {} if score is None else score.as_dict()
-        cells = {name: _rounded(said.get(column)) for name, column in zip(self._names, COLUMNS, strict=True)}
+        score_fields: Mapping[str, Any] = {} if score is None else score.as_dict()
+        cells = {
+            name: _round_float(score_fields.get(column)) for name, column in zip(self._names, COLUMNS, strict=True)
+        }
         if self.suffix == ".jsonl":
-            pieces = said and [{name: _rounded(value) for name, value in piece.items()} for piece in said["pieces"]]
+            pieces = score_fields and [
+                {name: _round_float(value) for name, value in piece.items()} for piece in score_fields["pieces"]
+            ]
             return as_json({**(row.source or row.values), **cells, "pieces": pieces or None}) + "\n"
-        shown = ["" if cell is None else f"{cell:.4f}" if isinstance(cell, float) else cell for cell in cells.values()]
-        return self._line([*(row.values.get(name, "") for name in self._columns), *shown])
+        cell_texts = [
+            "" if cell is None else f"{cell:.4f}" if isinstance(cell, float) else cell for cell in cells.values()
+        ]
+        return self._line([*(row.values.get(name, "") for name in self._columns), *cell_texts])
 
     def _line(self, cells: Sequence[object]) -> str:
         line = io.StringIO()
@@ -250,6 +258,6 @@ class _FileScoring:
         return line.getvalue()
 
 
-def _rounded(value: Any) -> Any:
+def _round_float(value: Any) -> Any:
     """Return a number with four decimals: further ones depend on the other rows of a batch, by the rounding of fp32."""
     return round(value, 4) if isinstance(value, float) else value

@@ -17,20 +17,20 @@ from osbert.errors import UserError
 from osbert.inference.embedder import Embedder
 from osbert.inference.engine import load
 from osbert.inference.vectors.faiss_index import nearest_in_index, open_index
-from osbert.inference.vectors.lexical import bm25, fused
+from osbert.inference.vectors.lexical import bm25, fuse_rankings
 from osbert.inference.vectors.nearest import NearestRows
 from osbert.inference.vectors.reading import VectorFile, open_vectors
 from osbert.inference.vectors.settings import VectorSettings
 from osbert.interop.folder import Folder, open_folder
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.reading.table import Row
-from osbert.remote.addresses import shown
+from osbert.remote.addresses import display_path
 from osbert.runs.contract import Notice, Watch, ignore, report_remarks
 from osbert.runs.embed.rows import TextRows
 from osbert.runs.embed.settings import TextFile
 from osbert.runs.row_file import WriteRow, require_row_file, row_file
 from osbert.runs.search_settings import SearchOptions
-from osbert.runs.standard_input import named_as_given
+from osbert.runs.standard_input import rename_in_errors
 from osbert.terminal import counted
 
 QUERIES = 512
@@ -107,7 +107,7 @@ class SearchRequest:
     model: Path | None = None
     opening: Opening = CAREFUL
 
-    def opened(self) -> VectorFile:
+    def open_file(self) -> VectorFile:
         """Return the file of vectors. Raises UserError for invalid options."""
         for name, value in (("top", self.options.top), ("backend", self.options.backend)):
             if (value < 1) if isinstance(value, int) else value not in ("exact", "faiss"):
@@ -117,12 +117,12 @@ class SearchRequest:
             raise UserError(f"--above is a cosine, from -1 to 1, not {self.options.above:g}.", code="invalid-value")
         return open_vectors(self.vectors)
 
-    def grouped(self, texts: Sequence[str]) -> list[Texts]:
+    def group_texts(self, texts: Sequence[str]) -> list[Texts]:
         """Return arguments of the command line as queries: one text each, or two if the file has pairs.
 
         Raises UserError for an odd number of texts of pairs.
         """
-        columns = self.opened().settings["columns"]
+        columns = self.open_file().settings["columns"]
         if len(texts) % len(columns):
             raise UserError(
                 f"{self.vectors} holds vectors of pairs: give two texts for each query, not {len(texts)}.",
@@ -137,10 +137,10 @@ class SearchRequest:
         Raises UserError if the model is missing.
         """
         source = _source(self.model or Path(opened.settings["model"]), self.vectors, self.opening)
-        made = _settings(opened.settings, self.vectors)
+        vector_settings = _settings(opened.settings, self.vectors)
         weights = source.fingerprint  # before `load`, which frees the memory of the weights
         engine = load(source, device=self.options.device)
-        embedder = Embedder(engine, made)
+        embedder = Embedder(engine, vector_settings)
         _check(embedder, weights, opened)
         report_remarks(engine, watch)
         for remark in engine.not_applied:
@@ -156,14 +156,14 @@ def search(
     Raises UserError if a query is a text and the file has pairs, or the other way round; if the model is missing or is
     another one; if vectors have another width or are not finite.
     """
-    opened = request.opened()
+    opened = request.open_file()
     if isinstance(queries, np.ndarray):
         if request.options.hybrid:
             raise UserError("Vectors have no words: hybrid search needs the texts.", code="options-exclude-each-other")
         finder = _Finder(opened, request.options, watch)
         vectors = _numbers(queries)
         blocks = (vectors[first : first + QUERIES] for first in range(0, len(vectors), QUERIES))
-        return [found for block in blocks for found in finder.find(block, [])]
+        return [neighbourhood for block in blocks for neighbourhood in finder.find(block, [])]
     columns = opened.settings["columns"]
     if wrong := next((texts for texts in queries if len(texts) != len(columns)), None):
         kind = "pairs: give two texts" if len(columns) == 2 else "single texts: give one text"
@@ -173,7 +173,7 @@ def search(
         )
     if blank := next((number for number, texts in enumerate(queries, 1) if not any(map(str.strip, texts))), 0):
         raise UserError(f"Query {blank} is empty: there is nothing to look for.", code="empty-text")
-    return list(_searched(request, opened, iter(queries), watch))
+    return list(_search_queries(request, opened, iter(queries), watch))
 
 
 def search_file(request: SearchRequest, file: TextFile, *, out: Path, watch: Watch = ignore) -> SearchTally:
@@ -182,8 +182,8 @@ def search_file(request: SearchRequest, file: TextFile, *, out: Path, watch: Wat
     Memory holds a few hundred queries. Raises UserError as `search`, and for a file that cannot be read.
     """
     require_row_file(out, [file.path, request.vectors])
-    opened = request.opened()
-    with TemporaryDirectory(prefix="osbert-") as folder, named_as_given(Path(folder)):
+    opened = request.open_file()
+    with TemporaryDirectory(prefix="osbert-") as folder, rename_in_errors(Path(folder)):
         rows = TextRows.open(file, Path(folder))
         for line in (rows.describe(), *rows.check()):
             watch(Notice(line))
@@ -194,8 +194,8 @@ def search_file(request: SearchRequest, file: TextFile, *, out: Path, watch: Wat
                 f"{len(columns)} ({', '.join(columns)}): name them with --text and --pair.",
                 code="wrong-number-of-texts",
             )
-        kept = opened.text_names
-        header = ["query_line", *(f"query_{name}" for name in kept), "rank", "cosine", "line", *kept]
+        text_names = opened.text_names
+        header = ["query_line", *(f"query_{name}" for name in text_names), "rank", "cosine", "line", *text_names]
         with row_file(out, header) as write:
             return _write(request, opened, rows, write, out=out, watch=watch)
 
@@ -210,27 +210,29 @@ def _write(
         return tuple(row.values[name] for name in rows.columns.texts)
 
     queries = written = 0
-    for found in _searched(request, opened, map(texts, rows.rows()), watch):
-        for rank, one in enumerate(found.nearest, 1):
-            cosine = "" if one.cosine is None else round(one.cosine, 6)
-            write([lines[queries], *found.query, rank, cosine, one.line, *one.texts])
+    for neighbourhood in _search_queries(request, opened, map(texts, rows.rows()), watch):
+        for rank, neighbour in enumerate(neighbourhood.nearest, 1):
+            cosine = "" if neighbour.cosine is None else round(neighbour.cosine, 6)
+            write([lines[queries], *neighbourhood.query, rank, cosine, neighbour.line, *neighbour.texts])
         queries += 1
-        written += len(found.nearest)
+        written += len(neighbourhood.nearest)
     return SearchTally(path=out, queries=queries, rows=written)
 
 
-def _searched(
+def _search_queries(
     request: SearchRequest, opened: VectorFile, queries: Iterator[Texts], watch: Watch
 ) -> Iterator[Neighbourhood]:
     """Yield the neighbourhood of each query; QUERIES are embedded and compared at a time."""
     embedder = request.embedder(opened, watch)
     finder = _Finder(opened, request.options, watch)
     while window := list(islice(queries, QUERIES)):
-        groups = [embedder.sequences(texts, place) for place, texts in enumerate(window)]
-        found = finder.find(embedder.vectors(groups), window)
-        for group, one in zip(groups, found, strict=True):
+        groups = [embedder.sequences(texts, index) for index, texts in enumerate(window)]
+        neighbourhoods = finder.find(embedder.vectors(groups), window)
+        for group, neighbourhood in zip(groups, neighbourhoods, strict=True):
             unread = sum(example.truncated for example in group)
-            yield Neighbourhood(query=one.query, nearest=one.nearest, unread=unread, length=embedder.packer.length)
+            yield Neighbourhood(
+                query=neighbourhood.query, nearest=neighbourhood.nearest, unread=unread, length=embedder.packer.length
+            )
 
 
 def _numbers(queries: NDArray[Any]) -> NDArray[np.float32]:
@@ -260,26 +262,29 @@ class _Finder:
         opened, options = self.opened, self.options
         # Rank fusion needs more than the top of each ranking: a text may be second in both and first in none.
         count = max(options.top, DEPTH) if options.hybrid else options.top
-        places, cosines = self._nearest(vectors, count)
+        row_indices, cosines = self._nearest(vectors, count)
         rankings = [
             # An index of -1 fills up rows with fewer results than asked for; sums in float32 may end above 1.
-            {place: cosine for place, cosine in zip(*both, strict=True) if place >= 0 and cosine >= options.above}
-            for both in zip(places.tolist(), cosines.clip(max=1).tolist(), strict=True)
+            {index: cosine for index, cosine in zip(*both, strict=True) if index >= 0 and cosine >= options.above}
+            for both in zip(row_indices.tolist(), cosines.clip(max=1).tolist(), strict=True)
         ]
         chosen = [list(ranking) for ranking in rankings]
         if options.hybrid:
             spelt = (" ".join(row.texts) for row in opened.all_rows())
             by_words = bm25(spelt, [" ".join(query) for query in texts], count)
             both = zip(chosen, by_words, strict=True)
-            chosen = [fused([one, [place for place, _ in other]], options.top) for one, other in both]
-        # The rows of all queries are read in one pass over the file, each once.
-        wanted = sorted({place for one in chosen for place in one})
-        rows = dict(zip(wanted, opened.rows(wanted), strict=True))
-        for number, (one, ranking) in enumerate(zip(chosen, rankings, strict=True)):
-            found = [
-                Neighbour(cosine=ranking.get(place), line=rows[place].line, texts=rows[place].texts) for place in one
+            chosen = [
+                fuse_rankings([by_vectors, [index for index, _ in other]], options.top) for by_vectors, other in both
             ]
-            yield Neighbourhood(query=texts[number] if texts else (), nearest=found)
+        # The rows of all queries are read in one pass over the file, each once.
+        wanted = sorted({index for indices in chosen for index in indices})
+        rows = dict(zip(wanted, opened.rows(wanted), strict=True))
+        for number, (indices, ranking) in enumerate(zip(chosen, rankings, strict=True)):
+            neighbours = [
+                Neighbour(cosine=ranking.get(index), line=rows[index].line, texts=rows[index].texts)
+                for index in indices
+            ]
+            yield Neighbourhood(query=texts[number] if texts else (), nearest=neighbours)
 
     def _nearest(self, vectors: NDArray[np.floating], count: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         if self.options.backend == "faiss":
@@ -304,7 +309,7 @@ def _settings(settings: Mapping[str, Any], vectors: Path) -> VectorSettings:
 def _source(folder: Path, vectors: Path, opening: Opening) -> Folder:
     if not folder.is_dir():
         raise UserError(
-            f"{vectors} was made with the model in {shown(folder)}, which is not there, or not on this machine. Say "
+            f"{vectors} was made with the model in {display_path(folder)}, which is not there, or not on this machine. Say "
             "where: --model, with a folder or an address.",
             code="missing-file",
         )

@@ -21,7 +21,7 @@ FORMS = ("csv", "tsv", "jsonl", "json", "txt", "parquet")
 """The formats of standard input, by their usual file suffix."""
 
 
-def kept_input(file: Path, folder: Path, *, form: str = "") -> Path:
+def resolve_input(file: Path, folder: Path, *, form: str = "") -> Path:
     """Return the path to read: the user's file, or for - a copy of standard input in `folder`.
 
     `form`: one of FORMS, detected if not given. Raises UserError at another one.
@@ -38,8 +38,8 @@ def kept_input(file: Path, folder: Path, *, form: str = "") -> Path:
     if file != STREAM:
         return file
     path = folder / KEPT
-    with path.open("wb") as kept:
-        shutil.copyfileobj(sys.stdin.buffer, kept, 2**20)
+    with path.open("wb") as copy:
+        shutil.copyfileobj(sys.stdin.buffer, copy, 2**20)
     return path.replace(path.with_suffix(f".{form or form_of(path)}"))
 
 
@@ -64,14 +64,14 @@ def form_of(path: Path) -> str:
 
 
 @contextmanager
-def named_as_given(folder: Path) -> Iterator[None]:
+def rename_in_errors(folder: Path) -> Iterator[None]:
     """Rename in the errors of the block: standard input's name instead of that of the copy in `folder`."""
     try:
         yield
     except UserError as error:
-        if (said := as_given(str(error), folder)) == str(error):
+        if (message := as_given(str(error), folder)) == str(error):
             raise
-        raise UserError(said, code=error.code, codes=error.codes) from error
+        raise UserError(message, code=error.code, codes=error.codes) from error
 
 
 def as_given(text: str, folder: Path) -> str:

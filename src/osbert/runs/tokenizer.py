@@ -22,7 +22,7 @@ from osbert.reading.form import SUFFIXES, plain_suffix
 from osbert.reading.inputs import OpenInput, Repairs, find_inputs, kind_of
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.terminal import counted
-from osbert.text.extend import extended
+from osbert.text.extend import add_words
 from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.text.sentinels import with_sentinels
 from osbert.text.tokenizer import Tokenizer
@@ -107,9 +107,9 @@ class VocabularySettings(FileSettings):
 
     def learn(self, words: Mapping[str, int]) -> AnyTokenizer:
         """Return the tokenizer with the pieces learnt from words and their counts, and with the sentinels."""
-        return with_sentinels(self._learnt(words), self.sentinels)
+        return with_sentinels(self._learn_pieces(words), self.sentinels)
 
-    def _learnt(self, words: Mapping[str, int]) -> AnyTokenizer:
+    def _learn_pieces(self, words: Mapping[str, int]) -> AnyTokenizer:
         sizes = {"vocabulary": self.vocabulary - self.sentinels, "minimum": self.minimum}
         if self.kind == "bpe":
             return learn_bpe(words, lowercase=self.lowercase is True, **sizes)
@@ -201,7 +201,7 @@ def extend_tokenizer(
         counter = WordCounter(lowercase=old.lowercase, strip_accents=old.strip_accents)
         repairs = _count(counter, texts, out, settings, watch)
         words = counter.words()
-        new = extended(old, words, pieces=settings.pieces, minimum=settings.minimum)
+        new = add_words(old, words, pieces=settings.pieces, minimum=settings.minimum)
         write_tokenizer(new, out, length=LENGTH)
     _report(repairs, counter, watch)
     added = new.vocabulary[len(old) :]
@@ -273,10 +273,10 @@ def _is_file(text: str) -> bool:
     # Such a string cannot be a path, and the system call would fail on it.
     if len(text) > LONGEST_PATH or "\n" in text:
         return False
-    there = os.path.exists(text)  # unlike Path's method it is False for a name that is too long
+    exists = os.path.exists(text)  # unlike Path's method it is False for a name that is too long
     named = kind_of(text) is not None or plain_suffix(Path(text)) in SUFFIXES
     # "reviews.txt" without spaces is a misspelt file rather than a text of one word.
-    return there or (named and not any(map(str.isspace, text)))
+    return exists or (named and not any(map(str.isspace, text)))
 
 
 def _read(

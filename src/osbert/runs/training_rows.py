@@ -109,29 +109,31 @@ def training_rows(
     task = engine.fine_tuned
     require_last_layer(engine.learner.heads[task.name])
     given = Path(rows) if isinstance(rows, str | Path) else tables(rows)
-    other = task.source.moved(given, options.file.given(task))
-    other, found = load(other, ("all",), fit=False)
-    require_labels(found["all"])
-    watch(Notice(f"{counted(len(found['all']), 'row')} to compare with"))
+    other = task.source.moved(given, options.file.as_settings(task))
+    other, records_by_split = load(other, ("all",), fit=False)
+    require_labels(records_by_split["all"])
+    watch(Notice(f"{counted(len(records_by_split['all']), 'row')} to compare with"))
     record = task.record_of(texts)
     refuse_long(task, [record], engine.packer)
     examples = task.encode(record, engine.packer)
     (prediction,) = engine.predict_encoded([(record, examples)])
     scores = task.explained(prediction, record, examples, label)
-    influence = Influence(engine.learner, task.name, examples, [one.weights for one in scores])
+    influence = Influence(engine.learner, task.name, examples, [score.weights for score in scores])
     # One result per score; each keeps only the best rows so far, so memory does not grow with the file.
-    best = [TrainingRows(label=one.label, text=one.text, rows=len(found["all"])) for one in scores]
+    best = [TrainingRows(label=score.label, text=score.text, rows=len(records_by_split["all"])) for score in scores]
     done = 0
-    for window in _windows(found["all"]):
-        compared = _compared(engine, influence, window)
+    for window in _windows(records_by_split["all"]):
+        compared = _compare_records(engine, influence, window)
         for number, known in enumerate(best):
-            best[number] = _ranked(known, [_row(task, *one, number) for one in compared], options.count)
+            best[number] = _merge_rows(
+                known, [_row(task, *row_influence, number) for row_influence in compared], options.count
+            )
         done += len(window)
-        watch(TrainingRowProgress(done=done, count=len(found["all"])))
+        watch(TrainingRowProgress(done=done, count=len(records_by_split["all"])))
     return best
 
 
-def _ranked(best: TrainingRows, rows: Sequence[TrainingRow], count: int) -> TrainingRows:
+def _merge_rows(best: TrainingRows, rows: Sequence[TrainingRow], count: int) -> TrainingRows:
     """Merge new rows into the best ones so far; keep the first `count` in each of the three orders."""
     pulling = [row for row in rows if row.pull > 0], [row for row in rows if row.pull < 0]
     return replace(
@@ -159,16 +161,18 @@ def _windows(records: Sequence[Record]) -> Iterator[list[Record]]:
         yield window
 
 
-def _compared(engine: Engine, influence: Influence, records: Sequence[Record]) -> list[tuple[Record, RowInfluence]]:
+def _compare_records(
+    engine: Engine, influence: Influence, records: Sequence[Record]
+) -> list[tuple[Record, RowInfluence]]:
     from osbert.data.batch import micro_batches
     from osbert.evaluation.forward import TOKENS
 
     task = engine.fine_tuned
     groups = [task.encode(record, engine.packer) for record in records]
     # A row may have several examples (chunks of a long text): `record` says which row they belong to.
-    examples = [replace(one, record=place) for place, group in enumerate(groups) for one in group]
-    found: dict[int, RowInfluence] = {}
+    examples = [replace(example, record=index) for index, group in enumerate(groups) for example in group]
+    influences: dict[int, RowInfluence] = {}
     for batch in micro_batches(examples, TOKENS, together=task.batching != "sequences"):
-        for place, influenced in influence.of(batch).items():
-            found[place] = influenced
-    return [(record, found[place]) for place, record in enumerate(records)]
+        for index, influenced in influence.of(batch).items():
+            influences[index] = influenced
+    return [(record, influences[index]) for index, record in enumerate(records)]

@@ -58,7 +58,7 @@ class UnfinishedOutput:
 
 
 @contextmanager
-def unfinished_output(out: Path, what: str) -> Iterator[UnfinishedOutput]:
+def open_unfinished_output(out: Path, what: str) -> Iterator[UnfinishedOutput]:
     """Give the folder beside `out`, made if it is missing; at the end it goes if nothing was begun, or all is done.
 
     `what`: the name of the work, for the message where the folder holds something else, which raises UserError.
@@ -82,7 +82,7 @@ def explaining_stops(work: UnfinishedOutput | None, done: Callable[[], int], of:
     of finished rows. `of`: the total, in words. `work`: None if the output is a stream, which no command can continue.
     """
 
-    def said() -> str:
+    def describe_progress() -> str:
         if work is None:
             return f"{done():,} of {of} were written"
         if not done():
@@ -92,15 +92,15 @@ def explaining_stops(work: UnfinishedOutput | None, done: Callable[[], int], of:
     try:
         yield
     except (KeyboardInterrupt, SystemExit):
-        watch(Notice(f"stopped: {said()}", warning=True))
+        watch(Notice(f"stopped: {describe_progress()}", warning=True))
         raise
     except UserError as error:
         if not done():
             raise
-        raise UserError(f"{error}\n{said()}.", code=error.code, codes=error.codes) from error
+        raise UserError(f"{error}\n{describe_progress()}.", code=error.code, codes=error.codes) from error
 
 
-def linked(source: Path, path: Path) -> None:
+def link_or_copy(source: Path, path: Path) -> None:
     """Give a file a second name, without its bytes being copied where the file system can do that."""
     path.unlink(missing_ok=True)
     try:

@@ -53,13 +53,13 @@ class VectorInput:
         return [self.data] if isinstance(self.data, Path) else []
 
     @contextmanager
-    def opened(self, watch: Watch = ignore) -> Iterator[tuple[VectorFile, NDArray[np.float32]]]:
+    def open(self, watch: Watch = ignore) -> Iterator[tuple[VectorFile, NDArray[np.float32]]]:
         """Give the texts, and their vectors at length 1 as a map of a file in a temporary folder.
 
         Raises UserError when there are no texts or but one, no model for them, or vectors that are not finite.
         """
-        with TemporaryDirectory(prefix="osbert-") as place:
-            folder = Path(place)
+        with TemporaryDirectory(prefix="osbert-") as path:
+            folder = Path(path)
             opened = open_vectors(self._vectors(folder, watch))
             vectors = unit_vectors(opened, folder)
             if len(vectors) < 2:
@@ -79,14 +79,14 @@ class VectorInput:
                 "osbert embed wrote.",
                 code="missing-option",
             )
-        texts = self.data if isinstance(self.data, Path) else _written(self.data, folder / "texts.jsonl")
+        texts = self.data if isinstance(self.data, Path) else _write_texts(self.data, folder / "texts.jsonl")
         options = VectorOptions(device=self.options.device)
         file = TextFile(texts, self.options)
         written = embed_file(
             self.model, file, out=folder / "vectors.npy", vectors=options, opening=self.opening, watch=watch
         )
         # Without the name of the temporary file, which is gone when the user reads this.
-        for line in written.described():
+        for line in written.describe():
             watch(Notice(line.partition(" -> ")[0]))
         return folder / "vectors.npy"
 
@@ -103,7 +103,7 @@ class VectorInput:
             )
 
 
-def _written(texts: Sequence[str], path: Path) -> Path:
+def _write_texts(texts: Sequence[str], path: Path) -> Path:
     """Write texts as JSON lines. Raises UserError where there are none, or one is no string."""
     if isinstance(texts, Mapping) or not hasattr(texts, "__len__") or hasattr(texts, "columns"):
         raise UserError(

@@ -25,7 +25,7 @@ class ServerJob:
     sizes: Sequence[int]
     arrived: float
     deadline: float
-    asked: Any = None
+    request: Any = None
     taken: int = 0
     results: list[Any] = field(default_factory=list)
 
@@ -70,7 +70,7 @@ class Queue:
         """Remove a job, if it is still in the queue."""
         self.jobs.pop(number, None)
 
-    def expired(self, now: float) -> list[ServerJob]:
+    def remove_expired(self, now: float) -> list[ServerJob]:
         """Remove and return the jobs whose deadline has passed."""
         late = [job for job in self.jobs.values() if job.deadline <= now]
         for job in late:

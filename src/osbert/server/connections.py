@@ -92,7 +92,9 @@ class Room:
         )
         # The request of a busy client may have arrived without being read yet: such a connection is not silent.
         # Without a silent one among the first LOOKED_AT, the new connection itself is closed.
-        longest = next((one for one in islice(self.silent, LOOKED_AT) if not one.has_arrived()), connection)
+        longest = next(
+            (candidate for candidate in islice(self.silent, LOOKED_AT) if not candidate.has_arrived()), connection
+        )
         longest.cut()
         return longest is not connection
 
@@ -103,7 +105,10 @@ class Room:
 
     def has_arrivals(self) -> bool:
         """Return whether requests are on their way: bytes of one, or a connection that has not sent its first yet."""
-        return any((one.cycle is None or one.has_begun()) and not one.transport.is_closing() for one in self.open)
+        return any(
+            (connection.cycle is None or connection.has_begun()) and not connection.transport.is_closing()
+            for connection in self.open
+        )
 
     def say(self, line: str) -> None:
         """Write a line to the log, at most once a minute."""

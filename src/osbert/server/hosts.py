@@ -62,7 +62,7 @@ class Hosts:
             )  # fmt: skip
 
     def _answers_to(self, name: str) -> bool:
-        return self._known(name) or _is_address(name) or (bool(name) and "*" in self.names)
+        return self._is_known(name) or _is_address(name) or (bool(name) and "*" in self.names)
 
     def _may_ask(self, origin: str, host: str) -> bool:
         if origin in self.origins or "*" in self.origins:
@@ -71,12 +71,12 @@ class Hosts:
         if parts is None:
             return False
         # Same origin: the page came from this server, by the name and the port of the request's own Host.
-        scheme, place = parts.groups()
-        name, port = _split(place)
-        same = (name, port or PORTS[scheme]) in ((there, at or PORTS[scheme]) for there, at in [_split(host)])
-        return bool(name) and (same or self._known(name))
+        scheme, authority = parts.groups()
+        name, port = _split(authority)
+        same = (name, port or PORTS[scheme]) in ((host_name, at or PORTS[scheme]) for host_name, at in [_split(host)])
+        return bool(name) and (same or self._is_known(name))
 
-    def _known(self, name: str) -> bool:
+    def _is_known(self, name: str) -> bool:
         """Return whether a name is local or configured. "*" does not count: it allows names in Host, not origins."""
         return bool(name) and name != "*" and (name in LOCAL or name in map(_bare, self.names))
 
@@ -102,13 +102,13 @@ class HostCheck:
         await answer(scope, receive, send)
 
 
-def _split(place: str) -> tuple[str, str]:
+def _split(authority: str) -> tuple[str, str]:
     """Return the name or address and the port of a Host header; empty strings if it is malformed.
 
     >>> [_split(place) for place in ("Localhost.:80", "[::1]:8000", "a@b", "")]
     [('localhost', '80'), ('::1', '8000'), ('', ''), ('', '')]
     """
-    parts = HOST.fullmatch(place.strip().lower())
+    parts = HOST.fullmatch(authority.strip().lower())
     return (parts[1] or _bare(parts[2]), parts[3] or "") if parts else ("", "")
 
 

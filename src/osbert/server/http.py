@@ -148,12 +148,12 @@ class Service:
         deadline = begin + self._seconds(request.headers.get("x-deadline"))
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
             raise Refusal(415, "Send JSON, with the header Content-Type: application/json.")
-        asked = await self.intake.read(self.calls[call].request, request, deadline)
-        self._measure(asked)
+        payload = await self.intake.read(self.calls[call].request, request, deadline)
+        self._measure(payload)
         self.check_going()  # it may have stopped since the request began to come
-        pending = self.pool.submit(call, asked.model_dump(), deadline)
-        if getattr(asked, "stream", False):
-            return await self._streamed(request, pending, deadline)
+        pending = self.pool.submit(call, payload.model_dump(), deadline)
+        if getattr(payload, "stream", False):
+            return await self._stream(request, pending, deadline)
         gone = asyncio.ensure_future(request.receive())  # the body is whole: what comes now is that the client leaves
         try:
             left = max(deadline - time.monotonic(), 0)
@@ -168,7 +168,7 @@ class Service:
             gone.cancel()
             self.pool.forget(pending)
 
-    async def _streamed(self, request: HttpRequest, pending: PendingRequest, deadline: float) -> Response:
+    async def _stream(self, request: HttpRequest, pending: PendingRequest, deadline: float) -> Response:
         """Return a response that streams an answer as events, or a plain refusal if there is no first part.
 
         If the client leaves, the response ends and the request is cancelled.
@@ -258,15 +258,15 @@ class Service:
         headers |= {"www-authenticate": "Bearer"} if refusal.status == 401 else {}
         return self.response(refusal.status, [json.dumps(refusal.content(), ensure_ascii=False).encode()], headers)
 
-    def _seconds(self, said: str | None) -> float:
+    def _seconds(self, header: str | None) -> float:
         """Return the seconds that a request has: its header X-Deadline, at most the server's deadline.
 
         Raises Refusal (422) if the header is not a positive number.
         """
-        if said is None:
+        if header is None:
             return self.limits.deadline
         try:
-            seconds = float(said)
+            seconds = float(header)
         except ValueError:
             seconds = math.nan
         # `not >` instead of `<=`: it also refuses NaN.
@@ -274,12 +274,12 @@ class Service:
             raise Refusal(422, "X-Deadline is a number of seconds above 0.", field="X-Deadline")
         return min(seconds, self.limits.deadline)
 
-    def _measure(self, asked: schemas.Request) -> None:
+    def _measure(self, payload: schemas.Request) -> None:
         """Raise Refusal (413) if there are too many texts, or one is too long."""
-        field, count = asked.count()
+        field, count = payload.count()
         if count > self.limits.texts:
             raise Refusal(413, f"A request has at most {self.limits.texts:,} texts, not {count:,}.", field=field)
-        for field, text in asked.parts():
+        for field, text in payload.parts():
             if len(text) > self.limits.characters:
                 what = f"A text has at most {self.limits.characters:,} characters, not {len(text):,}."
                 raise Refusal(413, what, field=field)
@@ -310,17 +310,17 @@ def application(service: Service, *, hosts: Hosts) -> FastAPI:
 
     async def other(request: HttpRequest, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        told = {404: f"There is no {request.url.path} here.", 405: f"{request.url.path} takes no {request.method}."}
-        response = service.refusal(Refusal(error.status_code, told.get(error.status_code, str(error.detail))))
+        messages = {404: f"There is no {request.url.path} here.", 405: f"{request.url.path} takes no {request.method}."}
+        response = service.refusal(Refusal(error.status_code, messages.get(error.status_code, str(error.detail))))
         response.headers.update(error.headers or {})
         return response
 
-    async def refused(request: HttpRequest, error: Exception) -> Response:
+    async def refuse(request: HttpRequest, error: Exception) -> Response:
         assert isinstance(error, Refusal)
         return service.refusal(error)
 
     app.add_exception_handler(HTTPException, other)
-    app.add_exception_handler(Refusal, refused)
+    app.add_exception_handler(Refusal, refuse)
     if hosts.origins:
         app.add_middleware(
             CORSMiddleware, allow_origins=hosts.origins, allow_methods=["GET", "POST"], allow_headers=["*"]
@@ -345,7 +345,7 @@ def _endpoint(service: Service, call: str) -> Callable[[HttpRequest], Awaitable[
 def _add_states(app: FastAPI, service: Service) -> None:
     """Add /v1/models, /health, /ready and /metrics."""
 
-    def told(content: Mapping[str, Any]) -> Response:
+    def respond(content: Mapping[str, Any]) -> Response:
         return service.response(200, [json.dumps(content, ensure_ascii=False).encode()])
 
     def problem() -> dict[str, str]:
@@ -357,12 +357,12 @@ def _add_states(app: FastAPI, service: Service) -> None:
     @app.get("/v1/models", responses=_responses(listed, 401, 503))
     async def models(request: HttpRequest) -> Response:
         service.check_key(request)
-        return told({"models": service.pool.models})
+        return respond({"models": service.pool.models})
 
     @app.head("/health", include_in_schema=False)
     @app.get("/health", responses=_responses(schemas.ServerState))
     async def health() -> Response:
-        return told({"status": "alive"} | problem())
+        return respond({"status": "alive"} | problem())
 
     @app.head("/ready", include_in_schema=False)
     @app.get("/ready", responses=_responses(schemas.ServerState, 503))
@@ -371,7 +371,7 @@ def _add_states(app: FastAPI, service: Service) -> None:
         if not service.pool.ready:
             service.pool.check_loadable()
             raise Refusal(503, "No worker is ready.", retry_after=1)
-        return told({"status": "ready"} | problem())
+        return respond({"status": "ready"} | problem())
 
     @app.get("/metrics", response_class=Response)
     async def metrics(request: HttpRequest) -> Response:
@@ -379,7 +379,7 @@ def _add_states(app: FastAPI, service: Service) -> None:
         return Response(service.metrics.text(), media_type="text/plain; version=0.0.4")
 
 
-def _responses(told: type[Any], *refusals: int) -> dict[int | str, dict[str, Any]]:
+def _responses(reply: type[Any], *refusals: int) -> dict[int | str, dict[str, Any]]:
     """Return the schemas of a path's responses by status, for /openapi.json."""
-    answers: dict[int | str, dict[str, Any]] = {200: {"model": told}}
+    answers: dict[int | str, dict[str, Any]] = {200: {"model": reply}}
     return answers | {status: {"model": schemas.Error, "description": REFUSALS[status]} for status in refusals}

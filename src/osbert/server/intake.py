@@ -45,8 +45,8 @@ class Intake:
             async with asyncio.timeout(max(deadline - time.monotonic(), 0)):
                 await self._receive(request, body)
                 if len(body) <= LARGE:
-                    return self._parsed(schema, body)
-                return await asyncio.get_running_loop().run_in_executor(self._thread, self._parsed, schema, body)
+                    return self._parse(schema, body)
+                return await asyncio.get_running_loop().run_in_executor(self._thread, self._parse, schema, body)
         except TimeoutError:
             raise Refusal(504, "The request did not arrive in time.") from None
         finally:
@@ -66,7 +66,7 @@ class Intake:
             if self.coming > self.limits.queue * self.limits.body:
                 raise Refusal(429, "Too many requests are coming in; try again later.", retry_after=1)
 
-    def _parsed(self, schema: type[schemas.Request], body: bytearray) -> schemas.Request:
+    def _parse(self, schema: type[schemas.Request], body: bytearray) -> schemas.Request:
         if exceeds(body, self.limits.values):
             raise Refusal(413, f"A request has at most {self.limits.values:,} values.", field="body")
         return schemas.parse(schema, body)

@@ -11,7 +11,7 @@ from osbert import components
 from osbert.errors import Problems, UserError, nearest
 from osbert.inference.vectors.settings import EmbeddingOptions
 from osbert.server.limits import MOST_BEAMS, MOST_PIECES
-from osbert.server.schemas import Refusal, shortened
+from osbert.server.schemas import Refusal, shorten
 from osbert.tasks import Task
 from osbert.tasks.edges import Edge
 
@@ -40,8 +40,8 @@ ANNOTATE, ANNOTATING = "annotate", ("predict", "tag")
 def kinds() -> list[str]:
     """Return the sorted kinds of models that osbert can serve, without those of served third-party tasks."""
     tasks: list[type[Task]] = [components.find("tasks", name, base=Task) for name in components.names("tasks")]
-    own = (PRETRAINED, ENCODER, WRITER, SOURCE_WRITER)
-    return sorted({*(edge.kind for edge in own), *(task.edge.kind for task in tasks if task.edge)})
+    builtin_edges = (PRETRAINED, ENCODER, WRITER, SOURCE_WRITER)
+    return sorted({*(edge.kind for edge in builtin_edges), *(task.edge.kind for task in tasks if task.edge)})
 
 
 class WritingLimits(NamedTuple):
@@ -58,13 +58,13 @@ class ModelFolder(NamedTuple):
     folder: Path
 
 
-def named(runs: Sequence[str]) -> list[ModelFolder]:
+def parse_models(runs: Sequence[str]) -> list[ModelFolder]:
     """Return the models given as NAME=PATH or PATH (its name is then the folder's name; PATH may contain "=").
 
     Raises UserError that lists every missing folder, empty name and duplicate name.
     """
     problems = Problems(heading="These models cannot be served")
-    found: dict[str, ModelFolder] = {}
+    folders: dict[str, ModelFolder] = {}
     for given in runs:
         # An existing folder wins over NAME=PATH, so that folder names with "=" work.
         name, equals, path = ("", "", given) if Path(given).is_dir() else given.partition("=")
@@ -74,14 +74,14 @@ def named(runs: Sequence[str]) -> list[ModelFolder]:
             problems.add(f"{folder}: there is no such folder.", code="missing-file")
         elif not name:
             problems.add(f"{given}: the name is empty. Write NAME=PATH, or the path alone.", code="invalid-value")
-        elif name in found:
+        elif name in folders:
             problems.add(
-                f"{found[name].folder} and {folder} are both called {name}. Write NAME=PATH for one of them.",
+                f"{folders[name].folder} and {folder} are both called {name}. Write NAME=PATH for one of them.",
                 code="duplicate-name",
             )
-        found.setdefault(name, ModelFolder(name, folder))
+        folders.setdefault(name, ModelFolder(name, folder))
     problems.stop_if_any()
-    return list(found.values())
+    return list(folders.values())
 
 
 class ServerModel:
@@ -112,9 +112,9 @@ class ServerModel:
         labels = task.published().get("labels") if task else None
         names = {"labels": list(labels)} if labels else {}
         fields = list(task.request_fields) if task else ["text"]
-        own = {"call": asdict(self.edge)} if self.edge.is_own else {}
+        call_facts = {"call": asdict(self.edge)} if self.edge.is_own else {}
         learnt = {"columns": list(task.request_columns), "range": list(task.number_range)} if task else {}
-        told = {name: values for name, values in learnt.items() if values}
+        task_facts = {name: values for name, values in learnt.items() if values}
         return {
             "name": self.name,
             "kind": self.edge.kind,
@@ -123,8 +123,8 @@ class ServerModel:
             "length": self.length,
             "explains": self.engine.explains,
             "writes": self.answers(WRITER.call),
-            **told,
-            **own,
+            **task_facts,
+            **call_facts,
         }
 
     def answers(self, call: str) -> bool:
@@ -177,15 +177,15 @@ def find(models: Mapping[str, ServerModel], name: str | None, call: str, what: s
     if name is None:
         if able:
             return able[0]
-        raise Refusal(404, f"None of the models here can {what}: {', '.join(_listed(models))}.")
+        raise Refusal(404, f"None of the models here can {what}: {', '.join(_list_models(models))}.")
     if name not in models:
-        short = shortened(name)
-        known = f"There is no model '{short}' here, but {', '.join(_listed(models))}."
+        short = shorten(name)
+        known = f"There is no model '{short}' here, but {', '.join(_list_models(models))}."
         raise Refusal(404, known + nearest(short, models), field="model")
     if models[name] not in able:
         raise Refusal(422, f"The model {name} ({models[name].edge.kind}) cannot {what}.", field="model")
     return models[name]
 
 
-def _listed(models: Mapping[str, ServerModel]) -> Iterator[str]:
+def _list_models(models: Mapping[str, ServerModel]) -> Iterator[str]:
     yield from (f"{model.name} ({model.edge.kind})" for model in models.values())

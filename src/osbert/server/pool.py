@@ -40,8 +40,8 @@ from osbert.server.wire import (
     WorkerAnswer,
     WorkerLoadError,
     WrittenPart,
-    framed,
-    refused,
+    answer_refusal,
+    frame,
 )
 from osbert.tasks.edges import Edge
 from osbert.training.run_folder import RunFolder
@@ -83,7 +83,7 @@ class PendingRequest:
 
     def take(self, part: WrittenPart) -> None:
         """Append a part, unless it was received before."""
-        if part.place == self.came:
+        if part.part_index == self.came:
             self.came += 1
             self.parts.append(part.body)
             self.news.set()
@@ -105,7 +105,7 @@ class _Worker:
     def send(self, message: Dispatch | Cancellation | Nudge) -> None:
         """Send a message, unless the worker is known to be dead. Its end of file may not have been read yet."""
         if not self.writer.is_closing():
-            self.writer.write(framed(message))
+            self.writer.write(frame(message))
 
 
 class WorkerPool:
@@ -146,7 +146,7 @@ class WorkerPool:
         """
         loop = asyncio.get_running_loop()
         first: list[asyncio.Future[list[str]]] = [loop.create_future() for _ in range(self.count)]
-        self._tasks = [loop.create_task(self._keep(one)) for one in first]
+        self._tasks = [loop.create_task(self._keep(future)) for future in first]
         self._tasks.append(loop.create_task(self._watch()))
         try:
             remarks = await asyncio.gather(*first)
@@ -161,11 +161,11 @@ class WorkerPool:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def submit(self, call: str, asked: dict[str, Any], deadline: float) -> PendingRequest:
+    def submit(self, call: str, request: dict[str, Any], deadline: float) -> PendingRequest:
         """Accept a request, to be answered before `deadline` (time.monotonic). Raises Refusal as `admit` does."""
         self.admit()
         number = next(self._numbers)
-        asking = Dispatch(number, call, asked, time.monotonic(), deadline)
+        asking = Dispatch(number, call, request, time.monotonic(), deadline)
         pending = PendingRequest(asking=asking, answer=asyncio.get_running_loop().create_future())
         pending.answer.add_done_callback(lambda answer: pending.news.set())
         self.pending[number] = pending
@@ -205,8 +205,8 @@ class WorkerPool:
 
     def _give(self, pending: PendingRequest) -> None:
         """Send a request to the worker with the fewest requests. If no worker is ready, it waits for one."""
-        able = (one for one in self._ready if not one.writer.is_closing())
-        worker = min(able, key=lambda one: len(one.given), default=None)
+        able = (candidate for candidate in self._ready if not candidate.writer.is_closing())
+        worker = min(able, key=lambda candidate: len(candidate.given), default=None)
         if worker:
             pending.worker = worker
             worker.given[pending.asking.number] = pending
@@ -228,16 +228,16 @@ class WorkerPool:
             try:
                 self._check_folders()
                 stamps = self._stamps()
-                async with self._started(known=stamps == self._verified) as (reader, worker):
-                    told = await _message(reader)
-                    if isinstance(told, LoadFailure):
-                        raise WorkerLoadError(told)
+                async with self._start_worker(known=stamps == self._verified) as (reader, worker):
+                    report = await _message(reader)
+                    if isinstance(report, LoadFailure):
+                        raise WorkerLoadError(report)
                     failures = 0
                     self._recover()
                     self._verified = stamps
                     if not first.done():
-                        first.set_result(told.remarks)
-                    await self._listen(reader, worker, told)
+                        first.set_result(report.remarks)
+                    await self._listen(reader, worker, report)
             except WorkerLoadError as error:
                 failed = error.failed
             except (EOFError, ConnectionError):
@@ -279,7 +279,7 @@ class WorkerPool:
         if not self._ready:
             for number, pending in list(self.pending.items()):
                 del self.pending[number]
-                pending.answer.set_result(refused(number, Refusal(503, self.problem, retry_after=AGAIN)))
+                pending.answer.set_result(answer_refusal(number, Refusal(503, self.problem, retry_after=AGAIN)))
 
     def _recover(self) -> None:
         """Clear the recorded problem, and log that the models are loaded again."""
@@ -300,24 +300,24 @@ class WorkerPool:
                     worker.send(Nudge())
 
     @contextlib.asynccontextmanager
-    async def _started(self, *, known: bool) -> AsyncIterator[tuple[asyncio.StreamReader, _Worker]]:
+    async def _start_worker(self, *, known: bool) -> AsyncIterator[tuple[asyncio.StreamReader, _Worker]]:
         """Start a process and send it its orders. It is killed at the end of the block and on cancellation.
 
         `known`: a worker has already compared these files with their hashes, so they are not hashed again.
         """
-        ours, theirs = socket.socketpair()
+        server_end, worker_end = socket.socketpair()
         # Two descriptors, because asyncio closes a transport when a write fails: the messages that a dying worker
         # sent last can still be read from the other one.
-        ends = (ours.dup(), ours)
+        ends = (server_end.dup(), server_end)
         async with contextlib.AsyncExitStack() as held:
             for end in ends:
                 held.callback(end.close)
                 end.setblocking(False)
-            with theirs, holding_interrupts():
+            with worker_end, holding_interrupts():
                 process = await asyncio.create_subprocess_exec(
                     # -P: do not import modules from the current directory, which may be untrusted
                     *(sys.executable, "-P", "-m", "osbert.server.worker"),
-                    stdin=theirs.fileno(),
+                    stdin=worker_end.fileno(),
                 )
             held.push_async_callback(_end, process)
             reader, reading = await asyncio.open_connection(sock=ends[0])
@@ -325,15 +325,15 @@ class WorkerPool:
             _, writer = await asyncio.open_connection(sock=ends[1])
             held.callback(writer.transport.abort)
             writer.transport.pause_reading()  # type: ignore[attr-defined]
-            writer.write(framed(replace(self.orders, opening=self.orders.opening.again) if known else self.orders))
+            writer.write(frame(replace(self.orders, opening=self.orders.opening.again) if known else self.orders))
             yield reader, _Worker(process=process, writer=writer)
 
-    async def _listen(self, reader: asyncio.StreamReader, worker: _Worker, told: LoadReport) -> None:
+    async def _listen(self, reader: asyncio.StreamReader, worker: _Worker, report: LoadReport) -> None:
         """Receive a worker's messages until it dies, and then reassign its requests."""
-        self.models, self.edges = told.models, told.edges
+        self.models, self.edges = report.models, report.edges
         worker.heard = time.monotonic()
         self._ready.append(worker)
-        for pending in [one for one in self.pending.values() if one.worker is None]:
+        for pending in [request for request in self.pending.values() if request.worker is None]:
             self._give(pending)
         try:
             while True:
@@ -343,7 +343,9 @@ class WorkerPool:
             self._ready.remove(worker)
             self._bury(worker)
             status = await worker.process.wait()
-            self._log.write_again(f"osbert serve: a worker died ({_ended(status)}); another takes over its requests.")
+            self._log.write_again(
+                f"osbert serve: a worker died ({_describe_end(status)}); another takes over its requests."
+            )
 
     def _take(self, read: PassReport | PassStart | AnswerSlice, worker: _Worker) -> None:
         """Record the requests of a pass that begins, or pass on the answers and parts of one that ended."""
@@ -378,7 +380,7 @@ class WorkerPool:
             if pending.deaths >= DEATHS:
                 del self.pending[number]
                 why = f"{DEATHS} workers died over this request, one after the other."
-                pending.answer.set_result(refused(number, Refusal(503, why)))
+                pending.answer.set_result(answer_refusal(number, Refusal(503, why)))
             else:
                 self._give(pending)
 
@@ -396,5 +398,5 @@ async def _end(process: asyncio.subprocess.Process) -> None:
     await process.wait()
 
 
-def _ended(status: int) -> str:
+def _describe_end(status: int) -> str:
     return f"killed by signal {-status}" if status < 0 else f"status {status}"

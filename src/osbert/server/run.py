@@ -115,8 +115,8 @@ def ignore_newcomers(door: socket.socket) -> None:
     program = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *instruction) for instruction in NO_SYN))
     with contextlib.suppress(OSError):
         # struct sock_fprog: the number of instructions and their address; "HP" pads as the C compiler does.
-        place = struct.pack("HP", len(NO_SYN), ctypes.addressof(program))
-        door.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, place)
+        sock_fprog = struct.pack("HP", len(NO_SYN), ctypes.addressof(program))
+        door.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, sock_fprog)
 
 
 def run(orders: Orders, limits: ServerLimits, address: Address, *, workers: int, watch: Watch = ignore) -> None:
@@ -162,7 +162,7 @@ def listening(address: Address) -> Iterator[socket.socket]:
     if not 0 <= address.port < 1 << 16:  # the system would take another one
         raise UserError(f"--port {address.port}: a port is a number from 0 to 65535.", code="invalid-value")
     try:
-        family, kind, protocol, _, place = socket.getaddrinfo(
+        family, kind, protocol, _, socket_address = socket.getaddrinfo(
             address.host, address.port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP, flags=socket.AI_PASSIVE
         )[0]
         # asyncio sets TCP_NODELAY on accepted sockets, but only if their protocol is TCP's number and not 0 (default).
@@ -172,7 +172,7 @@ def listening(address: Address) -> Iterator[socket.socket]:
     with door:
         try:
             door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            door.bind(place)
+            door.bind(socket_address)
             door.listen(QUEUE)
         except OSError as error:
             raise _unheard(address, error) from error

@@ -134,12 +134,12 @@ def parse(schema: type[Request], body: bytes | bytearray) -> Request:
         return schema.model_validate(_few(schema, content))
     except ValidationError as error:
         faults = error.errors(include_url=False, include_context=False, include_input=False)
-    told = list(dict.fromkeys((_field(fault["loc"]), _text(fault, schema)) for fault in faults))[:FAULTS]
-    message = "; ".join(f"{field}: {text}" if field else text for field, text in told)
-    raise Refusal(422, message, field=next((field for field, _ in told if field), "body"))
+    field_messages = list(dict.fromkeys((_field(fault["loc"]), _text(fault, schema)) for fault in faults))[:FAULTS]
+    message = "; ".join(f"{field}: {text}" if field else text for field, text in field_messages)
+    raise Refusal(422, message, field=next((field for field, _ in field_messages if field), "body"))
 
 
-def shortened(name: str) -> str:
+def shorten(name: str) -> str:
     """Return a name from the request, cut to NAME characters."""
     return name if len(name) <= NAME else f"{name[:NAME]}..."
 
@@ -149,8 +149,8 @@ def _texts(name: str, value: Any) -> Iterator[tuple[str, str]]:
     if isinstance(value, str):
         yield name, value
     else:
-        for place, part in enumerate(value or ()):
-            yield from _texts(f"{name}[{place}]", part)
+        for index, part in enumerate(value or ()):
+            yield from _texts(f"{name}[{index}]", part)
 
 
 def _few(schema: type[Request], content: Any) -> Any:
@@ -158,10 +158,10 @@ def _few(schema: type[Request], content: Any) -> Any:
     if not isinstance(content, dict):
         return content
     records = content.get("records")
-    for place, record in enumerate(records if isinstance(records, list) else ()):
+    for index, record in enumerate(records if isinstance(records, list) else ()):
         if isinstance(record, dict) and len(record) > FIELDS:
             what = f"A record has at most {FIELDS:,} fields, not {len(record):,}."
-            raise Refusal(413, what, field=f"records[{place}]")
+            raise Refusal(413, what, field=f"records[{index}]")
     # pydantic makes an object for every unknown field; a body with thousands would take long.
     surplus = set([name for name in content if name not in schema.model_fields][FAULTS:])
     return {name: value for name, value in content.items() if name not in surplus}
@@ -174,12 +174,12 @@ def _text(fault: Mapping[str, Any], schema: type[Request]) -> str:
     return str(fault["msg"])
 
 
-def _field(places: tuple[int | str, ...]) -> str:
+def _field(location: tuple[int | str, ...]) -> str:
     """Return the location of a fault as texts[3][0], without pydantic's names of types."""
     name = ""
-    for place in places:
-        if isinstance(place, int):
-            name += f"[{place}]"
-        elif place.isidentifier() and place not in ("str", "list"):
-            name += f".{shortened(place)}" if name else shortened(place)
+    for part in location:
+        if isinstance(part, int):
+            name += f"[{part}]"
+        elif part.isidentifier() and part not in ("str", "list"):
+            name += f".{shorten(part)}" if name else shorten(part)
     return name

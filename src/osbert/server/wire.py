@@ -46,7 +46,7 @@ class Dispatch(NamedTuple):
 
     number: int
     call: str
-    asked: dict[str, Any]
+    request: dict[str, Any]
     arrived: float
     deadline: float
     alone: bool = False
@@ -111,10 +111,10 @@ class AnswerSlice(NamedTuple):
 
 
 class WrittenPart(NamedTuple):
-    """A part of a streamed answer, as JSON; `place`: its index among the parts, from 0."""
+    """A part of a streamed answer, as JSON; `part_index`: its index among the parts, from 0."""
 
     number: int
-    place: int
+    part_index: int
     body: bytes
 
 
@@ -151,13 +151,13 @@ def in_slices(report: PassReport) -> Iterator[AnswerSlice | PassReport]:
     yield report._replace(answers=ends)
 
 
-def framed(message: Any) -> bytes:
+def frame(message: Any) -> bytes:
     """Return a message as bytes, with its header."""
     body = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
     return HEAD.pack(len(body)) + body
 
 
-def refused(number: int, refusal: Refusal) -> WorkerAnswer:
+def answer_refusal(number: int, refusal: Refusal) -> WorkerAnswer:
     """Return the answer to a refused request."""
     return WorkerAnswer(number, refusal.status, json.dumps(refusal.content(), ensure_ascii=False).encode())
 
@@ -171,7 +171,7 @@ class Wire:
 
     def send(self, message: Any) -> None:
         """Send a message. Raises OSError if the server has ended."""
-        self.socket.sendall(framed(message))
+        self.socket.sendall(frame(message))
 
     def receive(self, wait: float | None) -> list[Any]:
         """Return all complete messages that have arrived; wait at most `wait` seconds for bytes (None: for ever).

@@ -36,8 +36,8 @@ from osbert.server.wire import (
     WorkerAnswer,
     WorkerLoadError,
     WrittenPart,
+    answer_refusal,
     in_slices,
-    refused,
 )
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class WritingJob:
     key: BatchKey
     items: Sequence[Item]
     deadline: float
-    asked: dict[str, Any]
+    request: dict[str, Any]
     steps: Iterator[AnswerStep]
     parts: int = 0
 
@@ -76,7 +76,7 @@ class Worker:
         """Load the models. Raises WorkerLoadError if one cannot be loaded."""
         from osbert.server.calls.table import all_calls
 
-        self.models = {run.name: _loaded(run, orders) for run in orders.runs}
+        self.models = {run.name: _load_model(run, orders) for run in orders.runs}
         self.edges = [model.edge for model in self.models.values() if model.edge.is_own]
         self.calls = all_calls(model.edge for model in self.models.values())
         self.log = Log()
@@ -86,7 +86,7 @@ class Worker:
 
     def ready(self) -> LoadReport:
         """Return the facts, remarks and edges of the models, for the server."""
-        remarks = [f"{one.name}: {remark}" for one in self.models.values() for remark in one.remarks]
+        remarks = [f"{model.name}: {remark}" for model in self.models.values() for remark in model.remarks]
         return LoadReport([model.facts() for model in self.models.values()], remarks, self.edges)
 
     def take_in(self, messages: Sequence[Dispatch | Cancellation]) -> list[WorkerAnswer]:
@@ -99,23 +99,23 @@ class Worker:
         for number in dropped:
             self.queue.drop(number)
         self.writing = deque(job for job in self.writing if job.number not in dropped)
-        asked = [message for message in messages if isinstance(message, Dispatch) and message.number not in dropped]
-        return [answer for message in asked for answer in self._queued(message)]
+        requests = [message for message in messages if isinstance(message, Dispatch) and message.number not in dropped]
+        return [answer for message in requests for answer in self._enqueue(message)]
 
-    def _queued(self, message: Dispatch) -> list[WorkerAnswer]:
+    def _enqueue(self, message: Dispatch) -> list[WorkerAnswer]:
         """Tokenize a request and add it to the queue; return its answer if it is refused, else an empty list."""
         if message.deadline <= time.monotonic():
-            return [refused(message.number, self.calls[message.call].too_late())]
+            return [answer_refusal(message.number, self.calls[message.call].too_late())]
         try:
             call = self.calls[message.call]
-            model = find(self.models, message.asked.get("model"), message.call, call.what)
-            items = call.items(model, message.asked)
-            option = call.option(message.asked)
-            steps = call.steps(model, message.asked, items)
+            model = find(self.models, message.request.get("model"), message.call, call.what)
+            items = call.items(model, message.request)
+            option = call.option(message.request)
+            steps = call.steps(model, message.request, items)
         except Refusal as refusal:
-            return [refused(message.number, refusal)]
+            return [answer_refusal(message.number, refusal)]
         except Exception as error:
-            return [self._broken(message.number, message.asked.get("model"), error)]
+            return [self._broken(message.number, message.request.get("model"), error)]
         key = BatchKey(message.call, model.name, option, message.number if message.alone else None)
         if steps is not None:
             self.writing.append(
@@ -124,7 +124,7 @@ class Worker:
                     key=key,
                     items=items,
                     deadline=message.deadline,
-                    asked=message.asked,
+                    request=message.request,
                     steps=steps,
                 )
             )
@@ -137,7 +137,7 @@ class Worker:
                 sizes=[item.tokens for item in items],
                 arrived=message.arrived,
                 deadline=message.deadline,
-                asked=message.asked,
+                request=message.request,
             )
         )
         return []
@@ -147,8 +147,8 @@ class Worker:
 
         `begun` is called with the requests of the pass before it begins.
         """
-        expired = self.queue.expired(time.monotonic())
-        late = [refused(job.number, self.calls[_group(job).call].too_late()) for job in expired]
+        expired = self.queue.remove_expired(time.monotonic())
+        late = [answer_refusal(job.number, self.calls[_group(job).call].too_late()) for job in expired]
         # If both have work, passes of the queue and slices of generation alternate.
         if self.writing and (self.read_last or not self.queue.jobs):
             self.read_last = False
@@ -175,9 +175,9 @@ class Worker:
         group = _group(parts[0].job)
         call, model = self.calls[group.call], self.models[group.model]
         try:
-            said = iter(call.read(model, [item for part in parts for item in part.items], group.option))
+            results = iter(call.read(model, [item for part in parts for item in part.items], group.option))
             for part in parts:
-                part.job.results += [next(said) for _ in part.items]
+                part.job.results += [next(results) for _ in part.items]
             return [self._answer(part.job) for part in parts if part.last == len(part.job.items)]
         except Exception as error:
             if len(parts) > 1:
@@ -198,7 +198,7 @@ class Worker:
                 part, results = next(job.steps)
                 now = time.monotonic()
                 if results is not None:
-                    answer = self._told(job.number, job.key, job.asked, job.items, results)
+                    answer = self._build_answer(job.number, job.key, job.request, job.items, results)
                     tokens = sum(item.tokens for item in job.items)
                     return PassReport([answer], job.key.model, len(job.items), tokens, now - begin, parts)
                 if part is not None:
@@ -209,14 +209,16 @@ class Worker:
                     return PassReport([], parts=parts)
         except Exception as error:
             return PassReport([self._broken(job.number, job.key.model, error)], parts=parts)
-        return PassReport([refused(job.number, self.calls[job.key.call].too_late())], parts=parts)
+        return PassReport([answer_refusal(job.number, self.calls[job.key.call].too_late())], parts=parts)
 
     def _answer(self, job: ServerJob) -> WorkerAnswer:
-        return self._told(job.number, _group(job), job.asked, job.items, job.results)
+        return self._build_answer(job.number, _group(job), job.request, job.items, job.results)
 
-    def _told(self, number: int, key: BatchKey, asked: Any, items: Sequence[Any], said: Sequence[Any]) -> WorkerAnswer:
-        """Return the answer to a request from the model's results for its items (`said`)."""
-        fields = self.calls[key.call].answer(self.models[key.model], asked, items, said)
+    def _build_answer(
+        self, number: int, key: BatchKey, request: Any, items: Sequence[Any], results: Sequence[Any]
+    ) -> WorkerAnswer:
+        """Return the answer to a request from the model's results for its items (`results`)."""
+        fields = self.calls[key.call].answer(self.models[key.model], request, items, results)
         return WorkerAnswer(number, 200, _json({"model": key.model, **fields}))
 
     def due(self, now: float) -> float | None:
@@ -229,15 +231,15 @@ class Worker:
         Status 503 for a UserError, such as NaN scores, which is the model's fault; 500 for all other errors.
         """
         who = f"The model {model}" if model else "The server"
-        if theirs := isinstance(error, UserError):
+        if is_user_error := isinstance(error, UserError):
             self.log.write(f"{who}: {error}")
         else:
             traceback.print_exception(error)
-        status = 503 if theirs else 500
-        return refused(number, Refusal(status, f"{who} failed over this request; the server's log says more."))
+        status = 503 if is_user_error else 500
+        return answer_refusal(number, Refusal(status, f"{who} failed over this request; the server's log says more."))
 
 
-def _loaded(run: ModelFolder, orders: Orders) -> ServerModel:
+def _load_model(run: ModelFolder, orders: Orders) -> ServerModel:
     from osbert.inference.engine import load
 
     try:
@@ -294,12 +296,12 @@ def _take_in(wire: Wire, worker: Worker, messages: Sequence[Dispatch | Cancellat
     A request to be read alone is announced by a PassStart first: the worker may die while it tokenizes it, too.
     """
     dropped = [message for message in messages if isinstance(message, Cancellation)]
-    asked = [message for message in messages if isinstance(message, Dispatch)]
-    for message in asked:
+    requests = [message for message in messages if isinstance(message, Dispatch)]
+    for message in requests:
         if message.alone:
             wire.send(PassStart([message.number]))
             wire.send(PassReport(worker.take_in([message, *dropped])))
-    answers = worker.take_in([*dropped, *(message for message in asked if not message.alone)])
+    answers = worker.take_in([*dropped, *(message for message in requests if not message.alone)])
     if answers or Nudge() in messages:
         wire.send(PassReport(answers))
 

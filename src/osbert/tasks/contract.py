@@ -24,7 +24,7 @@ from osbert.data.modes import Writing
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
 from osbert.objectives import Objective
-from osbert.reading.splits import USUAL, Names, find_splits, is_test, named_splits
+from osbert.reading.splits import USUAL, Names, find_splits, is_test, select_splits
 from osbert.reading.table import Origin
 from osbert.tasks.edges import Edges
 from osbert.tasks.outcome import RecordOutcome, simple_outcome
@@ -72,7 +72,7 @@ class Source:
         if self.given is None:
             found = self.find_files(Path(self.task.data))
         else:
-            found = self.given if "all" in self.given else named_splits(self.given, self.split_names)
+            found = self.given if "all" in self.given else select_splits(self.given, self.split_names)
         if not (dev := self.task.dev):
             return found
         if not Path(dev).is_file():

@@ -56,10 +56,10 @@ class Documents(Sequence[Document]):
         """Concatenate documents. A Documents is returned unchanged."""
         if isinstance(documents, Documents):
             return documents
-        return cls.joined(map(cls._alone, documents))
+        return cls.concatenate(map(cls._alone, documents))
 
     @classmethod
-    def joined(cls, parts: Iterable[Documents]) -> Documents:
+    def concatenate(cls, parts: Iterable[Documents]) -> Documents:
         """Concatenate several Documents, in order."""
         all_parts = [*parts] or [_NONE]
         if len(all_parts) == 1:
@@ -99,11 +99,11 @@ class Documents(Sequence[Document]):
     def __getitem__(self, number: int | slice) -> Document | Sequence[Document]:
         """Return one document, or a list for a slice."""
         if isinstance(number, slice):
-            return [self[place] for place in range(*number.indices(len(self)))]
-        place = range(len(self))[number]
-        bounds = self.sentences[self.starts[place] : self.starts[place + 1] + 1]
+            return [self[index] for index in range(*number.indices(len(self)))]
+        index = range(len(self))[number]
+        bounds = self.sentences[self.starts[index] : self.starts[index + 1] + 1]
         pieces = slice(int(bounds[0]), int(bounds[-1]))
-        source = int(self.sources[place])
+        source = int(self.sources[index])
         return Document(
             ids=self.ids[pieces],
             sentences=bounds - bounds[0],
@@ -131,8 +131,8 @@ def _end_to_end(bounds: Sequence[NDArray[np.int64]], offsets: NDArray[np.int64])
 
 def sources(documents: Sequence[Document]) -> int:
     """Return the number of sources of documents that have text."""
-    found = Documents.of(documents)
-    sizes = np.diff(found.sentences[found.starts])
-    numbers = found.sources[sizes > 0].tolist()
+    columns = Documents.of(documents)
+    sizes = np.diff(columns.sentences[columns.starts])
+    numbers = columns.sources[sizes > 0].tolist()
     # Each unnumbered document is a source; numbered ones count once per number.
     return numbers.count(UNNUMBERED) + len({*numbers} - {UNNUMBERED})

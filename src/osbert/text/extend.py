@@ -14,7 +14,7 @@ from osbert.text.tokenizer import Tokenizer
 from osbert.text.wordpiece import LONGEST_WORD, WordPiece, continues
 
 
-def extended(tokenizer: Tokenizer, words: Mapping[str, int], *, pieces: int, minimum: int = 10) -> Tokenizer:
+def add_words(tokenizer: Tokenizer, words: Mapping[str, int], *, pieces: int, minimum: int = 10) -> Tokenizer:
     """Return the tokenizer with at most `pieces` more pieces, at the end: the words that save the most tokens.
 
     `words`: normalised words and their counts. A word saves count * (pieces now - 1) tokens; an [UNK] word counts as
@@ -30,9 +30,9 @@ def extended(tokenizer: Tokenizer, words: Mapping[str, int], *, pieces: int, min
     for word, count in words.items():
         if count < minimum or len(word) > LONGEST_WORD or word in known or continues(word):
             continue
-        found = cut(word)
-        lost = found[0][0] == tokenizer.unknown
-        savings[word] = count * (len(word) if lost else len(found) - 1)
+        word_pieces = cut(word)
+        lost = word_pieces[0][0] == tokenizer.unknown
+        savings[word] = count * (len(word) if lost else len(word_pieces) - 1)
     chosen = sorted(savings, key=lambda word: (-savings[word], word))[:pieces]
     if not chosen:
         raise UserError(
@@ -68,5 +68,5 @@ def spellings(old: AnyTokenizer, new: AnyTokenizer) -> list[list[int]]:
         return []
     cut = WordPiece(old.vocabulary, unknown=old.unknown).cut
     added = new.vocabulary[len(old) :]
-    found = [cut(piece[2:], inside=True) if continues(piece) else cut(piece) for piece in added]
-    return [[index for index, _ in pieces] for pieces in found]
+    cuts = [cut(piece[2:], inside=True) if continues(piece) else cut(piece) for piece in added]
+    return [[index for index, _ in pieces] for pieces in cuts]

@@ -89,7 +89,7 @@ class FileTokenizer:
 
     def __reduce__(self) -> tuple[Callable[..., FileTokenizer], tuple[object, ...]]:
         """Pickle the file's content."""
-        return _restored, (self.content, self.specials, self.settings)
+        return _restore, (self.content, self.specials, self.settings)
 
     @property
     def pad(self) -> int:
@@ -143,8 +143,10 @@ class FileTokenizer:
 
     def encode_many(self, texts: Sequence[str]) -> list[bytes]:
         """Return `encode_bytes` of each text, on all cores unless TOKENIZERS_PARALLELISM is false."""
-        found = self._guarded(lambda: self._library.encode_batch_fast([*texts], add_special_tokens=False), texts)
-        return [np.array(one.ids, self.id_type).tobytes() for one in found]
+        encodings = self._call_library(
+            lambda: self._library.encode_batch_fast([*texts], add_special_tokens=False), texts
+        )
+        return [np.array(encoding.ids, self.id_type).tobytes() for encoding in encodings]
 
     def encode_words(self, text: str, words: Iterable[tuple[int, int]]) -> list[bytes]:
         """Return `encode_bytes` of each word [start, end) of a text by itself, with the space that is before it."""
@@ -158,18 +160,18 @@ class FileTokenizer:
         Pieces that are bytes of one character all have its range. `words` are the units into which the
         tokenizer splits text before it looks for pieces.
         """
-        found = self._cut(text, add_special_tokens=False)
+        encoding = self._cut(text, add_special_tokens=False)
         # The library's ranges include the space that is part of a piece: strip it from both ends.
-        places = np.array(found.offsets, np.int64).reshape(-1, 2)
-        for place, (start, end) in enumerate(places.tolist()):
+        ranges = np.array(encoding.offsets, np.int64).reshape(-1, 2)
+        for index, (start, end) in enumerate(ranges.tolist()):
             part = text[start:end]
             if part.strip():
-                places[place, 0] = start + len(part) - len(part.lstrip())
-                places[place, 1] = end - len(part) + len(part.rstrip())
+                ranges[index, 0] = start + len(part) - len(part.lstrip())
+                ranges[index, 1] = end - len(part) + len(part.rstrip())
         # Ranges must never decrease, which normalisation may cause.
-        starts, ends = np.maximum.accumulate(places, axis=0).T if len(places) else places.T
-        _, words = np.unique([-1 if word is None else word for word in found.word_ids], return_inverse=True)
-        return Encoding(*(np.asarray(column, np.int32) for column in (found.ids, starts, ends, words)))
+        starts, ends = np.maximum.accumulate(ranges, axis=0).T if len(ranges) else ranges.T
+        _, words = np.unique([-1 if word is None else word for word in encoding.word_ids], return_inverse=True)
+        return Encoding(*(np.asarray(column, np.int32) for column in (encoding.ids, starts, ends, words)))
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
         """Return the piece of each id, as the vocabulary writes it."""
@@ -182,9 +184,11 @@ class FileTokenizer:
 
     def _cut(self, text: str, second: str | None = None, *, add_special_tokens: bool = True) -> Any:
         """Return the library's Encoding of a text, or of a pair."""
-        return self._guarded(lambda: self._library.encode(text, second, add_special_tokens=add_special_tokens), [text])
+        return self._call_library(
+            lambda: self._library.encode(text, second, add_special_tokens=add_special_tokens), [text]
+        )
 
-    def _guarded(self, encode: Callable[[], Any], texts: Sequence[str]) -> Any:
+    def _call_library(self, encode: Callable[[], Any], texts: Sequence[str]) -> Any:
         """Call the library. Raises UserError if it cannot tokenize `texts`, for example because the file is damaged."""
         try:
             with native("tokenizer.json"):
@@ -213,14 +217,14 @@ class FileTokenizer:
 
     def _special_ids(self) -> dict[str, int]:
         problems = Problems(heading="It cannot be used")
-        found = {}
+        ids = {}
         for name, piece in self.specials.items():
             index = self._library.token_to_id(piece)
             if index is None:
                 problems.add(f"the special piece {piece} ({name}) is missing", code="unusable-tokenizer")
-            found[name] = -1 if index is None else index
+            ids[name] = -1 if index is None else index
         problems.stop_if_any()
-        return found
+        return ids
 
     def _special(self, name: str) -> int:
         if name not in self._ids:
@@ -259,10 +263,10 @@ class FileTokenizer:
             or pair.ids != [*before, *text, *between, *text, *after]
             or kinds != [0] * second + [segment] * (len(pair.ids) - second)
         ):
-            shown = " ".join(f"{piece}:{number}" for piece, number in zip(self.tokens(pair.ids), kinds))
+            pair_pieces = " ".join(f"{piece}:{number}" for piece, number in zip(self.tokens(pair.ids), kinds))
             raise UserError(
                 f"a text becomes {' '.join(self.tokens(single.ids))!r} and a pair of texts, with its segments, "
-                f"{shown!r}. An encoder has the same special pieces around one text and around two, one at least, and "
+                f"{pair_pieces!r}. An encoder has the same special pieces around one text and around two, one at least, and "
                 "one segment for each text, as <s> a </s></s> b </s>. It is no encoder's tokenizer, or its "
                 "post_processor is missing.",
                 code="unusable-tokenizer",
@@ -278,9 +282,9 @@ class FileTokenizer:
             summary="first" if before and self.cls not in after else "last",
         )
 
-    def marked(self) -> FileTokenizer:
+    def with_marks(self) -> FileTokenizer:
         """Return the tokenizer with three more pieces, MARKS, around a text and between two."""
-        marks = {mark: len(self) + place for place, mark in enumerate(MARKS)}
+        marks = {mark: len(self) + index for index, mark in enumerate(MARKS)}
         plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
         start, delimiter, classify = ({"SpecialToken": {"id": mark, "type_id": 0}} for mark in MARKS)
         first, second = ({"Sequence": {"id": name, "type_id": 0}} for name in "AB")
@@ -311,16 +315,16 @@ def special_ids(tokenizer: AnyTokenizer) -> tuple[int, ...]:
 
 
 def for_tasks(tokenizer: AnyTokenizer) -> AnyTokenizer:
-    """Return the tokenizer for fine-tuning: `marked` if it puts no special pieces around a text, else unchanged."""
+    """Return the tokenizer for fine-tuning: `with_marks` if it puts no special pieces around a text, else unchanged."""
     bare = isinstance(tokenizer, FileTokenizer) and not tokenizer.form.specials(1)
-    return tokenizer.marked() if bare else tokenizer  # type: ignore[union-attr]
+    return tokenizer.with_marks() if bare else tokenizer  # type: ignore[union-attr]
 
 
 def _find(text: list[int], ids: list[int], start: int) -> int:
     """Return the first position from `start` on of the ids `text` in `ids`, -1 if there is none."""
-    places = range(max(start, 0), len(ids) - len(text) + 1)
-    return next((place for place in places if ids[place : place + len(text)] == text), -1)
+    positions = range(max(start, 0), len(ids) - len(text) + 1)
+    return next((position for position in positions if ids[position : position + len(text)] == text), -1)
 
 
-def _restored(content: str, specials: Mapping[str, str], settings: Mapping[str, Any]) -> FileTokenizer:
+def _restore(content: str, specials: Mapping[str, str], settings: Mapping[str, Any]) -> FileTokenizer:
     return FileTokenizer(content, specials=specials, settings=settings)

@@ -67,11 +67,11 @@ def decompose(text: str) -> str:
     """
     if _LONG_RUN.search(text):
         apart = "".join(unicodedata.normalize("NFD", character) for character in text)
-        text = _LONG_RUN.sub(_ordered, apart)
+        text = _LONG_RUN.sub(_sort_combining, apart)
     return unicodedata.normalize("NFD", text)
 
 
-def _ordered(run: re.Match[str]) -> str:
+def _sort_combining(run: re.Match[str]) -> str:
     """Return a run with each sequence of combining characters sorted by combining class."""
     # sorted() is stable, as the canonical ordering requires (Unicode, section 3.11).
     parts = groupby(run[0], key=lambda character: unicodedata.combining(character) > 0)
@@ -95,15 +95,15 @@ class _Cleaning(dict[int, str | None]):
     def __missing__(self, code: int) -> str | None:
         character = chr(code)
         category = unicodedata.category(character)
-        found: str | None = character
+        replacement: str | None = character
         if character in "\t\n\r" or category == "Zs":
-            found = " "
+            replacement = " "
         elif category in ("Cc", "Cf") or code == 0xFFFD:
-            found = None
+            replacement = None
         elif self.cjk and is_cjk(code):
-            found = f" {character} "
-        self[code] = found
-        return found
+            replacement = f" {character} "
+        self[code] = replacement
+        return replacement
 
 
 class _Splitting(dict[int, str | None]):
@@ -114,13 +114,13 @@ class _Splitting(dict[int, str | None]):
 
     def __missing__(self, code: int) -> str | None:
         character = chr(code)
-        found: str | None = character
+        replacement: str | None = character
         if self.strip_accents and unicodedata.category(character) == "Mn":
-            found = None
+            replacement = None
         elif is_punctuation(code):
-            found = f" {character} "
-        self[code] = found
-        return found
+            replacement = f" {character} "
+        self[code] = replacement
+        return replacement
 
 
 class Normalizer:
@@ -144,7 +144,7 @@ class Normalizer:
             text = decompose(text)
         return text.translate(self._splitting).split()
 
-    def traced(self, text: str) -> list[TracedWord]:
+    def trace_words(self, text: str) -> list[TracedWord]:
         """Return the same words with the range of `text` from which each character comes; slower.
 
         The range of a removed accent, and of text removed before it, is added to the character before. Several
@@ -156,7 +156,7 @@ class Normalizer:
             characters, origins = _decompose_and_trace(characters, origins)
         words: list[TracedWord] = []
         word = TracedWord("", [], [])
-        found: list[str] = []
+        letters: list[str] = []
         # A final space ends the last word.
         for character, origin in zip([*characters, " "], [*origins, len(text)]):
             became = self._splitting[ord(character)]
@@ -164,23 +164,25 @@ class Normalizer:
                 if word.ends:
                     word.ends[-1] = max(word.ends[-1], origin + 1)
                 continue
-            for kept in became:
-                if not kept.isspace():
-                    found.append(kept)
+            for letter in became:
+                if not letter.isspace():
+                    letters.append(letter)
                     word.starts.append(origin)
                     word.ends.append(origin + 1)
-                elif found:
-                    words.append(_finished("".join(found), word))
-                    word, found = TracedWord("", [], []), []
+                elif letters:
+                    words.append(_close_word("".join(letters), word))
+                    word, letters = TracedWord("", [], []), []
         return words
 
     def _clean_and_trace(self, text: str) -> tuple[str, list[int]]:
-        cleaned = [(kept, origin) for origin, raw in enumerate(text) for kept in self._cleaning[ord(raw)] or ""]
-        characters = "".join(kept for kept, _ in cleaned)
+        cleaned = [
+            (character, origin) for origin, raw in enumerate(text) for character in self._cleaning[ord(raw)] or ""
+        ]
+        characters = "".join(character for character, _ in cleaned)
         if not self.lowercase:
             return characters, [origin for _, origin in cleaned]
         # A character's lower case has the same length in every context: only sigma's form depends on its neighbours.
-        return characters.lower(), [origin for kept, origin in cleaned for _ in kept.lower()]
+        return characters.lower(), [origin for character, origin in cleaned for _ in character.lower()]
 
 
 def _decompose_and_trace(text: str, origins: list[int]) -> tuple[str, list[int]]:
@@ -198,6 +200,6 @@ def _decompose_and_trace(text: str, origins: list[int]) -> tuple[str, list[int]]
     return "".join(part for part, _ in ordered), [origin for _, origin in ordered]
 
 
-def _finished(text: str, word: TracedWord) -> TracedWord:
+def _close_word(text: str, word: TracedWord) -> TracedWord:
     # Sorting combining characters may have swapped origins: make them non-decreasing.
     return TracedWord(text, list(accumulate(word.starts, max)), list(accumulate(word.ends, max)))

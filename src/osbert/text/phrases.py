@@ -26,7 +26,7 @@ class Phrases:
     >>> tokenizer = Tokenizer([*SPECIALS, "new", "york", "##er", "times"])
     >>> phrases = Phrases(["New York", "New York Times"], tokenizer)
     >>> ids = tokenizer.encode("new york times new york new yorker")
-    >>> phrases.found(ids, np.array([0, len(ids)])).tolist()
+    >>> phrases.find(ids, np.array([0, len(ids)])).tolist()
     [[0, 3], [3, 5]]
     """
 
@@ -42,7 +42,7 @@ class Phrases:
                     known.setdefault(len(ids), set()).add(ids.tobytes())
         self._known = dict(sorted(known.items(), reverse=True))
         self._hashes = {
-            size: np.unique([_hashed(np.frombuffer(one, np.int64), size)[0] for one in some])
+            size: np.unique([_hash_runs(np.frombuffer(piece_bytes, np.int64), size)[0] for piece_bytes in some])
             for size, some in self._known.items()
         }
 
@@ -50,7 +50,7 @@ class Phrases:
         """Return the number of different phrases, as pieces."""
         return sum(map(len, self._known.values()))
 
-    def found(self, ids: NDArray[np.integer], sentences: NDArray[np.integer]) -> NDArray[np.int64]:
+    def find(self, ids: NDArray[np.integer], sentences: NDArray[np.integer]) -> NDArray[np.int64]:
         """Return the start and end of each phrase in pieces (n,), (F, 2), ascending; none reaches beyond a sentence.
 
         `sentences` (s + 1,): the piece at which each starts, then n.
@@ -66,34 +66,34 @@ class Phrases:
             # A phrase consists of whole words, and both of its ends are in one sentence.
             may = begins[first] & begins[first + size] & (sentence[first] == sentence[first + size - 1])
             # Hashes find the candidates; `_is_in` below compares their pieces.
-            may &= np.isin(_hashed(pieces, size), self._hashes[size])
+            may &= np.isin(_hash_runs(pieces, size), self._hashes[size])
             spans += [
-                (place, place + size) for place in np.flatnonzero(may).tolist() if _is_in(pieces, place, size, some)
+                (start, start + size) for start in np.flatnonzero(may).tolist() if _is_in(pieces, start, size, some)
             ]
         # At each start the longest phrase comes first.
         spans.sort(key=lambda span: (span[0], -span[1]))
-        kept: list[tuple[int, int]] = []
+        matches: list[tuple[int, int]] = []
         for start, end in spans:
-            if not kept or start >= kept[-1][1]:
-                kept.append((start, end))
-        return np.array(kept, np.int64).reshape(-1, 2)
+            if not matches or start >= matches[-1][1]:
+                matches.append((start, end))
+        return np.array(matches, np.int64).reshape(-1, 2)
 
-    def merged(
+    def merge_words(
         self, words: NDArray[np.bool_], ids: NDArray[np.integer], sentences: NDArray[np.integer]
     ) -> NDArray[np.bool_]:
         """Return the word starts (n,) of a text with each phrase as one word."""
         merged = words.copy()
-        for start, end in self.found(ids, sentences):
+        for start, end in self.find(ids, sentences):
             merged[start], merged[start + 1 : end] = True, False
             if end < len(merged):
                 merged[end] = True
         return merged
 
 
-def capitalised(sentences: Iterable[str]) -> Iterator[str]:
+def find_capitalised(sentences: Iterable[str]) -> Iterator[str]:
     """Yield the runs of two or more capitalised words in sentences, without the first word of each sentence.
 
-    >>> list(capitalised(["Then Mary Ann Smith went to New York.", "In London it rained."]))
+    >>> list(find_capitalised(["Then Mary Ann Smith went to New York.", "In London it rained."]))
     ['Mary Ann Smith', 'New York']
     """
     for sentence in sentences:
@@ -118,7 +118,7 @@ def _run(words: Sequence[str]) -> Iterator[str]:
         yield " ".join(words)
 
 
-def _hashed(pieces: NDArray[np.int64], size: int) -> NDArray[np.uint64]:
+def _hash_runs(pieces: NDArray[np.int64], size: int) -> NDArray[np.uint64]:
     """Return a hash of each run of `size` pieces (n - size + 1,), by wrapping products."""
     values = pieces.astype(np.uint64) + np.uint64(1)
     total = np.zeros(len(values) - size + 1, np.uint64)

@@ -27,9 +27,9 @@ def sentinel_ids(tokenizer: AnyTokenizer) -> NDArray[np.int64]:
     [8, 7, 6]
     """
     ids = {piece: index for index, piece in enumerate(tokenizer.vocabulary) if piece.startswith(SENTINEL[:9])}
-    found = np.array([ids[piece] for k in range(len(ids)) if (piece := SENTINEL.format(k)) in ids], np.int64)
-    found.flags.writeable = False  # all callers have the same array
-    return found
+    sentinels = np.array([ids[piece] for k in range(len(ids)) if (piece := SENTINEL.format(k)) in ids], np.int64)
+    sentinels.flags.writeable = False  # all callers have the same array
+    return sentinels
 
 
 def with_sentinels(tokenizer: AnyTokenizer, count: int) -> AnyTokenizer:
@@ -43,7 +43,7 @@ def with_sentinels(tokenizer: AnyTokenizer, count: int) -> AnyTokenizer:
     # The space before a sentinel is its own, as with the mask: in training it stands between pieces.
     flags = {"single_word": False, "lstrip": True, "rstrip": False, "normalized": False, "special": True}
     content = json.loads(tokenizer.content)
-    added = ({"id": len(tokenizer) + place, "content": piece, **flags} for place, piece in enumerate(pieces))
+    added = ({"id": len(tokenizer) + index, "content": piece, **flags} for index, piece in enumerate(pieces))
     content["added_tokens"] = [*(content.get("added_tokens") or ()), *added]
     whole = json.dumps(content, ensure_ascii=False)
     return FileTokenizer(whole, specials=tokenizer.specials, settings=tokenizer.settings)
@@ -64,8 +64,8 @@ def encode_gaps(text: str, tokenizer: AnyTokenizer) -> NDArray[np.int32]:
     parts = [*_parts(text, tokenizer)]
     if isinstance(tokenizer, FileTokenizer):  # it finds special pieces in a text, and the spaces that belong to them
         return tokenizer.encode("".join(part if mark is None else tokenizer.vocabulary[mark] for part, mark in parts))
-    found = [tokenizer.encode(part) if mark is None else np.array([mark], np.int32) for part, mark in parts]
-    return np.concatenate(found)
+    id_parts = [tokenizer.encode(part) if mark is None else np.array([mark], np.int32) for part, mark in parts]
+    return np.concatenate(id_parts)
 
 
 def _check_gaps(text: str, tokenizer: AnyTokenizer) -> None:

@@ -20,16 +20,16 @@ _CHUNK = re.compile(r"[^ \t\n\r]+")
 def ranges(text: str, split: Split) -> list[Range]:
     """Return the ranges of a text's words, in order; they do not overlap, and none is blank."""
     if split == "characters":
-        return [(place, place + 1) for place, character in enumerate(text) if not character.isspace()]
-    found: list[Range] = []
+        return [(index, index + 1) for index, character in enumerate(text) if not character.isspace()]
+    word_ranges: list[Range] = []
     for chunk in _CHUNK.finditer(text):
         start, part = chunk.start(), chunk[0]
         if part.isascii() and part.isalnum():
-            found.append((start, start + len(part)))
+            word_ranges.append((start, start + len(part)))
             continue
-        words = _basic().traced(part)
-        found += [(start + word.starts[0], start + word.ends[-1]) for word in words]
-    return found
+        words = _basic().trace_words(part)
+        word_ranges += [(start + word.starts[0], start + word.ends[-1]) for word in words]
+    return word_ranges
 
 
 @cache

@@ -21,10 +21,10 @@ def terms(text: str) -> list[str]:
     >>> terms("The Café's 2 films"), terms("我喜欢")
     (['the', 'café', 's', '2', 'films'], ['我喜', '喜欢'])
     """
-    found: list[str] = []
+    term_list: list[str] = []
     for word in _TERM.findall(unicodedata.normalize("NFC", text).lower()):
         if len(word) > 2 and _RUN.match(word):
-            found += [word[place : place + 2] for place in range(len(word) - 1)]
+            term_list += [word[start : start + 2] for start in range(len(word) - 1)]
         else:
-            found.append(word)
-    return found
+            term_list.append(word)
+    return term_list

@@ -116,7 +116,7 @@ class Tokenizer:
         self.lowercase = lowercase
         self.strip_accents = lowercase if strip_accents is None else strip_accents
         self.cjk = cjk
-        self._ids = _checked_ids(self.vocabulary)
+        self._ids = _index_pieces(self.vocabulary)
         self.pad, self.unknown, self.cls, self.sep, self.mask = (self._ids[special] for special in SPECIALS)
         self.form = Form(before=(self.cls,), between=(self.sep,), after=(self.sep,))
         self.continuation: NDArray[np.bool_] = np.array([continues(piece) for piece in self.vocabulary])
@@ -144,7 +144,7 @@ class Tokenizer:
 
     def __reduce__(self) -> tuple[Callable[..., Tokenizer], tuple[object, ...]]:
         """Pickle the vocabulary and the settings without the caches."""
-        return _restored, (self.vocabulary, self.lowercase, self.strip_accents, self.cjk)
+        return _restore, (self.vocabulary, self.lowercase, self.strip_accents, self.cjk)
 
     def encode(self, text: str) -> NDArray[np.int32]:
         """Return the ids of a text (n,), without specials: google-research/bert's FullTokenizer, piece for piece.
@@ -162,21 +162,21 @@ class Tokenizer:
 
         ASCII texts are joined and encoded as one; the border between two becomes [PAD], which no text contains.
         """
-        found = [b""] * len(texts)
+        id_bytes = [b""] * len(texts)
         gathered: list[int] = []
         size = 0
-        for place, text in enumerate(texts):
+        for index, text in enumerate(texts):
             if not text.isascii() or _BORDER in text:
-                found[place] = self.encode_bytes(text)
+                id_bytes[index] = self.encode_bytes(text)
                 continue
-            gathered.append(place)
+            gathered.append(index)
             size += len(text)
             if size >= GATHERED:
-                self._encode_gathered(texts, gathered, found)
+                self._encode_gathered(texts, gathered, id_bytes)
                 gathered, size = [], 0
         if gathered:
-            self._encode_gathered(texts, gathered, found)
-        return found
+            self._encode_gathered(texts, gathered, id_bytes)
+        return id_bytes
 
     def encode_words(self, text: str, words: Iterable[tuple[int, int]]) -> list[bytes]:
         """Return `encode_bytes` of each word [start, end) of a text by itself."""
@@ -194,11 +194,11 @@ class Tokenizer:
         words: list[int] = []
         word = 0
         for chunk in _CHUNK.finditer(text):
-            place = chunk.start()
+            offset = chunk.start()
             chunk_ids, chunk_starts, chunk_ends, chunk_words = self._chunk_pieces(chunk[0])
             ids += chunk_ids
-            starts += [place + start for start in chunk_starts]
-            ends += [place + end for end in chunk_ends]
+            starts += [offset + start for start in chunk_starts]
+            ends += [offset + end for end in chunk_ends]
             words += [word + index for index in chunk_words]
             if chunk_words:
                 word += chunk_words[-1] + 1
@@ -213,9 +213,9 @@ class Tokenizer:
         tokens = self.tokens(ids)
         return "".join(token[2:] if continues(token) else f" {token}" for token in tokens).removeprefix(" ")
 
-    def _encode_gathered(self, texts: Sequence[str], places: Sequence[int], found: list[bytes]) -> None:
+    def _encode_gathered(self, texts: Sequence[str], indices: Sequence[int], id_bytes: list[bytes]) -> None:
         # The spaces make the border a chunk of its own.
-        text = f" {_BORDER} ".join([texts[place] for place in places])
+        text = f" {_BORDER} ".join([texts[index] for index in indices])
         if self.lowercase:
             text = text.lower()
         for sign in _FREQUENT:
@@ -226,8 +226,8 @@ class Tokenizer:
         # Indices of [PAD], in bytes.
         borders = np.flatnonzero(np.frombuffer(joined, self.id_type) == self.pad) * size
         start = 0
-        for place, end in zip(places, [*borders.tolist(), len(joined)]):
-            found[place] = joined[start:end]
+        for index, end in zip(indices, [*borders.tolist(), len(joined)]):
+            id_bytes[index] = joined[start:end]
             start = end + size
 
     def _encode_gathered_chunk(self, chunk: str) -> bytes:
@@ -246,8 +246,8 @@ class Tokenizer:
         return b"".join(map(self._word_bytes, self._normalizer.words(chunk)))
 
     def _encode_runs(self, runs: Sequence[str]) -> Iterator[bytes]:
-        for place, run in enumerate(runs):
-            if place % 2:
+        for index, run in enumerate(runs):
+            if index % 2:
                 # A string is iterated by character: each ideograph is a word.
                 yield from map(self._word_bytes, run)
             elif run:
@@ -258,7 +258,7 @@ class Tokenizer:
         starts: list[int] = []
         ends: list[int] = []
         words: list[int] = []
-        for number, word in enumerate(self._normalizer.traced(chunk)):
+        for number, word in enumerate(self._normalizer.trace_words(chunk)):
             begin = 0
             for index, end in self._wordpiece.cut(word.text):
                 ids.append(index)
@@ -269,11 +269,11 @@ class Tokenizer:
         return ids, starts, ends, words
 
 
-def _restored(vocabulary: Sequence[str], lowercase: bool, strip_accents: bool, cjk: bool) -> Tokenizer:
+def _restore(vocabulary: Sequence[str], lowercase: bool, strip_accents: bool, cjk: bool) -> Tokenizer:
     return Tokenizer(vocabulary, lowercase=lowercase, strip_accents=strip_accents, cjk=cjk)
 
 
-def _checked_ids(vocabulary: Sequence[str]) -> dict[str, int]:
+def _index_pieces(vocabulary: Sequence[str]) -> dict[str, int]:
     ids = {piece: index for index, piece in enumerate(vocabulary)}
     problems = Problems(heading=f"A vocabulary of {len(vocabulary):,} pieces cannot be used")
     for special in SPECIALS:

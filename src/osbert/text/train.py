@@ -147,12 +147,12 @@ def _join_pairs(words: Mapping[str, int], characters: Mapping[str, bool], *, roo
     library.pre_tokenizer = WhitespaceSplit()
     # Special pieces get the first ids in the given order, which makes ties deterministic (see above).
     trainer = WordPieceTrainer(vocab_size=room, min_frequency=minimum, special_tokens=forms, show_progress=False)
-    library.train_from_iterator(repeated(words), trainer)
+    library.train_from_iterator(repeat_words(words), trainer)
     ids = library.get_vocab(with_added_tokens=False)
     return sorted(ids, key=ids.__getitem__)
 
 
-def repeated(words: Mapping[str, int]) -> Iterator[str]:
+def repeat_words(words: Mapping[str, int]) -> Iterator[str]:
     """Yield lines in which each word is repeated by its count, because the library does not accept counts."""
     total = sum(words.values())
     for word, count in sorted(words.items()):

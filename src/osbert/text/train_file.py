@@ -5,7 +5,7 @@ with the sign of a space before each word and punctuation set apart.
 
 The same texts give the same file, byte for byte, in every process and with any number of threads. The library learns
 BPE in one order. In Unigram it adds up probabilities in the order of a hash table, so that their last digits differ,
-and ranks characters that it hardly uses in that order; `_settled` rounds the former and sorts the latter.
+and ranks characters that it hardly uses in that order; `_settle_scores` rounds the former and sorts the latter.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 from osbert.errors import UserError
 from osbert.text.file_tokenizer import NAMES, FileTokenizer
 from osbert.text.normalize import chunks
-from osbert.text.train import MOST_CHUNKS, check_settings, choose_characters, repeated
+from osbert.text.train import MOST_CHUNKS, check_settings, choose_characters, repeat_words
 from osbert.text.wordpiece import LONGEST_WORD
 
 BYTE_LEVEL = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
@@ -44,11 +44,11 @@ class ChunkCounter:
 
     def add(self, text: str) -> None:
         """Count the chunks of one more text."""
-        found = chunks(text)
-        if max(map(len, found), default=0) > LONGEST_WORD:
-            found = [part for chunk in found for part in _parts(chunk)]
-        self._chunks.update(found[:1])
-        self._chunks.update(map(" ".__add__, found[1:]))
+        text_chunks = chunks(text)
+        if max(map(len, text_chunks), default=0) > LONGEST_WORD:
+            text_chunks = [part for chunk in text_chunks for part in _parts(chunk)]
+        self._chunks.update(text_chunks[:1])
+        self._chunks.update(map(" ".__add__, text_chunks[1:]))
         if len(self._chunks) > self.most:
             before = self._chunks.total()
             ranked = sorted(self._chunks.items(), key=lambda item: (-item[1], item[0]))
@@ -61,7 +61,7 @@ class ChunkCounter:
 
 
 def learn_bpe(
-    found: Mapping[str, int], *, vocabulary: int = 30522, lowercase: bool = False, minimum: int = 2
+    chunk_counts: Mapping[str, int], *, vocabulary: int = 30522, lowercase: bool = False, minimum: int = 2
 ) -> FileTokenizer:
     """Return a byte-level BPE tokenizer of at most `vocabulary` pieces for chunks and their counts.
 
@@ -89,16 +89,18 @@ def learn_bpe(
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
-    _train(library, trainer, _cut(library, found))
+    _train(library, trainer, _cut(library, chunk_counts))
     library.decoder = decoders.ByteLevel()
     cls, _, sep, *_ = ((piece, index) for index, piece in enumerate(BYTE_LEVEL))
     library.post_processor = processors.RobertaProcessing(sep, cls, add_prefix_space=False)
     ends = {"bos_token": cls[0], "eos_token": sep[0]}
-    return _written(library, specials=("cls", "pad", "sep", "unknown", "mask"), pieces=BYTE_LEVEL, settings=ends)
+    return _to_file_tokenizer(
+        library, specials=("cls", "pad", "sep", "unknown", "mask"), pieces=BYTE_LEVEL, settings=ends
+    )
 
 
 def learn_unigram(
-    found: Mapping[str, int],
+    chunk_counts: Mapping[str, int],
     *,
     vocabulary: int = 30522,
     lowercase: bool = True,
@@ -124,7 +126,7 @@ def learn_unigram(
     trainer = trainers.UnigramTrainer(
         vocab_size=vocabulary, special_tokens=list(UNIGRAM), unk_token=UNIGRAM[1], show_progress=False
     )
-    words = _cut(library, found)
+    words = _cut(library, chunk_counts)
     room = max(1, (vocabulary - len(UNIGRAM)) * 3 // 4)
     known = set(choose_characters(words, room=room, alphabet=alphabet, minimum=minimum))
     _train(library, trainer, {word: count for word, count in words.items() if known.issuperset(word)})
@@ -133,7 +135,7 @@ def learn_unigram(
     library.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[cls, sep]
     )
-    return _written(library, specials=("pad", "unknown", "cls", "sep", "mask"), pieces=UNIGRAM, settings={})
+    return _to_file_tokenizer(library, specials=("pad", "unknown", "cls", "sep", "mask"), pieces=UNIGRAM, settings={})
 
 
 def check_bytes(vocabulary: int) -> None:
@@ -157,10 +159,10 @@ def _parts(chunk: str) -> list[str]:
     return [chunk[start : start + LONGEST_WORD] for start in range(0, len(chunk), LONGEST_WORD)]
 
 
-def _cut(library: Any, found: Mapping[str, int]) -> Counter[str]:
+def _cut(library: Any, chunk_counts: Mapping[str, int]) -> Counter[str]:
     """Count the units into which the library splits chunks before it looks for pieces; they have no spaces."""
     words: Counter[str] = Counter()
-    for chunk, count in found.items():
+    for chunk, count in chunk_counts.items():
         text = chunk if library.normalizer is None else library.normalizer.normalize_str(chunk)
         for word, _ in library.pre_tokenizer.pre_tokenize_str(text):
             words[word] += count
@@ -177,11 +179,11 @@ def _train(library: Any, trainer: Any, words: Mapping[str, int]) -> None:
     # The words are split and normalised already, so only spaces may separate them now.
     learner = Library(library.model)
     learner.pre_tokenizer = WhitespaceSplit()
-    learner.train_from_iterator(repeated(words), trainer)
+    learner.train_from_iterator(repeat_words(words), trainer)
     library.model = learner.model
 
 
-def _written(
+def _to_file_tokenizer(
     library: Any, *, specials: Sequence[str], pieces: Sequence[str], settings: Mapping[str, Any]
 ) -> FileTokenizer:
     """Convert the library's tokenizer; `specials`: the name (see NAMES) of each of its special `pieces`."""
@@ -193,12 +195,12 @@ def _written(
     library.add_special_tokens([AddedToken(mask, lstrip=True, special=True)])  # the space before it is its own
     content = json.loads(library.to_str())
     if content["model"]["type"] == "Unigram":
-        content["model"]["vocab"] = _settled(content["model"]["vocab"], len(pieces))
+        content["model"]["vocab"] = _settle_scores(content["model"]["vocab"], len(pieces))
     whole = json.dumps(content, ensure_ascii=False)
     return FileTokenizer(whole, specials={name: named[name] for name in NAMES}, settings=settings)
 
 
-def _settled(scored: Iterable[Sequence[Any]], specials: int) -> list[list[Any]]:
+def _settle_scores(scored: Iterable[Sequence[Any]], specials: int) -> list[list[Any]]:
     """Return the pieces [piece, score] of a Unigram model in a deterministic order, special ones first.
 
     The library gives hardly used characters scores STEP apart above the lowest one, in the order of a hash table. Here
@@ -206,9 +208,9 @@ def _settled(scored: Iterable[Sequence[Any]], specials: int) -> list[list[Any]]:
     """
     rounded = [(str(piece), round(float(score), DIGITS)) for piece, score in scored]
     head, pieces = rounded[:specials], rounded[specials:]
-    characters = sorted(one for one in pieces if len(one[0]) == 1)
+    characters = sorted(pair for pair in pieces if len(pair[0]) == 1)
     lowest = min((score for _, score in pieces), default=0.0)
-    rare = [one for one in characters if one[1] < lowest + STEP * len(characters) + STEP / 2]
+    rare = [pair for pair in characters if pair[1] < lowest + STEP * len(characters) + STEP / 2]
     scores = dict(zip((piece for piece, _ in rare), sorted((score for _, score in rare), reverse=True)))
     settled = [(piece, scores.get(piece, score)) for piece, score in pieces]
-    return [list(one) for one in [*head, *sorted(settled, key=lambda one: (-one[1], one[0]))]]
+    return [list(pair) for pair in [*head, *sorted(settled, key=lambda pair: (-pair[1], pair[0]))]]

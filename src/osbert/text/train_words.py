@@ -15,7 +15,7 @@ from osbert.text.train_file import BYTE_LEVEL
 
 
 def learn_words(
-    found: Mapping[str, int], *, vocabulary: int = 30522, lowercase: bool = True, minimum: int = 2
+    word_counts: Mapping[str, int], *, vocabulary: int = 30522, lowercase: bool = True, minimum: int = 2
 ) -> FileTokenizer:
     """Return a tokenizer of RoBERTa's special pieces and the most frequent words, by decreasing count.
 
@@ -26,9 +26,9 @@ def learn_words(
     (('the', 'low'), ['the', '<unk>'])
     """
     check_settings(vocabulary=vocabulary, alphabet=1, minimum=minimum)
-    if not found:
+    if not word_counts:
         raise UserError("There is no text to learn a vocabulary from: the input has no words.", code="no-data")
-    ranked = sorted(found.items(), key=lambda item: (-item[1], item[0]))
+    ranked = sorted(word_counts.items(), key=lambda item: (-item[1], item[0]))
     words = [word for word, count in ranked if count >= minimum and not _broken(word)]
     return word_tokenizer(words[: vocabulary - len(BYTE_LEVEL)], lowercase=lowercase)
 
@@ -42,7 +42,7 @@ def word_tokenizer(words: Iterable[str], *, lowercase: bool, spaces: bool = Fals
     pieces = [*BYTE_LEVEL, *words]
     plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     normalizer = {"clean_text": True, "handle_chinese_chars": True, "strip_accents": None, "lowercase": lowercase}
-    cls, sep = ([BYTE_LEVEL[place], place] for place in (0, 2))
+    cls, sep = ([BYTE_LEVEL[index], index] for index in (0, 2))
     content = {
         "version": "1.0",
         "truncation": None,

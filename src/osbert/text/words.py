@@ -64,8 +64,8 @@ def word_finder(tokenizer: AnyTokenizer, segment: Segmenter) -> Callable[[str], 
 
     def find(text: str) -> bytes:
         flags = []
-        for place, part in enumerate(_RUNS.split(text)):  # runs of ideographs are at the odd places
-            if place % 2:
+        for index, part in enumerate(_RUNS.split(text)):  # runs of ideographs are at the odd places
+            if index % 2:
                 flags += [b"\1" + bytes(len(word) - 1) for word in segment(part)]
             else:
                 flags.append(outside(part))

@@ -24,7 +24,7 @@ from osbert.lock import claim
 from osbert.reports.page import Section, paragraph, table, write_report
 from osbert.runs.contract import Watch, ignore
 from osbert.runs.pretrain.run import MODELS
-from osbert.runs.unfinished import UnfinishedOutput, explaining_stops, unfinished_output
+from osbert.runs.unfinished import UnfinishedOutput, explaining_stops, open_unfinished_output
 from osbert.terminal import counted
 from osbert.training.run_folder import RECIPE
 from osbert_lab.analysis.comparison import ComparedModel, head_figures, own_figures, reference_figures
@@ -72,8 +72,8 @@ def compare(
     Raises UserError for data without texts, models that cannot be read, and a run without intermediate models.
     """
     request.analysis.check()
-    with local_analysis(data, out) as (place, folder):
-        return replace(_compare(models, data=place, out=folder, request=request, watch=watch), folder=out)
+    with local_analysis(data, out) as (local_data, folder):
+        return replace(_compare(models, data=local_data, out=folder, request=request, watch=watch), folder=out)
 
 
 def _compare(
@@ -87,15 +87,15 @@ def _compare(
     with ExitStack() as held:
         held.enter_context(disk_needed(out, goes_on="after the last finished model"))
         folder = held.enter_context(claim(out))
-        work = held.enter_context(unfinished_output(folder, "a comparison that was begun"))
+        work = held.enter_context(open_unfinished_output(folder, "a comparison that was begun"))
         # Folders are opened, but weights are not loaded yet.
-        named = [*_named(models, request)]
+        named = [*_name_models(models, request)]
         # The same cut for all models: the shortest limit among them.
-        length = min(request.analysis.length, *(one.source.architecture.length for one in named))
+        length = min(request.analysis.length, *(model.source.architecture.length for model in named))
         options = replace(request.analysis, length=length)
         sample = draw_shared_sample(
             documents(files, request.file),
-            [Packer(tokenizer=one.source.tokenizer, length=length) for one in named],
+            [Packer(tokenizer=model.source.tokenizer, length=length) for model in named],
             count=options.texts,
             shortest=options.shortest,
             rng=np.random.default_rng([options.seed, 0]),
@@ -109,7 +109,7 @@ def _compare(
         return run.complete(folder, watch)
 
 
-def _named(models: Sequence[Path], request: ComparisonRequest) -> Iterator[_NamedModel]:
+def _name_models(models: Sequence[Path], request: ComparisonRequest) -> Iterator[_NamedModel]:
     """Yield the models with unique names, the reference first; for a single run, its intermediate models.
 
     Raises UserError if there is only one.
@@ -126,19 +126,23 @@ def _named(models: Sequence[Path], request: ComparisonRequest) -> Iterator[_Name
             raise UserError(f"{path} is given twice.", code="invalid-value")
         # The shortest end of the path that no other model has.
         size = next(
-            size for size in range(1, 99) if [one.parts[-size:] for one in paths].count(path.parts[-size:]) == 1
+            size
+            for size in range(1, 99)
+            if [other_path.parts[-size:] for other_path in paths].count(path.parts[-size:]) == 1
         )
         # The folder of a model of the hub or of a package says nothing.
-        own = name != path.name and names.count(name) == 1
-        yield _NamedModel(name=name if own else "/".join(path.parts[-size:]), source=open_folder(path, request.opening))
+        uses_display_name = name != path.name and names.count(name) == 1
+        yield _NamedModel(
+            name=name if uses_display_name else "/".join(path.parts[-size:]), source=open_folder(path, request.opening)
+        )
 
 
 def _on_the_way(run: Path, request: ComparisonRequest) -> Iterator[_NamedModel]:
     names = ((re.fullmatch(r"step-(\d+)", path.name), path) for path in (run / MODELS).glob("step-*"))
-    found = {int(match[1]): path for match, path in names if match}
+    paths_by_step = {int(match[1]): path for match, path in names if match}
     settings = recipe.read(run / RECIPE) if (run / RECIPE).is_file() else {}
-    steps = int(settings.get("training", {}).get("steps", max(found, default=0)))
-    earlier = sorted(step for step in found if step < steps)  # one of the last step is the run's model itself
+    steps = int(settings.get("training", {}).get("steps", max(paths_by_step, default=0)))
+    earlier = sorted(step for step in paths_by_step if step < steps)  # one of the last step is the run's model itself
     if not earlier:
         raise UserError(
             f"{run} keeps no models of earlier steps (in {MODELS}/), and there is no other model to compare it with. "
@@ -147,7 +151,7 @@ def _on_the_way(run: Path, request: ComparisonRequest) -> Iterator[_NamedModel]:
         )
     yield _NamedModel(name="the end", source=open_folder(run, request.opening), step=steps)
     for step in earlier:
-        yield _NamedModel(name=f"step {step}", source=open_folder(found[step], request.opening), step=step)
+        yield _NamedModel(name=f"step {step}", source=open_folder(paths_by_step[step], request.opening), step=step)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,13 +176,13 @@ class _Comparison:
             for number, key in enumerate(facts["weights"].values()):
                 self._measure(number, key, watch)
                 keys.append(key)
-        found = self._figures(keys)
+        figures = self._figures(keys)
         notes = [*self._notes()]
         folder.mkdir(exist_ok=True)
-        write_text(folder / JSON, analysis_text({**facts, "notes": notes}, found))
-        self._report(folder, found, facts["weights"], notes)
+        write_text(folder / JSON, analysis_text({**facts, "notes": notes}, figures))
+        self._report(folder, figures, facts["weights"], notes)
         self.work.end()
-        return ModelAnalysis(folder=folder, figures=found, notes=notes)
+        return ModelAnalysis(folder=folder, figures=figures, notes=notes)
 
     def _measure(self, number: int, key: str, watch: Watch) -> None:
         """Save the hidden states of the sampled words and the figures of the heads; `key`: a hash of the weights.
@@ -196,7 +200,7 @@ class _Comparison:
         )
         heads = Heads(backbone.architecture, options.seed)
         states: list[Any] = [None] * len(sample)
-        tokens = [one.tokens for one in self.sample.samples]
+        tokens = [model_sample.tokens for model_sample in self.sample.samples]
         done = sum(tokens[:number])
         for texts in passed.passes(sample):
             for text in texts:
@@ -208,30 +212,32 @@ class _Comparison:
         # States before figures: the file of figures marks the model as done.
         with writing_output(self._path(number, key, "states.bin")) as aside, aside.open("wb") as stream:
             np.save(stream, np.array(states, np.float32))
-        figures = [one.record() for one in heads.figures()] if backbone.attends else []
+        figures = [figure.record() for figure in heads.figures()] if backbone.attends else []
         write_sealed(self._path(number, key, "figures.json"), {"figures": figures})
 
     def _figures(self, keys: Sequence[str]) -> dict[str, list[Figure]]:
         seed = self.request.analysis.seed
-        reference = self._compared(0, keys[0])
-        found: dict[str, list[Figure]] = {"likeness": [], "geometry": [], "heads": []}
+        reference = self._read_model(0, keys[0])
+        figures: dict[str, list[Figure]] = {"likeness": [], "geometry": [], "heads": []}
         for number in self._order():
-            model = self._compared(number, keys[number])
+            model = self._read_model(number, keys[number])
             if number:
-                found["likeness"] += reference_figures(model, reference, seed)
-            found["geometry"] += own_figures(model, seed)
-            found["heads"] += head_figures(model)
-        return found
+                figures["likeness"] += reference_figures(model, reference, seed)
+            figures["geometry"] += own_figures(model, seed)
+            figures["heads"] += head_figures(model)
+        return figures
 
     def _order(self) -> list[int]:
         """Return the indices of the models, sorted by step, else in the order given."""
         return sorted(range(len(self.models)), key=lambda number: (self.models[number].step or 0, number))
 
-    def _compared(self, number: int, key: str) -> ComparedModel:
+    def _read_model(self, number: int, key: str) -> ComparedModel:
         path = self._path(number, key, "figures.json")
         heads = read_own(path, f"Remove {self.work.folder} to begin anew.")["figures"]
         states = np.load(self._path(number, key, "states.bin"))
-        return ComparedModel(name=self.models[number].name, states=states, heads=[Figure.of(one) for one in heads])
+        return ComparedModel(
+            name=self.models[number].name, states=states, heads=[Figure.of(record) for record in heads]
+        )
 
     def _path(self, number: int, key: str, ending: str) -> Path:
         # The hash is in the name, so results of other weights at the same position are never read.
@@ -242,22 +248,22 @@ class _Comparison:
         settings = {name: value for name, value in asdict(self.request.analysis).items() if name != "device"}
         samples = zip(self.models, self.sample.samples, strict=True)
         data = {
-            one.name: {
-                "read": own.read, "sequences": len(own), "tokens": own.tokens, "sha256": own.sha256,
-                "tokenizer": one.source.tokenizer.fingerprint,
+            model.name: {
+                "read": sample.read, "sequences": len(sample), "tokens": sample.tokens, "sha256": sample.sha256,
+                "tokenizer": model.source.tokenizer.fingerprint,
             }
-            for one, own in samples
+            for model, sample in samples
         }  # fmt: skip
         weights = {}
-        for one in self.models:
-            weights[one.name] = one.source.fingerprint
+        for model in self.models:
+            weights[model.name] = model.source.fingerprint
             # The hash needs all weights of a model in memory: free them before those of the next one are read.
-            one.source.release()
+            model.source.release()
         return {
             "osbert": __version__,
             "weights": weights,
             "reference": self.models[0].name,
-            "steps": {one.name: one.step for one in self.models if one.step is not None},
+            "steps": {model.name: model.step for model in self.models if model.step is not None},
             "settings": settings,
             "data": data,
         }
@@ -270,16 +276,16 @@ class _Comparison:
         )
         if len(first) < LEAST:
             yield f"fewer than {LEAST} texts give no figure of the layers"
-        for model, own in zip(self.models, self.sample.samples, strict=True):
-            yield f"{model.name}: {own.tokens:,} tokens, {own.cut:,} texts not read whole"
-            yield from (f"{model.name}: {note}" for note in oddities(own, model.source.tokenizer.unknown))
+        for model, sample in zip(self.models, self.sample.samples, strict=True):
+            yield f"{model.name}: {sample.tokens:,} tokens, {sample.cut:,} texts not read whole"
+            yield from (f"{model.name}: {note}" for note in oddities(sample, model.source.tokenizer.unknown))
 
     def _report(
-        self, folder: Path, found: Mapping[str, Sequence[Figure]], hashes: Mapping[str, str], notes: Sequence[str]
+        self, folder: Path, figures: Mapping[str, Sequence[Figure]], hashes: Mapping[str, str], notes: Sequence[str]
     ) -> None:
         names = [self.models[number].name for number in self._order()]
-        steps = {one.name: one.step for one in self.models if one.step is not None}
-        sections = comparison_sections(found, names, self.models[0].name, steps)
+        steps = {model.name: model.step for model in self.models if model.step is not None}
+        sections = comparison_sections(figures, names, self.models[0].name, steps)
         rows = [(name, hashes[name]) for name in names]
         about = [*map(paragraph, notes), table(rows, head=("model", "weights (sha256)"))]
         write_report(

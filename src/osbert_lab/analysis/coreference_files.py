@@ -125,7 +125,7 @@ def head_word(words: Sequence[str], start: int, end: int) -> int:
     >>> head_word("the king of France".split(), 0, 3), head_word("Oliver Twist".split(), 0, 1)
     (1, 1)
     """
-    return next((place - 1 for place in range(start + 1, end + 1) if words[place].lower() in BEHIND_HEAD), end)
+    return next((index - 1 for index in range(start + 1, end + 1) if words[index].lower() in BEHIND_HEAD), end)
 
 
 def mention_kind(words: Sequence[str], mention: Mention) -> MentionKind:
@@ -162,11 +162,11 @@ def read_gap(path: Path, problems: Problems, *, encoding: str = "utf-8") -> Iter
             problems.add(f"{path}, line {line}: the row breaks off before {missing[0]}.", code="unusable-row")
             continue
         try:
-            found = _gap_text(row, path, line)
+            linked_text = _gap_text(row, path, line)
         except ValueError as error:
             problems.add(f"{path}, line {line}: {error}.", code="unusable-row")
             continue
-        yield [found] if found else []
+        yield [linked_text] if linked_text else []
 
 
 def _lines(path: Path, encoding: str) -> Iterator[tuple[int, str]]:
@@ -217,7 +217,7 @@ def _document(rows: Sequence[tuple[int, list[str]]], path: Path, problems: Probl
                 sentences.append(len(words))
             continue
         try:
-            mentions += _closed(cells[-1], len(words), begun)
+            mentions += _close_mentions(cells[-1], len(words), begun)
         except (ValueError, IndexError):
             problems.add(f"{path}, line {number}: the mentions {cells[-1]!r} do not close.", code="unusable-row")
             return
@@ -227,22 +227,22 @@ def _document(rows: Sequence[tuple[int, list[str]]], path: Path, problems: Probl
         problems.add(f"{path}, line {lines[-1]}: a mention is open at the end of the document.", code="unusable-row")
     elif words:
         # In text order; of mentions with the same start the outer one is first.
-        mentions.sort(key=lambda one: (one.start, -one.end))
+        mentions.sort(key=lambda mention: (mention.start, -mention.end))
         yield _texts(_Document(words=words, sentences=sentences, lines=lines, mentions=mentions, path=path))
 
 
-def _closed(cell: str, word: int, begun: dict[int, list[int]]) -> list[Mention]:
+def _close_mentions(cell: str, word: int, begun: dict[int, list[int]]) -> list[Mention]:
     """Return the mentions that end at a word, and record those that begin. Raises if one was not begun."""
-    found = []
+    mentions = []
     for part in cell.split("|") if cell not in ("", "-", "_") else ():
         thing = int(part.strip("()"))
         if part.startswith("("):
             begun.setdefault(thing, []).append(word)
         if part.endswith(")"):
-            found.append(Mention(begun[thing].pop() if thing in begun else -1, word, thing))
-            if found[-1].start < 0:
+            mentions.append(Mention(begun[thing].pop() if thing in begun else -1, word, thing))
+            if mentions[-1].start < 0:
                 raise ValueError(part)
-    return found
+    return mentions
 
 
 def _texts(document: _Document) -> list[LinkedText]:
@@ -255,28 +255,28 @@ def _texts(document: _Document) -> list[LinkedText]:
             start = last
         last = end
     bounds.append((start, last))
-    sizes = Counter(one.thing for one in document.mentions)
-    shared = [one for one in document.mentions if sizes[one.thing] > 1]  # what is named once has no link
+    sizes = Counter(mention.thing for mention in document.mentions)
+    shared = [mention for mention in document.mentions if sizes[mention.thing] > 1]  # what is named once has no link
     return [_text(document, shared, *bound) for bound in bounds if bound[0] < bound[1]]
 
 
 def _text(document: _Document, mentions: Iterable[Mention], start: int, end: int) -> LinkedText:
     links, crossing = [], 0
     before: dict[int, int] = {}  # head word -> its thing
-    earlier = {one.thing for one in mentions if one.start < start}
-    for one in mentions:
+    earlier = {mention.thing for mention in mentions if mention.start < start}
+    for mention in mentions:
         # Mentions of other texts of the document.
-        if not start <= one.start <= one.end < end:
+        if not start <= mention.start <= mention.end < end:
             continue
-        head = head_word(document.words, one.start, one.end)
-        candidates = tuple(place - start for place in sorted(before) if place < head)
-        right = frozenset(place - start for place in before if before[place] == one.thing and place < head)
+        head = head_word(document.words, mention.start, mention.end)
+        candidates = tuple(index - start for index in sorted(before) if index < head)
+        right = frozenset(index - start for index in before if before[index] == mention.thing and index < head)
         if right:
-            kind = mention_kind(document.words, one)
+            kind = mention_kind(document.words, mention)
             links.append(MentionLink(mention=head - start, candidates=candidates, right=right, kind=kind))
-        elif one.thing in earlier:
+        elif mention.thing in earlier:
             crossing += 1
-        before.setdefault(head, one.thing)
+        before.setdefault(head, mention.thing)
     words = tuple(document.words[start:end])
     return LinkedText(
         words=words, links=tuple(links), path=document.path, line=document.lines[start], crossing=crossing

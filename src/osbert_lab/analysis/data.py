@@ -27,8 +27,8 @@ NAMED = 10
 
 def data_forms() -> dict[str, DataForm]:
     """Return the forms of data by name, in the order in which they are tried."""
-    found = {name: components.find(FORMS, name, base=DataForm)() for name in components.names(FORMS)}
-    return dict(sorted(found.items(), key=lambda one: one[1].place))
+    forms = {name: components.find(FORMS, name, base=DataForm)() for name in components.names(FORMS)}
+    return dict(sorted(forms.items(), key=lambda named_form: named_form[1].position))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,21 +47,21 @@ class AnalysisFiles:
         if not path.exists():
             raise UserError(f"{path}: there is no such file or folder.", code="missing-file")
         inside = sorted(path.rglob("*")) if path.is_dir() else [path]
-        files = [one for one in inside if one.is_file() and not one.name.startswith(".")]
+        files = [file for file in inside if file.is_file() and not file.name.startswith(".")]
         forms = data_forms()
-        found: dict[str, list[Path]] = {name: [] for name in forms}
+        files_by_form: dict[str, list[Path]] = {name: [] for name in forms}
         others: list[Path] = []
         for file in files:
             # A README is text, too, but it describes the data; a user who names it directly wants it analysed.
             about = file != path and ABOUT.fullmatch(file.name)
             head = FileHead(file, task)
             name = None if about else next((name for name, form in forms.items() if form.knows(head)), None)
-            (found[name] if name else others).append(file)
-        return cls(forms=found, others=others)
+            (files_by_form[name] if name else others).append(file)
+        return cls(forms=files_by_form, others=others)
 
     def refuse_nothing(self, path: Path, *, tables: bool = False) -> None:
         """Raise UserError if no file has a known form. `tables`: accept tables, which may belong to a run's task."""
-        if any(self.forms.values()) or (tables and any(plain_suffix(one) in TABLES for one in self.others)):
+        if any(self.forms.values()) or (tables and any(plain_suffix(file) in TABLES for file in self.others)):
             return
         known = "; ".join(form.files for form in data_forms().values())
         raise UserError(f"{path} holds nothing that an analysis reads: {known}.", code="wrong-format")
@@ -69,13 +69,15 @@ class AnalysisFiles:
     def samples(self, sampling: Sampling) -> dict[str, Sample]:
         """Return the sample of each form, texts first. Without texts, the sentences of another form serve as texts."""
         forms = data_forms()
-        found: dict[str, Sample] = {name: form.sample(self.forms[name], sampling) for name, form in forms.items()}
+        samples_by_form: dict[str, Sample] = {
+            name: form.sample(self.forms[name], sampling) for name, form in forms.items()
+        }
         if not self.forms[TEXTS]:
             for name, form in forms.items():
-                if examples := form.sentences(found[name]):
-                    found[TEXTS] = sentences_as_texts(examples, name, sampling)
+                if examples := form.sentences(samples_by_form[name]):
+                    samples_by_form[TEXTS] = sentences_as_texts(examples, name, sampling)
                     break
-        return {TEXTS: found.pop(TEXTS), **found}
+        return {TEXTS: samples_by_form.pop(TEXTS), **samples_by_form}
 
     def notes(self) -> list[str]:
         """Describe which files are not read."""

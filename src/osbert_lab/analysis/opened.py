@@ -46,7 +46,7 @@ def figures_path(folder: Path, name: str) -> Path:
 def kinds_of(names: Sequence[str]) -> dict[str, type[Investigation]]:
     """Return analyses by their names, in the order in which they are reported."""
     kinds: dict[str, type[Investigation]] = {name: components.find(KINDS, name, base=Investigation) for name in names}
-    return dict(sorted(kinds.items(), key=lambda one: one[1].position))
+    return dict(sorted(kinds.items(), key=lambda named_kind: named_kind[1].position))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,10 +136,10 @@ class OpenedAnalysis:
         """Read each form of the data once for all its analyses, then run the experiments; save the figures of each."""
         analyses = {name: kind for name, kind in due.items() if issubclass(kind, Analysis)}
         experiments = {name: kind() for name, kind in due.items() if issubclass(kind, Experiment)}
-        read = [form for form in self.samples if form in {one.reads for one in analyses.values()}]
+        read = [form for form in self.samples if form in {kind.reads for kind in analyses.values()}]
 
         def keep(name: str, figures: Sequence[Figure]) -> None:
-            write_sealed(figures_path(folder, name), {"figures": [one.record() for one in figures]})
+            write_sealed(figures_path(folder, name), {"figures": [figure.record() for figure in figures]})
 
         def report(what: str, done: int, count: int) -> None:
             watch(AnalysisProgress(done=done, count=count, what=what))
@@ -147,8 +147,8 @@ class OpenedAnalysis:
         # Each part has its own count: the passes over all forms, the training of probes, and each experiment.
         reading = Advance(report).part("tokens", sum(self.samples[form].tokens for form in read))
         for form in read:
-            own = {name: kind for name, kind in analyses.items() if kind.reads == form}
-            for name, figures in self._passed(own, form, reading):
+            form_kinds = {name: kind for name, kind in analyses.items() if kind.reads == form}
+            for name, figures in self._run_analyses(form_kinds, form, reading):
                 keep(name, figures)
         for name, experiment in experiments.items():
             sample = self.samples[experiment.reads]
@@ -156,7 +156,7 @@ class OpenedAnalysis:
             keep(name, experiment.measure(self.model, sample, advance))
             advance(advance.count)  # the work was an estimate
 
-    def _passed(
+    def _run_analyses(
         self, kinds: Mapping[str, type[Analysis]], form: str, advance: Advance
     ) -> Iterator[tuple[str, Sequence[Figure]]]:
         """Add each text of a sample to all analyses that read it; yield the figures of each."""

@@ -16,12 +16,12 @@ from osbert.files import read_own, refuse_foreign, write_text
 from osbert.full_disk import disk_needed
 from osbert.interop.json_files import read_object
 from osbert.lock import claim
-from osbert.remote.addresses import local_copy, shown
+from osbert.remote.addresses import display_path, local_copy
 from osbert.remote.cache import reading_copies
 from osbert.remote.output_folders import FolderForm, output_folder
 from osbert.reports.page import Section, paragraph, table, write_report
 from osbert.runs.contract import Notice, Watch, ignore
-from osbert.runs.unfinished import UnfinishedOutput, explaining_stops, unfinished_output
+from osbert.runs.unfinished import UnfinishedOutput, explaining_stops, open_unfinished_output
 from osbert_lab.analysis.data import AnalysisFiles
 from osbert_lab.analysis.figures import Figure
 from osbert_lab.analysis.kinds.contract import Investigation
@@ -54,21 +54,21 @@ class ModelAnalysis:
     @property
     def counts(self) -> dict[str, int]:
         """The number of figures of each analysis."""
-        return {name: len(found) for name, found in self.figures.items()}
+        return {name: len(figures) for name, figures in self.figures.items()}
 
     def figure(self, name: str, **where: int | str) -> Figure:
         """Return the one figure of a name and a place, such as "previous", layer=2, head=3. Raises KeyError."""
         # `where` may name a part of a figure's coordinates only: the first figure that agrees is returned.
-        for found in self.figures.values():
-            for one in found:
-                if one.name == name and where.items() <= one.where.items():
-                    return one
+        for figures in self.figures.values():
+            for candidate in figures:
+                if candidate.name == name and where.items() <= candidate.where.items():
+                    return candidate
         raise KeyError(f"{name} of {where}")
 
     def lines(self) -> list[str]:
         """Return sentences on the figures and the notes."""
         counts = ", ".join(f"{name} {count:,}" for name, count in self.counts.items())
-        return [*self.notes, f"figures: {counts}", f"-> {shown(self.folder / REPORT)}"]
+        return [*self.notes, f"figures: {counts}", f"-> {display_path(self.folder / REPORT)}"]
 
 
 def analyse(
@@ -87,8 +87,8 @@ def analyse(
     """
     request.analysis.check()
     plan = request.work.plan()
-    with local_analysis(data, out) as (place, folder):
-        source = AnalysisSource(model=model, data=place, request=request)
+    with local_analysis(data, out) as (local_data, folder):
+        source = AnalysisSource(model=model, data=local_data, request=request)
         return replace(_analyse(source, plan, out=folder, watch=watch), folder=out)
 
 
@@ -98,8 +98,8 @@ def local_analysis(data: Path, out: Path) -> Iterator[tuple[Path, Path]]:
 
     An earlier analysis that lies there is fetched first. Errors of the block name the addresses.
     """
-    with output_folder(out, FORM, inputs=[data]) as own, reading_copies():
-        yield local_copy(data), own.path
+    with output_folder(out, FORM, inputs=[data]) as output, reading_copies():
+        yield local_copy(data), output.path
 
 
 def _analyse(source: AnalysisSource, plan: TaskPlan | None, *, out: Path, watch: Watch) -> ModelAnalysis:
@@ -110,7 +110,7 @@ def _analyse(source: AnalysisSource, plan: TaskPlan | None, *, out: Path, watch:
     with ExitStack() as held:
         held.enter_context(disk_needed(out, goes_on="after the last finished analysis"))
         folder = held.enter_context(claim(out))
-        work = held.enter_context(unfinished_output(folder, "an analysis that was begun"))
+        work = held.enter_context(open_unfinished_output(folder, "an analysis that was begun"))
         opened = OpenedAnalysis.open(source, watch)
         return _AnalysisRun(opened=opened, plan=plan, work=work, watch=watch).complete(folder)
 
@@ -135,7 +135,7 @@ class _AnalysisRun:
             raise UserError(f"{data} holds nothing that this model can be analysed on:{why}", code="no-data")
         facts = opened.facts
         refuse_other_analysis(folder, facts)
-        if finished := finished_analysis(folder, facts, due):
+        if finished := read_analysis(folder, facts, due):
             self.watch(Notice(f"{folder / JSON} already holds this analysis: nothing is computed again."))
             return finished
         # Finished analyses have a file in the folder of unfinished work; only the others are computed below.
@@ -143,31 +143,31 @@ class _AnalysisRun:
             self.work.refuse_other(before["facts"], facts)
         else:
             self.work.begin(facts, len(due))
-        with explaining_stops(self.work, lambda: len(self._finished()), f"{len(due)} analyses", self.watch):
+        with explaining_stops(self.work, lambda: len(self._list_finished()), f"{len(due)} analyses", self.watch):
             if self.plan is None:
-                missing = {name: kind for name, kind in due.items() if name not in self._finished()}
+                missing = {name: kind for name, kind in due.items() if name not in self._list_finished()}
                 opened.compute(missing, self.work.folder, self.watch)
             else:
                 work = AnalysisWork(source=opened.source, facts=facts, names=[*due])
                 compute_in_tasks(work, self.plan, self.work.folder, self.watch)
-        found = {
+        figures = {
             name: [Figure.of(record) for record in read_own(self._path(name), self._again)["figures"]] for name in due
         }
         few = (
             f"{name}: too little data for a figure{f', which takes {kind.least}' if kind.least else ''}"
             for name, kind in due.items()
-            if not found[name]
+            if not figures[name]
         )
         notes = [*opened.notes(), *opened.unread, *left_undone(obstacles), *few]
-        if not any(found.values()):
+        if not any(figures.values()):
             self.work.end()
             why = "".join(f"\n  - {note}" for note in notes)
             raise UserError(f"{data} holds too little to measure anything:{why}", code="too-little-data")
         folder.mkdir(exist_ok=True)
-        write_text(folder / JSON, analysis_text({**facts, "notes": notes}, found))
-        self._report(folder, facts, {name: (kind, found[name]) for name, kind in due.items()}, notes)
+        write_text(folder / JSON, analysis_text({**facts, "notes": notes}, figures))
+        self._report(folder, facts, {name: (kind, figures[name]) for name, kind in due.items()}, notes)
         self.work.end()
-        return ModelAnalysis(folder=folder, figures=found, notes=notes)
+        return ModelAnalysis(folder=folder, figures=figures, notes=notes)
 
     @property
     def _again(self) -> str:
@@ -176,17 +176,17 @@ class _AnalysisRun:
     def _path(self, name: str) -> Path:
         return figures_path(self.work.folder, name)
 
-    def _finished(self) -> set[str]:
+    def _list_finished(self) -> set[str]:
         return {name for name in components.names(KINDS) if self._path(name).is_file()}
 
     def _report(
         self,
         folder: Path,
         facts: Mapping[str, Any],
-        found: Mapping[str, tuple[type[Investigation], Sequence[Figure]]],
+        analyses: Mapping[str, tuple[type[Investigation], Sequence[Figure]]],
         notes: Sequence[str],
     ) -> None:
-        sections = [kind.section(figures) for kind, figures in found.values() if figures]
+        sections = [kind.section(figures) for kind, figures in analyses.values() if figures]
         rows = [("model", facts["model"]), ("weights (sha256)", facts["weights"]), ("seed", self.opened.options.seed)]
         rows += [(form, facts["data"][form]["sha256"]) for form, sample in self.opened.samples.items() if len(sample)]
         about = Section(heading="What was read", parts=[*map(paragraph, notes), table(rows)])
@@ -217,8 +217,8 @@ def refuse_other_analysis(folder: Path, facts: Mapping[str, Any]) -> None:
         return
     before = read_object(path)
     # In another version the same arguments may give other figures: they replace those before.
-    kept = {name: before.get(name) for name in facts if name != "osbert"}
-    if lines := recipe.difference(kept, {name: json.loads(json.dumps(facts[name])) for name in kept}):
+    earlier_facts = {name: before.get(name) for name in facts if name != "osbert"}
+    if lines := recipe.difference(earlier_facts, {name: json.loads(json.dumps(facts[name])) for name in earlier_facts}):
         raise UserError(
             f"{folder} already holds an analysis with other settings or inputs:\n"
             + "\n".join(f"  {line}" for line in lines)
@@ -227,24 +227,26 @@ def refuse_other_analysis(folder: Path, facts: Mapping[str, Any]) -> None:
         )
 
 
-def finished_analysis(folder: Path, facts: Mapping[str, Any], due: Collection[str]) -> ModelAnalysis | None:
+def read_analysis(folder: Path, facts: Mapping[str, Any], due: Collection[str]) -> ModelAnalysis | None:
     """Return the analysis in a folder if it has these facts and exactly the analyses `due`, else None."""
     if not all((folder / name).is_file() for name in (JSON, REPORT)):
         return None
     before = read_object(folder / JSON)
-    found = before.get("analyses", {})
-    if {*found} != {*due} or any(before.get(name) != json.loads(json.dumps(fact)) for name, fact in facts.items()):
+    records_by_name = before.get("analyses", {})
+    if {*records_by_name} != {*due} or any(
+        before.get(name) != json.loads(json.dumps(fact)) for name, fact in facts.items()
+    ):
         return None
-    figures = {name: [Figure.of(record) for record in records] for name, records in found.items()}
+    figures = {name: [Figure.of(record) for record in records] for name, records in records_by_name.items()}
     return ModelAnalysis(folder=folder, figures=figures, notes=before["notes"])
 
 
-def analysis_text(about: Mapping[str, Any], found: Mapping[str, Sequence[Figure]]) -> str:
+def analysis_text(about: Mapping[str, Any], figures_by_name: Mapping[str, Sequence[Figure]]) -> str:
     """Return the text of analysis.json, with one line for each figure."""
     # Without the closing "\n}": the figures are appended to this object by hand, one per line.
     head = json.dumps(about, ensure_ascii=False, indent=1)[:-2]
     parts = []
-    for name, figures in found.items():
-        lines = ",\n".join(f"   {json.dumps(one.record(), ensure_ascii=False)}" for one in figures)
+    for name, figures in figures_by_name.items():
+        lines = ",\n".join(f"   {json.dumps(figure.record(), ensure_ascii=False)}" for figure in figures)
         parts.append(f"  {json.dumps(name)}: [\n{lines}\n  ]")
     return f'{head},\n "analyses": {{\n' + ",\n".join(parts) + "\n }\n}\n"

@@ -36,15 +36,15 @@ def table_rows(path: Path, columns: Sequence[str], sampling: Sampling, problems:
             yield row
 
 
-def pieces_of(text: str, place: str, sampling: Sampling, problems: Problems) -> Pieces | None:
+def pieces_of(text: str, location: str, sampling: Sampling, problems: Problems) -> Pieces | None:
     """Return the tokens of a sentence; None, with a note, if there are none or too many."""
-    found = tuple(sampling.packer.tokenizer.encode(text).tolist())
+    pieces = tuple(sampling.packer.tokenizer.encode(text).tolist())
     room = sampling.packer.room(1)
-    if not found:
-        problems.add(f"{place}: the tokenizer leaves nothing of {text!r:.60}.", code="unusable-row")
-    elif len(found) > room:
-        problems.add(f"{place}: {len(found):,} pieces, and the model reads {room:,} at most.", code="text-too-long")
-    return found if 0 < len(found) <= room else None
+    if not pieces:
+        problems.add(f"{location}: the tokenizer leaves nothing of {text!r:.60}.", code="unusable-row")
+    elif len(pieces) > room:
+        problems.add(f"{location}: {len(pieces):,} pieces, and the model reads {room:,} at most.", code="text-too-long")
+    return pieces if 0 < len(pieces) <= room else None
 
 
 def stem(path: Path) -> str:

@@ -15,7 +15,7 @@ from osbert.errors import UserError
 from osbert.guarded import LARGEST, read_bytes
 from osbert.reading.file_forms.contract import Beginning, Entry, FileForm
 from osbert.reading.form import TableReading
-from osbert.reading.offsets import Places
+from osbert.reading.offsets import TextOffsets
 from osbert.reading.record_forms.contract import Suggestion
 
 _TEXT_BOUND = re.compile(r"(T\d+)\t(\S+) (\d+ \d+(?:;\d+ \d+)*)(?:\t(.*))?")
@@ -88,7 +88,7 @@ def _document(path: Path, text: str, most: int) -> dict[str, Any]:
     if not marked.is_file():
         return row | {"entities": None}
     spans = []
-    places = Places(text)
+    places = TextOffsets(text)
     for number, line in enumerate(_content(marked, most).splitlines(), 1):
         if not line.startswith("T"):
             continue

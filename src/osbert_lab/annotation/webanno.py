@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from osbert.errors import UserError
 from osbert.reading.file_forms.contract import Beginning, Entry, FileForm, whole_text
 from osbert.reading.form import TableReading, plain_suffix
-from osbert.reading.offsets import Places
+from osbert.reading.offsets import TextOffsets
 
 _HEAD = "#FORMAT=WebAnno TSV 3"
 _TOKEN = re.compile(r"(\d+-\d+(?:\.\d+)?)\t(\d+)-(\d+)\t([^\t]*)((?:\t[^\t]*)*)")
@@ -90,7 +90,7 @@ def _sentences(lines: Sequence[str]) -> Iterator[tuple[int, list[str], list[str]
 
 def _sentence(texts: Sequence[str], rows: Sequence[str], column: int) -> dict[str, Any]:
     text = "\n".join(_plain(one) for one in texts)
-    places = Places(text)
+    places = TextOffsets(text)
     spans: dict[tuple[str, str], list[Any]] = {}
     origin: int | None = None
     for number, line in enumerate(rows):

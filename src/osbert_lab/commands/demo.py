@@ -63,7 +63,7 @@ def demo(
     plan, watch = DemoPlan(out=out, source=source, model=model, **sizes), print_events()
     with sigterm_as_exit():
         with claim(out):
-            report = run_demo(plan, shown=for_people(), watch=watch)
+            report = run_demo(plan, shows_output=for_people(), watch=watch)
         if serve:
-            serve_demo(plan, port=port, shown=for_people(), watch=watch)
+            serve_demo(plan, port=port, shows_output=for_people(), watch=watch)
     return {"report": report}

@@ -84,14 +84,14 @@ def reproduce(
         The recipe that all rows share; of families each has its own (--recipes).
     """
     from osbert_lab.papers.request import TableRequest
-    from osbert_lab.papers.written import reproduced
+    from osbert_lab.papers.written import run_and_report
 
     plan = TableRequest(
         name=table, data=data, out=out, corpus=corpus, model=model, recipe=recipe, scale=scale or TableScale(),
         settings=settings, opening=opening,
     ).plan()  # fmt: skip
     with claim(out), sigterm_as_exit():
-        print(reproduced(plan, watching(print_event)), end="")
+        print(run_and_report(plan, watching(print_event)), end="")
     return {"folder": out, "results": read_json(out / "results.json")}
 
 

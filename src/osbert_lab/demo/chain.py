@@ -16,11 +16,11 @@ from typing import Any
 from osbert.corpus.docstrings import collect
 from osbert.errors import UserError
 from osbert.files import refuse_foreign, write_json
-from osbert.interop.packaged import packaged_folder
+from osbert.interop.packaged import find_packaged_folder
 from osbert.recipe import difference
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert_lab.demo.report import write_demo_report
-from osbert_lab.demo.stages import NONE, SENTENCES, DemoPlan, Stage, published_stages, served_stage, stages
+from osbert_lab.demo.stages import NONE, SENTENCES, DemoPlan, Stage, plan_published_stages, plan_server_stage, stages
 from osbert_lab.demo.task import WORDS, make_task, split, write_table
 
 COLLECT = "collecting the docstrings"
@@ -29,10 +29,10 @@ PASSAGES = 3000
 """Most passages of the text that are embedded."""
 
 
-def run_demo(plan: DemoPlan, *, shown: bool = True, watch: Watch = ignore) -> Path:
+def run_demo(plan: DemoPlan, *, shows_output: bool = True, watch: Watch = ignore) -> Path:
     """Run all commands that are not yet done in the plan's folder; return the path of the report.
 
-    The second half is left out, with a notice, if the published encoder is not installed. `shown`: commands print to
+    The second half is left out, with a notice, if the published encoder is not installed. `shows_output`: commands print to
     this process's standard output; else they run with --quiet, and `watch` gets their output. Raises UserError if a
     command fails, and if the folder holds a demo with other settings.
     """
@@ -47,12 +47,12 @@ def run_demo(plan: DemoPlan, *, shown: bool = True, watch: Watch = ignore) -> Pa
             watch(Notice(f"$ {stage.command}\n  done before, in {record.seconds[stage.command]:.0f} s\n"))
             continue
         watch(Notice(f"# {stage.title}\n$ {stage.command}"))
-        record.do(stage.command, partial(run, stage, watch, shown=shown))
+        record.do(stage.command, partial(run, stage, watch, shows_output=shows_output))
         watch(Notice(""))
     outputs: dict[str, dict[str, str]] = {}
     for stage in chosen:
-        if stage.kept:
-            outputs.setdefault(stage.kept, {})[stage.command] = record.outputs[stage.command]
+        if stage.report_heading:
+            outputs.setdefault(stage.report_heading, {})[stage.command] = record.outputs[stage.command]
     seconds = {name: record.seconds[name] for name in (COLLECT, *(stage.command for stage in chosen))}
     return write_demo_report(plan.out, model=plan.model, seconds=seconds, outputs=outputs, watch=watch)
 
@@ -63,21 +63,21 @@ def second_half(plan: DemoPlan, watch: Watch = ignore) -> list[Stage]:
     if plan.model == NONE:
         return []
     try:
-        packaged_folder(plan.model)
+        find_packaged_folder(plan.model)
     except UserError as error:
         watch(Notice(f"A second half, from a published encoder, is left out. {error} Then repeat this command.\n"))
         return []
     if not (passages := plan.out / "passages.csv").is_file():
         write_passages(plan.out / TEXT, passages)
-    return published_stages(plan)
+    return plan_published_stages(plan)
 
 
-def serve_demo(plan: DemoPlan, *, port: int, shown: bool = True, watch: Watch = ignore) -> None:
+def serve_demo(plan: DemoPlan, *, port: int, shows_output: bool = True, watch: Watch = ignore) -> None:
     """Serve all models of a finished demo on one page until a signal. Raises UserError if they cannot be served."""
-    stage = served_stage(plan, published=bool(second_half(plan)), port=port)
+    stage = plan_server_stage(plan, published=bool(second_half(plan)), port=port)
     watch(Notice(f"# {stage.title}\n$ {stage.command}"))
     with contextlib.suppress(KeyboardInterrupt):  # the server gets Ctrl-C as well, and ends in its own order
-        run(stage, watch, shown=shown)
+        run(stage, watch, shows_output=shows_output)
 
 
 def prepare(plan: DemoPlan, watch: Watch = ignore) -> None:
@@ -110,7 +110,7 @@ def prepare(plan: DemoPlan, watch: Watch = ignore) -> None:
     write_table(plan.out / "new.csv", rows, header=("text", "meant"))
     libraries = len({passage.library for passage in passages})
     size = text.stat().st_size / 1e6
-    said = (
+    summary = (
         f"  {len(passages):,} docstrings of {libraries} libraries; {size:.1f} MB of English in {len(documents):,} "
         "documents, one a source file\n"
         f"  the task: which of {', '.join(task.labels)} does a passage describe, names masked?\n"
@@ -118,7 +118,7 @@ def prepare(plan: DemoPlan, watch: Watch = ignore) -> None:
         "score, from files of which nothing is in the text\n"
         f'  such as "{task.test[0][0]}" ({task.test[0][1]})\n'
     )
-    watch(Notice(said))
+    watch(Notice(summary))
 
 
 def write_passages(text: Path, path: Path) -> None:
@@ -135,17 +135,17 @@ def write_passages(text: Path, path: Path) -> None:
     write_table(path, passages[:PASSAGES], header=("text", "library"))
 
 
-def run(stage: Stage, watch: Watch = ignore, *, shown: bool = True) -> str:
+def run(stage: Stage, watch: Watch = ignore, *, shows_output: bool = True) -> str:
     """Run a command in a child process; return its output if the stage keeps it. `watch` gets it line by line.
 
-    With `shown`, other output goes to this process's standard output, with progress on a terminal. Raises UserError if
+    With `shows_output`, other output goes to this process's standard output, with progress on a terminal. Raises UserError if
     the command fails. If this process exits, for example by SIGTERM, the command is terminated as well.
     """
     lines = []
     with subprocess.Popen(
-        [sys.executable, "-P", "-m", "osbert", *([] if shown else ["--quiet"]), *stage.words],
+        [sys.executable, "-P", "-m", "osbert", *([] if shows_output else ["--quiet"]), *stage.words],
         text=True,
-        stdout=subprocess.PIPE if stage.kept or not shown else None,
+        stdout=subprocess.PIPE if stage.report_heading or not shows_output else None,
     ) as process:
         try:
             for line in process.stdout or ():
@@ -162,7 +162,7 @@ def run(stage: Stage, watch: Watch = ignore, *, shown: bool = True) -> str:
             "fixed, the same demo goes on from here.",
             code="child-failed",
         )
-    return "".join(lines) if stage.kept else ""
+    return "".join(lines) if stage.report_heading else ""
 
 
 class DemoRecord:

@@ -75,9 +75,9 @@ def summary(test: Mapping[str, float], *, tokens: int, classes: int, seconds: fl
 
 def tuning_parts(accuracies: Mapping[str, Sequence[Point]], *, guessing: float) -> list[str]:
     """Return the plot of development accuracy by step, a line per classifier, with a caption."""
-    lines = [Series(name=name, points=points, color=place) for place, (name, points) in enumerate(accuracies.items())]
+    lines = [Series(name=name, points=points, color=color) for color, (name, points) in enumerate(accuracies.items())]
     published = [Mark(value=line.points[-1][1], label=line.name) for line in lines[2:]]  # it is fitted in one step
-    shown = line_plot(
+    plot = line_plot(
         lines[:2],
         marks=[Mark(value=guessing, label="guessing"), *published],
         title="accuracy on passages from files that no training saw",
@@ -91,7 +91,7 @@ def tuning_parts(accuracies: Mapping[str, Sequence[Point]], *, guessing: float) 
     more = (
         " The third is one layer on the vectors of an encoder that was pretrained on far more text and stays as it is."
     )
-    return [shown, paragraph(about + (more if published else ""))]
+    return [plot, paragraph(about + (more if published else ""))]
 
 
 def output_sections(outputs: Mapping[str, Mapping[str, str]]) -> list[Section]:
@@ -117,8 +117,8 @@ def pretraining_parts(lines: Sequence[Mapping[str, float]], facts: Mapping[str, 
         Series(name="masked pieces", points=curve(lines, "held_out.mlm.accuracy")),
         Series(name="next sentence", points=curve(lines, "held_out.nsp.accuracy"), color=2),
     ]
-    shown = line_plot(accuracies, title="accuracy on text held out", percent=True)
-    return [loss, shown, paragraph("More is in the run's own report, encoder/report.html.")]
+    accuracy_plot = line_plot(accuracies, title="accuracy on text held out", percent=True)
+    return [loss, accuracy_plot, paragraph("More is in the run's own report, encoder/report.html.")]
 
 
 def read_labels(path: Path) -> list[str]:
@@ -145,20 +145,20 @@ def read_predictions(path: Path) -> list[DemoPrediction]:
 def prediction_table(predictions: Iterable[DemoPrediction]) -> str:
     """Return the predictions as a table, their probabilities as bars."""
     rows = []
-    for text, meant, said, probability in predictions:
+    for text, label, answer, probability in predictions:
         bar = (
             '<svg viewBox="0 0 100 10" width="100" height="10" role="img" aria-label="probability">'
             f'<rect width="{100 * probability:.0f}" height="10" fill="var(--c0)"/></svg>'
         )
-        cells = "".join(f"<td>{cell}</td>" for cell in (escape(meant), escape(said), f"{bar} {probability:.0%}"))
+        cells = "".join(f"<td>{cell}</td>" for cell in (escape(label), escape(answer), f"{bar} {probability:.0%}"))
         rows.append(f'<tr><td class="long">{escape(text)}</td>{cells}</tr>')
     head = "".join(f"<th>{cell}</th>" for cell in ("text", "meant", "predicted", "probability"))
     return f"<table><tr>{head}</tr>{''.join(rows)}</table>"
 
 
 def _about(predictions: Sequence[DemoPrediction]) -> str:
-    known = [(meant, said) for _, meant, said, _ in predictions if meant]
-    right = sum(meant == said for meant, said in known)
+    known = [(label, answer) for _, label, answer, _ in predictions if label]
+    right = sum(label == answer for label, answer in known)
     return (
         f"{right} of {len(known)} right. The first ones were written for this demo; the others come from files that no "
         'training saw. Names in them are masked by the word "library".'

@@ -50,8 +50,8 @@ class DemoPlan:
 
         Without the published encoder: it does not affect the first half.
         """
-        own = {name: value for name, value in asdict(self).items() if name != "model"}
-        return own | {"out": str(self.out), "source": [str(folder) for folder in self.source]}
+        settings = {name: value for name, value in asdict(self).items() if name != "model"}
+        return settings | {"out": str(self.out), "source": [str(folder) for folder in self.source]}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +60,7 @@ class Stage:
 
     title: str
     words: tuple[str, ...]
-    kept: str = ""
+    report_heading: str = ""
     """The report's heading for its output; "" if the report does not show the output."""
 
     @property
@@ -100,12 +100,12 @@ def stages(plan: DemoPlan) -> list[Stage]:
         Stage(
             title="its scores on passages that played no part in the training",
             words=("evaluate", pretrained, "--data", plan.folder("task/test.csv")),
-            kept=SCORES,
+            report_heading=SCORES,
         ),
         Stage(
             title="and those of the one from scratch",
             words=("evaluate", scratch, "--data", plan.folder("task/test.csv")),
-            kept=SCORES,
+            report_heading=SCORES,
         ),
         Stage(
             title="predictions for new sentences, and for some of those passages",
@@ -115,7 +115,7 @@ def stages(plan: DemoPlan) -> list[Stage]:
     ]
 
 
-def published_stages(plan: DemoPlan) -> list[Stage]:
+def plan_published_stages(plan: DemoPlan) -> list[Stage]:
     """Return the commands of the second half in order, which start from a published encoder."""
     tuned, vectors = plan.folder(TUNED[-1]), plan.folder("vectors.npz")
     given = ("--data", plan.folder("task"), "--few-shot", "linear")  # seconds; all of MiniLM would take a minute or two
@@ -127,12 +127,12 @@ def published_stages(plan: DemoPlan) -> list[Stage]:
         Stage(
             title="its scores on the same passages",
             words=("evaluate", tuned, "--data", plan.folder("task/test.csv")),
-            kept=SCORES,
+            report_heading=SCORES,
         ),
         Stage(
             title="which words made it say so? What each adds to the score of the answer",
             words=("explain", tuned, SENTENCES[3][1]),
-            kept=REASONS,
+            report_heading=REASONS,
         ),
         Stage(
             title="vectors of passages",
@@ -141,15 +141,15 @@ def published_stages(plan: DemoPlan) -> list[Stage]:
         Stage(
             title="the passages nearest to a sentence, by their vectors",
             words=("search", vectors, SENTENCES[0][1], "--top", "3"),
-            kept=NEIGHBOURS,
+            report_heading=NEIGHBOURS,
         ),
     ]
 
 
-def served_stage(plan: DemoPlan, *, published: bool, port: int) -> Stage:
+def plan_server_stage(plan: DemoPlan, *, published: bool, port: int) -> Stage:
     """Return the command that serves all models of the demo on one page, opened at the first one."""
-    own = [plan.folder(name) for name in (*TUNED[:2], "encoder")]
-    models = [plan.folder(TUNED[-1]), *own, plan.model] if published else own
+    demo_folders = [plan.folder(name) for name in (*TUNED[:2], "encoder")]
+    models = [plan.folder(TUNED[-1]), *demo_folders, plan.model] if published else demo_folders
     return Stage(
         title="all models on one page; Ctrl-C ends it",
         words=("serve", *models, "--port", str(port)),

@@ -91,7 +91,7 @@ def make_task(passages: Sequence[DocstringText], *, train: int = 450) -> Library
         column = rows[name][passage.library]
         if len(column) == wanted[name]:
             continue
-        text = masked(_beginning(passage.text, WORDS), names)
+        text = mask_names(_beginning(passage.text, WORDS), names)
         if len(text.split()) >= WORDS[0] and text not in seen:
             seen.add(text)
             column.append((text, passage.library))
@@ -113,8 +113,8 @@ def telling_names(passages: Iterable[DocstringText]) -> frozenset[str]:
             users[word][passage.library] += 1
     libraries = set(modules)
     names = set(libraries)
-    for owner, own in modules.items():
-        for module in own - {"", "init"}:
+    for owner, module_names in modules.items():
+        for module in module_names - {"", "init"}:
             elsewhere = [library for library in libraries - {owner} if users[module][library]]
             # Ordinary words are used by at least half of the other libraries.
             if len(module) > 1 and 2 * len(elsewhere) < len(libraries) - 1:
@@ -122,7 +122,7 @@ def telling_names(passages: Iterable[DocstringText]) -> frozenset[str]:
     return frozenset(names)
 
 
-def masked(text: str, names: frozenset[str]) -> str:
+def mask_names(text: str, names: frozenset[str]) -> str:
     """Return the text with every name in `names` replaced by MASK.
 
     A whole identifier is masked if one of its parts (split at dots, hyphens and underscores) is a name, or if it
@@ -153,13 +153,13 @@ def write_table(path: Path, rows: Sequence[LabelledText], *, header: tuple[str, 
 def _beginning(text: str, words: Words) -> str:
     """Return the longest run of whole sentences from the start within the word limit; "" if it is too short."""
     least, most = words
-    kept: list[str] = []
+    prefix: list[str] = []
     for sentence in _SENTENCE.split(text):
         piece = sentence.split()
-        if len(kept) + len(piece) > most:
+        if len(prefix) + len(piece) > most:
             break
-        kept += piece
-    return " ".join(kept) if len(kept) >= least else ""
+        prefix += piece
+    return " ".join(prefix) if len(prefix) >= least else ""
 
 
 def _interleave(rows: Mapping[str, list[LabelledText]]) -> list[LabelledText]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from osbert.data.example import Example
 from osbert.data.pack import Packer
-from osbert.data.pairs import Elsewhere, gathered, pairs, sentences_of
+from osbert.data.pairs import Elsewhere, pairs, plan_pairs, sentences_of
 from osbert.data.ragged import Places
 from osbert.data.sentences import Sentences
 from osbert.data.sequences import Sequences
@@ -42,7 +42,7 @@ class Distance(Objective):
         if sources(documents) < self.fewest_documents:
             raise ValueError("pairs need two documents with text, of two sources")
         sentences = sentences_of(Documents.of(documents), packer)
-        aims, middles, lasts = gathered(sentences, packer, rng)
+        aims, middles, lasts = plan_pairs(sentences, packer, rng)
         labels = rng.integers(3, size=len(sentences))
         far = _far(sentences, middles, rng)
         labels = np.where((labels == SAME) & (far < 0), ADJACENT, labels)

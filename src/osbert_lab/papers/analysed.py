@@ -46,7 +46,7 @@ class AnalysisPlan(ABC):
     opening: Opening = CAREFUL
 
     @abstractmethod
-    def compared(self, found: ModelAnalysis) -> PaperComparison | None:
+    def compare_with_paper(self, analysis: ModelAnalysis) -> PaperComparison | None:
         """Return the comparison; None if the analysis has none of the figures that it needs."""
 
     def run(self, *, watch: Watch = ignore) -> None:
@@ -56,15 +56,15 @@ class AnalysisPlan(ABC):
         """
         refuse_foreign(self.out, "a reproduced table", PARTS)
         request = AnalysisRequest(analysis=AnalysisOptions(only=",".join(self.kinds)), opening=self.opening)
-        found = analyse(self.model, data=self.data, out=self.out / "analysis", request=request, watch=_tenths(watch))
-        comparison = self.compared(found)
+        analysis = analyse(self.model, data=self.data, out=self.out / "analysis", request=request, watch=_tenths(watch))
+        comparison = self.compare_with_paper(analysis)
         if comparison is None:
             raise UserError(f"{self.data} holds too little for {self.needed}.", code="no-data")
         name = display_name(self.model)
-        write_json(self.out / "results.json", {"model": name, "notes": [*found.notes], **comparison.results})
-        lines = [self.title, "", *comparison.lines, "", *found.notes]
+        write_json(self.out / "results.json", {"model": name, "notes": [*analysis.notes], **comparison.results})
+        lines = [self.title, "", *comparison.lines, "", *analysis.notes]
         write_text(self.out / "table.txt", "\n".join(lines) + "\n")
-        read = Section(heading="What was read", parts=[paragraph(note) for note in found.notes])
+        read = Section(heading="What was read", parts=[paragraph(note) for note in analysis.notes])
         lead = f"The model {name}. All figures, with their intervals, are in analysis/report.html."
         write_report(self.out / "report.html", self.title, [*comparison.sections, read], lead=lead)
 
@@ -76,14 +76,14 @@ class AnalysisPlan(ABC):
 
 def _tenths(watch: Watch) -> Watch:
     """Return a watch that gets a notice for every tenth of each part's progress, and passes on all other events."""
-    said: dict[str, int] = {}
+    last_tenths: dict[str, int] = {}
 
     def note(event: object) -> None:
         if not isinstance(event, AnalysisProgress):
             watch(event)
         # Integer division: the value rises by 1 at each tenth.
-        elif (tenth := 10 * event.done // max(1, event.count)) > said.get(event.what, -1):
-            said[event.what] = tenth
+        elif (tenth := 10 * event.done // max(1, event.count)) > last_tenths.get(event.what, -1):
+            last_tenths[event.what] = tenth
             watch(Notice(f"{event.done:,} of {event.count:,} {event.what}"))
 
     return note

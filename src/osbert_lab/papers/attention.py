@@ -57,9 +57,9 @@ class AttentionPlan(AnalysisPlan):
     kinds: ClassVar[Sequence[str]] = ("heads", "relations", "coreference")
     needed: ClassVar[str] = "attention: it reads text, trees (.conllu) or coreference"
 
-    def compared(self, found: ModelAnalysis) -> PaperComparison | None:
+    def compare_with_paper(self, analysis: ModelAnalysis) -> PaperComparison | None:
         """Return tables of entropy, of attention by layer, of relations beside the paper's, and of coreference."""
-        heads, relations, links = (found.figures.get(name, ()) for name in self.kinds)
+        heads, relations, links = (analysis.figures.get(name, ()) for name in self.kinds)
         if not heads and not relations and not links:
             return None
         blocks = [
@@ -72,32 +72,32 @@ class AttentionPlan(AnalysisPlan):
         sections: list[Section] = []
         for heading, head, rows, sentences in blocks:
             if rows:
-                said = [*sentences]
-                lines += ["", heading, *in_columns([[*head], *rows], indent=""), *said]
-                sections.append(Section(heading=heading, parts=[table(rows, head=head), *map(paragraph, said)]))
+                remarks = [*sentences]
+                lines += ["", heading, *in_columns([[*head], *rows], indent=""), *remarks]
+                sections.append(Section(heading=heading, parts=[table(rows, head=head), *map(paragraph, remarks)]))
         # The sections of the analysis itself, behind the comparison.
         pictures = [
             kind.section(figures)
             for kind, figures in ((Heads, heads), (Relations, relations), (Coreference, links))
             if figures
         ]
-        return PaperComparison(results=_results(found), lines=lines[1:], sections=[*sections, *pictures])
+        return PaperComparison(results=_results(analysis), lines=lines[1:], sections=[*sections, *pictures])
 
 
-def _results(found: ModelAnalysis) -> dict[str, Any]:
+def _results(analysis: ModelAnalysis) -> dict[str, Any]:
     """Return the figures for layers, relations and mentions; analysis.json also has those of each head."""
-    figures = {name: list(found.figures.get(name, ())) for name in AttentionPlan.kinds}
+    figures = {name: list(analysis.figures.get(name, ())) for name in AttentionPlan.kinds}
     # Figures of single heads name their head; those of layers do not.
-    figures["heads"] = [one for one in figures["heads"] if "head" not in one.where]
+    figures["heads"] = [figure for figure in figures["heads"] if "head" not in figure.where]
     published = {
-        name: {"relation": theirs, "head": head, "right": right, "offset": offset}
-        for name, (theirs, head, right, offset) in PUBLISHED.items()
+        name: {"relation": published_name, "head": head, "right": right, "offset": offset}
+        for name, (published_name, head, right, offset) in PUBLISHED.items()
     }
-    return {**{name: [one.record() for one in some] for name, some in figures.items()}, "published": published}
+    return {**{name: [figure.record() for figure in some] for name, some in figures.items()}, "published": published}
 
 
 def _layers(heads: Sequence[Figure], name: str) -> dict[int, Figure]:
-    return {int(one.where["layer"]): one for one in select_figures(heads, f"layer_{name}")}
+    return {int(figure.where["layer"]): figure for figure in select_figures(heads, f"layer_{name}")}
 
 
 def entropy_rows(heads: Sequence[Figure]) -> Rows:
@@ -105,32 +105,32 @@ def entropy_rows(heads: Sequence[Figure]) -> Rows:
     whole, beginning = ENTROPIES
     of_first = _layers(heads, beginning)
     rows = []
-    for layer, one in _layers(heads, whole).items():
+    for layer, figure in _layers(heads, whole).items():
         each = [head.value for head in select_figures(heads, whole) if head.where["layer"] == layer]
         first = f"{of_first[layer].value:.2f}" if layer in of_first else "-"
         ends = [f"{min(each):.2f}", f"{max(each):.2f}"]
-        rows.append([str(layer), f"{one.value:.2f}", *ends, first, f"{one.baselines[UNIFORM]:.2f}"])
+        rows.append([str(layer), f"{figure.value:.2f}", *ends, first, f"{figure.baselines[UNIFORM]:.2f}"])
     return rows
 
 
 def entropy_sentences(heads: Sequence[Figure]) -> Iterator[str]:
     """Yield whether the entropy falls to a minimum in a middle layer and then rises, as in Clark et al."""
     # One value per layer, in the order of layers.
-    values: Floats = np.array([one.value for one in _layers(heads, ENTROPIES[0]).values()])
+    values: Floats = np.array([figure.value for figure in _layers(heads, ENTROPIES[0]).values()])
     low, last = int(values.argmin()), len(values) - 1
-    there = f"{values[low]:.2f} nats in layer {low + 1}"
+    lowest = f"{values[low]:.2f} nats in layer {low + 1}"
     if 0 < low < last:
         yield (
-            f"It falls from {values[0]:.2f} nats in layer 1 to {there}, and rises to {values[-1]:.2f} in layer "
+            f"It falls from {values[0]:.2f} nats in layer 1 to {lowest}, and rises to {values[-1]:.2f} in layer "
             f"{last + 1}; in section 3.3 of the paper BERT BASE is lowest in its middle layers."
         )
     else:
-        yield f"It is lowest at an end, {there}: not as section 3.3 of the paper draws it for BERT BASE."
+        yield f"It is lowest at an end, {lowest}: not as section 3.3 of the paper draws it for BERT BASE."
 
 
 def _parts(heads: Sequence[Figure]) -> list[str]:
     """Return the targets of attention that were measured: a tokenizer may have no [CLS] or [SEP]."""
-    return [name for name in NAMES if any(one.value > 0 for one in select_figures(heads, f"layer_{name}"))]
+    return [name for name in NAMES if any(figure.value > 0 for figure in select_figures(heads, f"layer_{name}"))]
 
 
 def _part_head(heads: Sequence[Figure]) -> list[str]:
@@ -152,26 +152,28 @@ def part_rows(heads: Sequence[Figure]) -> Rows:
 def strong_sentences(heads: Sequence[Figure]) -> Iterator[str]:
     """Yield a sentence on the heads that give over half of their attention to one target."""
     for name in _parts(heads):
-        strong = [f"{_head(one)} ({one.value:.0%})" for one in select_figures(heads, name) if one.value > STRONG]
+        strong = [
+            f"{_head(figure)} ({figure.value:.0%})" for figure in select_figures(heads, name) if figure.value > STRONG
+        ]
         if strong:
             yield f"Over half to {NAMES[name]}: {', '.join(strong)}."
 
 
 def relation_rows(relations: Sequence[Figure]) -> Rows:
     """Return rows for the relations with a published figure, ours and theirs."""
-    there = {str(one.where["relation"]): one for one in relations}
+    figures_by_relation = {str(figure.where["relation"]): figure for figure in relations}
     rows = []
-    for name, (theirs, head, right, offset) in PUBLISHED.items():
+    for name, (published_name, head, right, offset) in PUBLISHED.items():
         # A relation that is rare in the data has no figure.
-        if one := there.get(name):
-            low, high = one.interval or (np.nan, np.nan)
-            near = f"{one.where['offset']:+d}: {100 * one.baselines[OFFSET]:.1f}"
-            chosen, random = 100 * one.baselines[CHOSEN], one.baselines.get(RANDOM)
+        if figure := figures_by_relation.get(name):
+            low, high = figure.interval or (np.nan, np.nan)
+            near = f"{figure.where['offset']:+d}: {100 * figure.baselines[OFFSET]:.1f}"
+            chosen, random = 100 * figure.baselines[CHOSEN], figure.baselines.get(RANDOM)
             rows.append(
                 [
-                    name, f"{one.n:,}", _head(one), f"{100 * one.value:.1f}", f"{100 * low:.1f} to {100 * high:.1f}",
+                    name, f"{figure.n:,}", _head(figure), f"{100 * figure.value:.1f}", f"{100 * low:.1f} to {100 * high:.1f}",
                     f"{chosen:.1f}", near, "-" if random is None else f"{100 * random:.1f}",
-                    theirs, head, f"{right:.1f}", offset,
+                    published_name, head, f"{right:.1f}", offset,
                 ]
             )  # fmt: skip
     return rows
@@ -181,11 +183,11 @@ def link_rows(links: Sequence[Figure]) -> Rows:
     """Return rows with the best head's accuracy on mentions of each kind, beside baselines without a model."""
     return [
         [
-            str(one.where["mentions"]), f"{one.n:,}", _head(one), f"{one.value:.1%}",
-            " to ".join(f"{end:.1%}" for end in one.interval or ()),
-            *(f"{one.baselines[name]:.1%}" if name in one.baselines else "-" for name in (NEAREST, SAME, RANDOM)),
+            str(figure.where["mentions"]), f"{figure.n:,}", _head(figure), f"{figure.value:.1%}",
+            " to ".join(f"{end:.1%}" for end in figure.interval or ()),
+            *(f"{figure.baselines[name]:.1%}" if name in figure.baselines else "-" for name in (NEAREST, SAME, RANDOM)),
         ]
-        for one in select_figures(links, "coreference")
+        for figure in select_figures(links, "coreference")
     ]  # fmt: skip
 
 

@@ -68,7 +68,7 @@ def ending(status: int) -> str:
     """
     if status >= 0:
         return f"status {status}"
-    names = {one.value: one.name for one in signal.Signals}
+    names = {member.value: member.name for member in signal.Signals}
     return f"ended by {names.get(-status, f'signal {-status}')}"
 
 

@@ -14,7 +14,7 @@ from osbert_lab.papers.scale import RECIPE, TableScale
 from osbert_lab.papers.tables import PaperTable, TableRow
 
 
-def chosen(table: PaperTable, scale: TableScale, shared: str = RECIPE) -> PaperTable:
+def narrow_table(table: PaperTable, scale: TableScale, shared: str = RECIPE) -> PaperTable:
     """Return the table with only the recipes, data sets and widths that the options name; `shared`: the value of
     --recipe.
 
@@ -47,9 +47,9 @@ def chosen(table: PaperTable, scale: TableScale, shared: str = RECIPE) -> PaperT
     else:
         columns = table.columns
     problems.stop_if_any()
-    own = {row.name for row in rows if row in table.rows}  # another recipe may have the name of a row
-    claims = tuple(claim for claim in table.claims if {claim.above, claim.below} <= own)
-    return replace(table, rows=rows, columns=columns, claims=claims).shrunk(scale.shrink)
+    own_names = {row.name for row in rows if row in table.rows}  # another recipe may have the name of a row
+    claims = tuple(claim for claim in table.claims if {claim.above, claim.below} <= own_names)
+    return replace(table, rows=rows, columns=columns, claims=claims).shrink(scale.shrink)
 
 
 def at_steps(table: PaperTable, encoders: TableEncoders, points: int) -> PaperTable:
@@ -122,9 +122,9 @@ def _columns(table: PaperTable, word: str, problems: Problems) -> list[TableColu
     """Return the columns that one word of --tasks names: `mrpc`, `squad=FOLDER`, or a task with the user's own data."""
     name, equals, path = word.partition("=")
     columns = (*table.columns, *table.more)
-    found = [column for column in columns if name.lower() in (column.set, column.name.lower())]
-    if found:
-        return [replace(column, path=Path(path)) for column in found] if equals else found
+    matches = [column for column in columns if name.lower() in (column.set, column.name.lower())]
+    if matches:
+        return [replace(column, path=Path(path)) for column in matches] if equals else matches
     try:
         task = components.find("tasks", name, base=Task, trust=True)  # the user has typed the name
         if not equals:
@@ -136,6 +136,10 @@ def _columns(table: PaperTable, word: str, problems: Problems) -> list[TableColu
     except UserError as error:
         problems.add_from(f"--tasks {word}", error)
         return []
-    own = Path(path).stem
+    column_name = Path(path).stem
     criterion = task().criterion
-    return [TableColumn(name=own, set=name, files=(), path=Path(path), scores={f"{own} ({criterion})": criterion})]
+    return [
+        TableColumn(
+            name=column_name, set=name, files=(), path=Path(path), scores={f"{column_name} ({criterion})": criterion}
+        )
+    ]

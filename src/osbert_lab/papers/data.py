@@ -72,18 +72,18 @@ class TableColumn:
         if release := self.release or self.settings.get("release"):
             return _of_release(folder, release)
         for names in (self.files[:2], [self.alone]):
-            found = [folder / name for name in names]
-            if all(names) and all(path.is_file() for path in found):
-                more = [folder / name for name in self.files[2:]] if len(found) > 1 else []
-                return found + [path for path in more if path.is_file()]
+            paths = [folder / name for name in names]
+            if all(names) and all(path.is_file() for path in paths):
+                more = [folder / name for name in self.files[2:]] if len(paths) > 1 else []
+                return paths + [path for path in more if path.is_file()]
         return []
 
     def missing(self, data: Path) -> UserError:
         """Return the error to raise if `find` finds nothing."""
         folder = self.path or data / self.folder
         names = " and ".join(str(folder / name) for name in self.files[:2])
-        said = f"{names} are missing" if names else f"{folder} is no file, and no folder with files"
-        return UserError(f"{said}.", code="missing-split")
+        message = f"{names} are missing" if names else f"{folder} is no file, and no folder with files"
+        return UserError(f"{message}.", code="missing-split")
 
     def prepare(self, data: Path, out: Path, *, rows: int, dev_rows: int = 0) -> None:
         """Write the training and the development file into `out`, with at most `rows` and `dev_rows` rows (0: all).
@@ -102,22 +102,22 @@ class TableColumn:
             order = np.random.default_rng(0).permutation(len(lines)).tolist()
             border = round(SPLIT_OFF * len(lines))
             parts = {self.files[0]: (order[border:], rows), dev: (order[:border], dev_rows)}
-            kept = {
-                name: header + b"".join(lines[place] for place in sorted(places[:most] if most else places))
-                for name, (places, most) in parts.items()
+            contents = {
+                name: header + b"".join(lines[index] for index in sorted(indices[:most] if most else indices))
+                for name, (indices, most) in parts.items()
             }
         else:
             names = (self.files[0], dev, *(path.name for path in files[2:]))
             most = (rows, *(rows if path.name.startswith(TRAIN) else dev_rows for path in files[1:]))
-            kept = {
-                name.removesuffix(PACKED): self.shortened(path, count) if count else unpacked(path)
+            contents = {
+                name.removesuffix(PACKED): self.sample_file(path, count) if count else read_decompressed(path)
                 for name, path, count in zip(names, files, most)
             }
         out.mkdir(parents=True, exist_ok=True)
-        for name, content in kept.items():
+        for name, content in contents.items():
             replace_file(out / name, lambda aside, content=content: aside.write_bytes(content))  # type: ignore[misc]
 
-    def shortened(self, path: Path, rows: int) -> bytes:
+    def sample_file(self, path: Path, rows: int) -> bytes:
         """Return a file's content with at most `rows` rows; some formats keep whole documents or paragraphs."""
         if path.suffix == ".json":
             return _questions(path, rows)
@@ -125,17 +125,19 @@ class TableColumn:
             return _cells(path, rows)
         if path.name.startswith("eng."):  # tagged words, whose sentences are read in their documents
             documents = [DOCUMENT + part for part in path.read_bytes().split(DOCUMENT)[1:]]
-            return b"".join(documents[place] for place in drawn([_sentences(one) for one in documents], rows))
+            return b"".join(
+                documents[index] for index in sample_parts([_sentences(document) for document in documents], rows)
+            )
         lines, header = self._lines(path)
-        return header + b"".join(lines[place] for place in drawn([1] * len(lines), rows))
+        return header + b"".join(lines[index] for index in sample_parts([1] * len(lines), rows))
 
     def _lines(self, path: Path) -> tuple[list[bytes], bytes]:
         """Return the lines of a file and its header line, b"" if it has none."""
-        lines = io.BytesIO(unpacked(path)).readlines()
+        lines = io.BytesIO(read_decompressed(path)).readlines()
         return (lines[1:], lines[0]) if self.header and lines else (lines, b"")
 
 
-def unpacked(path: Path) -> bytes:
+def read_decompressed(path: Path) -> bytes:
     """Return the content of a file, decompressed if its name ends with .xz."""
     return lzma.decompress(path.read_bytes()) if path.suffix == PACKED else path.read_bytes()
 
@@ -143,10 +145,14 @@ def unpacked(path: Path) -> bytes:
 def _of_release(folder: Path, release: str) -> list[Path]:
     """Return the files whose names contain the release of SQuAD; [] if the training or development file is missing."""
     try:
-        found = find_named(folder, release=release)
+        paths_by_split = find_named(folder, release=release)
     except UserError:
         return []
-    named = [found[split] for split in ("train", "dev") if split in found and release in found[split].name]
+    named = [
+        paths_by_split[split]
+        for split in ("train", "dev")
+        if split in paths_by_split and release in paths_by_split[split].name
+    ]
     return named if len(named) > 1 else []
 
 
@@ -155,15 +161,15 @@ def _questions(path: Path, rows: int) -> bytes:
     them."""
     content = read_json(path)
     try:
-        paragraphs = [one for entry in content["data"] for one in entry["paragraphs"]]
+        paragraphs = [paragraph for entry in content["data"] for paragraph in entry["paragraphs"]]
         sizes = [len(paragraph["qas"]) for paragraph in paragraphs]
     except (KeyError, TypeError) as error:
         raise UserError(
             f"{path} is no file in SQuAD's form (data, paragraphs, qas): {error!r}.", code="wrong-format"
         ) from error
-    kept = [{"title": "", "paragraphs": [paragraphs[place]]} for place in drawn(sizes, rows)]
+    articles = [{"title": "", "paragraphs": [paragraphs[index]]} for index in sample_parts(sizes, rows)]
     # Every kept paragraph becomes an article of its own: titles do not matter for the task.
-    chosen = json.dumps({"version": content.get("version", ""), "data": kept}, ensure_ascii=False)
+    chosen = json.dumps({"version": content.get("version", ""), "data": articles}, ensure_ascii=False)
     return chosen.encode("utf-8", "surrogatepass")
 
 
@@ -171,11 +177,11 @@ def _cells(path: Path, rows: int) -> bytes:
     """Return CSV with at most `rows` rows; a quoted row may span several lines."""
     header, *lines = csv.reader(io.StringIO(path.read_text("utf-8-sig"), newline=""))
     page = io.StringIO(newline="")
-    csv.writer(page).writerows([header, *(lines[place] for place in drawn([1] * len(lines), rows))])
+    csv.writer(page).writerows([header, *(lines[index] for index in sample_parts([1] * len(lines), rows))])
     return page.getvalue().encode("utf-8")
 
 
-def drawn(sizes: Sequence[int], most: int) -> list[int]:
+def sample_parts(sizes: Sequence[int], most: int) -> list[int]:
     """Return the sorted indices of randomly sampled parts with at most `most` rows in total (0: all), at least one.
 
     `sizes`: the rows of each part.
@@ -183,12 +189,12 @@ def drawn(sizes: Sequence[int], most: int) -> list[int]:
     chosen: list[int] = []
     rows = 0
     # A fixed seed: the sample is the same whenever the data is prepared, and a smaller one is a part of a larger one.
-    for place in np.random.default_rng(0).permutation(len(sizes)).tolist():
+    for index in np.random.default_rng(0).permutation(len(sizes)).tolist():
         # `and chosen`: the first part is kept even if it alone is larger than the limit.
-        if most and rows + sizes[place] > most and chosen:
+        if most and rows + sizes[index] > most and chosen:
             break
-        chosen.append(place)
-        rows += sizes[place]
+        chosen.append(index)
+        rows += sizes[index]
     return sorted(chosen)
 
 

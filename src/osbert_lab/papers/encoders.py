@@ -74,7 +74,7 @@ class PretrainedEncoders:
                 continue
             folder = self.folder(row, seed, out)
             seeded = dict.fromkeys(("seed",) if self._is_static(row) else ("training.seed", "data.seed"), seed)
-            command = ("pretrain", row.recipe or self.recipe, *words(self.given(row)), *words(seeded))
+            command = ("pretrain", row.recipe or self.recipe, *words(self.merge_settings(row)), *words(seeded))
             command += ("--corpus", str(row.own_corpus(self.corpus)), "--out", str(folder), *self.opening.words)
             yield StudyTrial(name=f"{row.name}, seed {seed}", settings=command, folder=folder, seed=seed)
 
@@ -83,7 +83,7 @@ class PretrainedEncoders:
         folder = run_folder(row.encoder or row.name, seed, "encoder", out)
         return folder / MODELS / f"step-{row.step}" if row.step else folder
 
-    def given(self, row: TableRow) -> dict[str, Any]:
+    def merge_settings(self, row: TableRow) -> dict[str, Any]:
         """Return the settings that override a row's recipe. Precedence, lowest first: defaults, the row's defaults,
         `settings`, the row's own."""
         given = {**self.usual, **row.usual, **self.settings, **row.pretraining}
@@ -99,14 +99,14 @@ class PretrainedEncoders:
 
     def read(self, row: TableRow) -> Any:
         """Return the settings of a row's pretraining. Raises UserError for a setting that its recipe does not have."""
-        name, given = row.recipe or self.recipe, keywords(self.given(row))
+        name, given = row.recipe or self.recipe, keywords(self.merge_settings(row))
         return read_vector_settings(name, given) or read_settings(name, given, opening=self.opening)
 
     def check(self, row: TableRow, out: Path) -> Any:
         """Return the settings of a row's pretraining. Raises UserError if it cannot begin."""
         if self._is_static(row):
             return self.read(row)
-        name, given = row.recipe or self.recipe, keywords(self.given(row))
+        name, given = row.recipe or self.recipe, keywords(self.merge_settings(row))
         corpus = row.own_corpus(self.corpus)
         return read_plan(name, given, corpus=corpus, out=out / "any", opening=self.opening).settings
 
@@ -122,15 +122,15 @@ class PretrainedEncoders:
                     wrong[row.name] = error
         problems = Problems(heading="These encoders cannot be pretrained")
         # One missing corpus fails every row alike: equal messages are listed once, with the names of their rows.
-        for said in dict.fromkeys(map(str, wrong.values())):
-            names = [name for name in wrong if str(wrong[name]) == said]
+        for message in dict.fromkeys(map(str, wrong.values())):
+            names = [name for name in wrong if str(wrong[name]) == message]
             problems.add_from(", ".join(names), wrong[names[0]])
         problems.stop_if_any()
         corpus = Corpus.open(self.corpus)
-        own = {row.name: row.recipe for row in rows if row.recipe}
+        own_recipes = {row.name: row.recipe for row in rows if row.recipe}
         others = {row.name: Corpus.open(row.own_corpus(self.corpus)).content for row in rows if row.corpus}
         return {
-            "recipe": own or self.recipe,
+            "recipe": own_recipes or self.recipe,
             "corpus": corpus.content,
             "tokenizer": corpus.fingerprint,
             **({"own_corpora": others} if others else {}),
@@ -146,8 +146,8 @@ class PretrainedEncoders:
             # `pop` leaves only rows that one of the two protocols lacks; `difference` then reports them.
             if row.name in earlier and row.name in now:
                 usual = defaults(type(self.read(row)))
-                found = changed_settings(earlier.pop(row.name), now.pop(row.name), usual, HARMLESS_HERE)
-                lines += [f"{PRETRAINING}.{row.name}.{line}" for line in found]
+                differences = changed_settings(earlier.pop(row.name), now.pop(row.name), usual, HARMLESS_HERE)
+                lines += [f"{PRETRAINING}.{row.name}.{line}" for line in differences]
         return lines + difference(earlier, now, f"{PRETRAINING}.")
 
     def describe(self, row: TableRow, out: Path) -> str:

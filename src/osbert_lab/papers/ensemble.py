@@ -34,18 +34,22 @@ class Ensemble:
         """
         if self.out.is_file():
             return
-        said: list[list[Prediction]] = []
+        predictions_by_run: list[list[Prediction]] = []
         for number, run in enumerate(self.runs, 1):
             watch(Notice(f"ensemble: the answers of {run} ({number} of {len(self.runs)})"))
             engine = load_engine(run)
             task, records = load(engine.fine_tuned, ("dev",), fit=False)
-            said.append(engine.predict_records(records["dev"]))
-        joined = [together(_answers(answers)) for answers in zip(*said)]
+            predictions_by_run.append(engine.predict_records(records["dev"]))
+        joined = [together(_answers(answers)) for answers in zip(*predictions_by_run)]
         write_sealed(self.out, task.metrics(joined, records["dev"]))
 
 
 def _answers(predictions: Sequence[Prediction]) -> list[AnswerPrediction]:
-    answers = [one for one in predictions if isinstance(one, AnswerPrediction) and one.margin is None]
+    answers = [
+        prediction
+        for prediction in predictions
+        if isinstance(prediction, AnswerPrediction) and prediction.margin is None
+    ]
     if len(answers) < len(predictions):
         raise UserError(
             "Only runs that answer every question can answer together (SQuAD 1.1).", code="unsupported-model"

@@ -12,15 +12,23 @@ from osbert import recipe
 from osbert.files import write_json, write_text
 from osbert.reports.page import Section, code, paragraph, table, write_report
 from osbert.reports.strip import Dot, Strip, strip_plot
-from osbert.runs.study.runner import finished_before
+from osbert.runs.study.runner import is_finished
 from osbert.runs.vectors.settings import vector_schema
 from osbert.terminal import in_columns
 from osbert.training.run_folder import RunFolder
 from osbert.training.tracking import HELD_OUT, NAME, read_lines
 from osbert_lab.papers.plan import PROTOCOL, TablePlan
-from osbert_lab.papers.report import MARK, collapsed_lines, row_marks, row_scores, word_scores
+from osbert_lab.papers.report import MARK, describe_collapses, row_marks, row_scores, word_scores
 from osbert_lab.papers.tables import TableRow
-from osbert_lab.papers.verdicts import RowComparison, Scores, all_compared, apart, claim_sentence, counted, spelt
+from osbert_lab.papers.verdicts import (
+    RowComparison,
+    Scores,
+    claim_sentence,
+    compare_all_rows,
+    describe_intervals,
+    format_mean,
+    select_significant,
+)
 from osbert_lab.papers.years import gains_section, timelines
 
 REPORT = "report.html"
@@ -51,8 +59,8 @@ class FamilyRun:
         """The held-out loss by objective."""
         prefix, ending = f"{HELD_OUT}.", ".loss"
         # Keys are held_out.OBJECTIVE.loss; keys with more dots are losses of parts of an objective.
-        found = {name: value for name, value in self.last.items() if name.startswith(prefix) and name.endswith(ending)}
-        return {name.removeprefix(prefix).removesuffix(ending): found[name] for name in found if name.count(".") == 2}
+        losses = {name: value for name, value in self.last.items() if name.startswith(prefix) and name.endswith(ending)}
+        return {name.removeprefix(prefix).removesuffix(ending): losses[name] for name in losses if name.count(".") == 2}
 
 
 def write_families_report(plan: TablePlan) -> str:
@@ -61,33 +69,40 @@ def write_families_report(plan: TablePlan) -> str:
     seen = {row.name: _runs(plan, row) for row in rows}
     scores = {row.name: row_scores(plan, row) for row in rows}
     protocol = json.loads((plan.out / PROTOCOL).read_text("utf-8"))
-    figures = {name: [{"parameters": one.parameters, **one.last} for one in runs] for name, runs in seen.items()}
+    figures = {name: [{"parameters": run.parameters, **run.last} for run in runs] for name, runs in seen.items()}
     write_json(plan.out / "results.json", {"protocol": protocol, "pretraining": figures, "scores": scores})
     lead = (
         f"{len(rows)} recipes, {plan.scale.seeds} seeds. In brackets: the 95% interval of the mean. Fine-tuning: "
         f"{protocol['finetuning']}; scores in per cent, {plan.table.measure} on development rows."
     )
-    differences = all_compared(scores)
+    differences = compare_all_rows(scores)
     # By year there are so many pairs of rows that only the claims are listed.
-    found = [] if plan.table.has_years else apart(differences)
-    said, remarks = counted(differences), [*_remarks(plan)]
-    claims = [line for one in plan.table.claims if (line := claim_sentence(one, scores))]
-    pretrained, scored, losses = _pretrained(seen), _scored(plan, scores), _about_losses(plan)
+    significant = [] if plan.table.has_years else select_significant(differences)
+    summary, remarks = describe_intervals(differences), [*_remarks(plan)]
+    claims = [line for claim in plan.table.claims if (line := claim_sentence(claim, scores))]
+    pretrained, scored, losses = _tabulate_pretraining(seen), _tabulate_scores(plan, scores), _about_losses(plan)
     lines = [plan.table.title, "", lead, "", *in_columns(pretrained, indent=""), losses, ""]
-    lines += [*in_columns(scored, indent=""), *remarks, "", *map(str, found), said, *(["", *claims] if claims else [])]
+    lines += [
+        *in_columns(scored, indent=""),
+        *remarks,
+        "",
+        *map(str, significant),
+        summary,
+        *(["", *claims] if claims else []),
+    ]
     text = "\n".join(lines) + "\n"
     write_text(plan.out / "table.txt", text)
     pictures = timelines(plan.table, scores) if plan.table.has_years else [*_strips(scores)]
     sections = [
         Section(heading="Scores", parts=[_table(scored), *map(paragraph, remarks), *pictures]),
         gains_section(scores),
-        Section(heading="What shows", parts=[paragraph(said), *_differences(found)]),
+        Section(heading="What shows", parts=[paragraph(summary), *_differences(significant)]),
         Section(heading="Claims of the papers, at this size", parts=[*map(paragraph, claims)]),
         Section(heading="Pretraining", parts=[_table(pretrained), paragraph(losses)]),
         Section(heading="How to read this", parts=[paragraph(PROTOCOL_SAID)]),
         Section(heading="Settings of pretraining", parts=[code(json.dumps(protocol["pretraining"], indent=1))]),
     ]
-    write_report(plan.out / REPORT, plan.table.title, [one for one in sections if one.parts], lead=lead)
+    write_report(plan.out / REPORT, plan.table.title, [section for section in sections if section.parts], lead=lead)
     return f"{text}The report is {plan.out / REPORT}.\n"
 
 
@@ -98,17 +113,17 @@ def _about_losses(plan: TablePlan) -> str:
 
 def _runs(plan: TablePlan, row: TableRow) -> list[FamilyRun]:
     """Return the pretraining runs of a row, one per seed; only runs that have ended."""
-    found = []
+    runs = []
     for seed in range(plan.scale.seeds):
         folder = plan.encoders.folder(row, seed, plan.out)
         facts = RunFolder(folder).facts
         if "finished" in facts:
             last = {name: value for line in read_lines(folder / NAME) for name, value in line.items()}
-            found.append(FamilyRun(parameters=facts["finished"]["parameters"], last=last))
-    return found
+            runs.append(FamilyRun(parameters=facts["finished"]["parameters"], last=last))
+    return runs
 
 
-def _pretrained(seen: Mapping[str, Sequence[FamilyRun]]) -> list[list[str]]:
+def _tabulate_pretraining(seen: Mapping[str, Sequence[FamilyRun]]) -> list[list[str]]:
     """Return the cells of the table on pretraining, a row per recipe; means over the seeds."""
     rows = [["recipe", "parameters", "seconds in steps", "steps", "tokens", "held-out loss"]]
     for name, runs in seen.items():
@@ -119,7 +134,7 @@ def _pretrained(seen: Mapping[str, Sequence[FamilyRun]]) -> list[list[str]]:
             statistics.fmean(run.last[key] for run in runs) for key in ("seconds", "step", "tokens")
         )
         losses = [
-            f"{objective} {spelt([run.held_out[objective] for run in runs], scale=1, digits=3)}"
+            f"{objective} {format_mean([run.held_out[objective] for run in runs], scale=1, digits=3)}"
             for objective in runs[0].held_out
         ]
         rows.append(
@@ -128,7 +143,7 @@ def _pretrained(seen: Mapping[str, Sequence[FamilyRun]]) -> list[list[str]]:
     return rows
 
 
-def _scored(plan: TablePlan, scores: Scores) -> list[list[str]]:
+def _tabulate_scores(plan: TablePlan, scores: Scores) -> list[list[str]]:
     """Return the cells of the table of scores: mean and interval over the seeds, marked if a collapsed run is
     included."""
     names = list(dict.fromkeys(name for column in plan.columns for name in column.measured))
@@ -137,14 +152,22 @@ def _scored(plan: TablePlan, scores: Scores) -> list[list[str]]:
     rows = [["recipe", *(f"{name}*" if name in starred else name for name in names)]]
     for row in plan.table.rows:
         marks = row_marks(plan, row.name)
-        found = scores[row.name]
-        rows.append([row.name, *(spelt(found.get(name, [])) + marks.get(name, "") * (name in found) for name in names)])
+        column_scores = scores[row.name]
+        rows.append(
+            [
+                row.name,
+                *(
+                    format_mean(column_scores.get(name, [])) + marks.get(name, "") * (name in column_scores)
+                    for name in names
+                ),
+            ]
+        )
     return rows
 
 
 def _remarks(plan: TablePlan) -> Iterator[str]:
-    trials = [trial for row in plan.table.rows for one in plan.columns for trial in plan.trials_of(row, one)]
-    if (ended := sum(map(finished_before, trials))) < len(trials):
+    trials = [trial for row in plan.table.rows for column in plan.columns for trial in plan.trials_of(row, column)]
+    if (ended := sum(map(is_finished, trials))) < len(trials):
         yield f"So far {ended:,} of {len(trials):,} fine-tunings have ended. The same command goes on."
     for name, score in word_scores(plan, plan.table.rows[0], 0).items():
         yield f"{name}: {score.used:,} of {score.given:,} rows, whose words are one piece each."
@@ -152,7 +175,7 @@ def _remarks(plan: TablePlan) -> Iterator[str]:
         yield f"*: a fifth of the rows was split off for development ({', '.join(plan.split_off)})."
     if plan.whole:
         yield plan.whole
-    for line in collapsed_lines(plan):
+    for line in describe_collapses(plan):
         yield f"Collapsed: {line}. {MARK}: a figure that counts a collapsed run."
     yield from _times(plan)
 
@@ -173,22 +196,28 @@ def _times(plan: TablePlan) -> Iterator[str]:
 
 def _strips(scores: Scores) -> Iterator[str]:
     """Yield a strip plot for each column: a row per recipe, a dot per seed."""
-    for name in dict.fromkeys(name for found in scores.values() for name in found):
+    for name in dict.fromkeys(name for column_scores in scores.values() for name in column_scores):
         strips = [
             Strip(
                 name=row,
-                dots=[Dot(value=value, label=f"seed {seed}") for seed, value in enumerate(found.get(name, []))],
+                dots=[Dot(value=value, label=f"seed {seed}") for seed, value in enumerate(column_scores.get(name, []))],
             )
-            for row, found in scores.items()
+            for row, column_scores in scores.items()
         ]
         yield strip_plot(strips, title=f"{name}, a dot a seed; the line is the median")
 
 
-def _differences(found: Sequence[RowComparison]) -> Iterator[str]:
+def _differences(comparisons: Sequence[RowComparison]) -> Iterator[str]:
     """Yield a table of the differences whose intervals exclude 0; nothing if there are none."""
-    if found:
+    if comparisons:
         head = ("data set", "above", "below", "difference in points (95% interval)")
-        yield table([(one.column, one.above, one.below, one.interval) for one in found], head=head)
+        yield table(
+            [
+                (comparison.column, comparison.above, comparison.below, comparison.interval)
+                for comparison in comparisons
+            ],
+            head=head,
+        )
 
 
 def _table(rows: Sequence[Sequence[str]]) -> str:

@@ -14,8 +14,8 @@ from osbert.reports.plot import Series, line_plot
 from osbert.terminal import in_columns
 from osbert.training.run_folder import RunFolder
 from osbert_lab.papers.plan import PROTOCOL, TablePlan
-from osbert_lab.papers.report import collapsed_lines, row_scores
-from osbert_lab.papers.verdicts import TOO_FEW, RowComparison, spelt
+from osbert_lab.papers.report import describe_collapses, row_scores
+from osbert_lab.papers.verdicts import TOO_FEW, RowComparison, format_mean
 
 REPORT = "report.html"
 APART = 0.01
@@ -37,22 +37,22 @@ class StepCurve:
 def write_figure_report(plan: TablePlan) -> str:
     """Write results.json, table.txt and report.html after all runs have ended; return the text of the table."""
     protocol, published = json.loads((plan.out / PROTOCOL).read_text("utf-8")), plan.table.published
-    found = {name: _curves(plan, name) for column in plan.columns for name in column.measured}
-    scores = {name: {curve.name: curve.scores for curve in curves} for name, curves in found.items()}
+    curves_by_column = {name: _curves(plan, name) for column in plan.columns for name in column.measured}
+    scores = {name: {curve.name: curve.scores for curve in curves} for name, curves in curves_by_column.items()}
     write_json(plan.out / "results.json", {"protocol": protocol, "scores": scores})
     first = plan.table.rows[0]
     lead = (
         f"Ours: {plan.encoders.describe(first, plan.out)}, {plan.scale.seeds} seeds of fine-tuning; "
         f"{protocol['finetuning']}. Scores are in per cent; in brackets the 95% interval of the mean."
     )
-    theirs = [f"The paper: {said}" for said in published.statements]
-    lines, sections = [published.title, "", lead, "", *theirs], []
-    remarks = [*([plan.whole] if plan.whole else []), *(f"Collapsed: {line}." for line in collapsed_lines(plan))]
-    for name, curves in found.items():
-        said, rows = [*_sentences(name, curves), *remarks], _rows(curves)
-        lines += ["", f"{name}, ours", *in_columns(rows, indent=""), *said]
+    paper_lines = [f"The paper: {statement}" for statement in published.statements]
+    lines, sections = [published.title, "", lead, "", *paper_lines], []
+    remarks = [*([plan.whole] if plan.whole else []), *(f"Collapsed: {line}." for line in describe_collapses(plan))]
+    for name, curves in curves_by_column.items():
+        sentences, rows = [*_sentences(name, curves), *remarks], _rows(curves)
+        lines += ["", f"{name}, ours", *in_columns(rows, indent=""), *sentences]
         head, *body = rows
-        parts = [_picture(name, curves), table(body, head=head), *map(paragraph, said)]
+        parts = [_picture(name, curves), table(body, head=head), *map(paragraph, sentences)]
         sections.append(Section(heading=f"{name}, ours", parts=parts))
     text = "\n".join(lines) + "\n"
     write_text(plan.out / "table.txt", text)
@@ -73,14 +73,14 @@ def _curves(plan: TablePlan, column: str) -> list[StepCurve]:
         steps = RunFolder(plan.encoders.folder(last, 0, plan.out)).facts["settings"]["training"]["steps"]
         # The last row has step 0, its pretraining's end: give it the real number of steps.
         measured = {row.step or steps: row_scores(plan, row).get(column, []) for row in (*rows, last)}
-        curves.append(StepCurve(name=last.name, scores={step: found for step, found in measured.items() if found}))
+        curves.append(StepCurve(name=last.name, scores={step: scores for step, scores in measured.items() if scores}))
     return curves
 
 
 def _rows(curves: Sequence[StepCurve]) -> list[list[str]]:
     rows = [["step", *(curve.name for curve in curves)]]
     for step in sorted({step for curve in curves for step in curve.scores}):
-        rows.append([f"{step:,}", *(spelt(curve.scores.get(step, [])) for curve in curves)])
+        rows.append([f"{step:,}", *(format_mean(curve.scores.get(step, [])) for curve in curves)])
     return rows
 
 
@@ -89,27 +89,27 @@ def _picture(name: str, curves: Sequence[StepCurve]) -> str:
     another."""
     series = []
     apart = APART * max(step for curve in curves for step in curve.scores)
-    for place, curve in enumerate(curves):
-        shift = apart * (place - len(curves) + 1)
-        numbers = {step + shift: summarise(found) for step, found in curve.scores.items()}
-        means = [(step, one.mean) for step, one in numbers.items()]
-        series.append(Series(name=curve.name, points=means, color=place))
-        for step, one in numbers.items():
-            if one.count >= FEWEST:
-                ends = [(step, end) for end in one.interval]
-                series.append(Series(name="", points=ends, color=place))
+    for index, curve in enumerate(curves):
+        shift = apart * (index - len(curves) + 1)
+        numbers = {step + shift: summarise(scores) for step, scores in curve.scores.items()}
+        means = [(step, summary.mean) for step, summary in numbers.items()]
+        series.append(Series(name=curve.name, points=means, color=index))
+        for step, summary in numbers.items():
+            if summary.count >= FEWEST:
+                ends = [(step, end) for end in summary.interval]
+                series.append(Series(name="", points=ends, color=index))
     return line_plot(series, title=f"{name} by steps of pretraining", percent=True)
 
 
 def _sentences(column: str, curves: Sequence[StepCurve]) -> Iterator[str]:
     """Yield where the curves differ, and how much the second half of the steps gains."""
-    if any(len(found) < FEWEST for curve in curves for found in curve.scores.values()):
+    if any(len(scores) < FEWEST for curve in curves for scores in curve.scores.values()):
         yield TOO_FEW
         return
-    for one, other in itertools.combinations(curves, 2):
-        for step in one.scores:
+    for first, other in itertools.combinations(curves, 2):
+        for step in first.scores:
             if step in other.scores:
-                yield str(_difference(one, step, other, step, column))
+                yield str(_difference(first, step, other, step, column))
     for curve in curves:
         last = max(curve.scores)
         # The measured step nearest to the middle.
@@ -118,10 +118,10 @@ def _sentences(column: str, curves: Sequence[StepCurve]) -> Iterator[str]:
             yield str(_difference(curve, last, curve, half, column))
 
 
-def _difference(one: StepCurve, step: int, other: StepCurve, before: int, column: str) -> RowComparison:
+def _difference(curve: StepCurve, step: int, other: StepCurve, before: int, column: str) -> RowComparison:
     return RowComparison(
-        above=f"{one.name} at step {step:,}",
+        above=f"{curve.name} at step {step:,}",
         below=f"{other.name} at step {before:,}",
         column=column,
-        differences=[mine - theirs for mine, theirs in zip(one.scores[step], other.scores[before])],
+        differences=[score - other_score for score, other_score in zip(curve.scores[step], other.scores[before])],
     )

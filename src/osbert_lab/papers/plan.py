@@ -121,9 +121,9 @@ class TablePlan:
         [row], [column] = self.table.rows, self.columns
         results = [read_results(trial) for trial in self.trials_of(row, column)]
         # With a repeated run the ensemble has other members, so its metrics go into another file.
-        again = "-again" if any(len(one) > 1 for one in results) else ""
+        again = "-again" if any(len(trial_results) > 1 for trial_results in results) else ""
         out = self.out / "runs" / f"ensemble-of-{self.scale.seeds}{again}.json"
-        return Ensemble(runs=[one[-1].trial.folder for one in results], out=out)
+        return Ensemble(runs=[trial_results[-1].trial.folder for trial_results in results], out=out)
 
     @property
     def whole(self) -> str:
@@ -146,21 +146,21 @@ class TablePlan:
     def _trial(self, row: TableRow, column: TableColumn, seed: int) -> StudyTrial:
         """Return a row's run on a data set, with a second run that replaces it if it collapses: same encoder, other
         seed."""
-        name, own = f"{row.name}, seed {seed}, {column.name}", 0 if self.table.curves else seed
+        name, encoder_seed = f"{row.name}, seed {seed}, {column.name}", 0 if self.table.curves else seed
         # Without a number of epochs, osbert's defaults choose it by the rows, with batch and learning rate.
         rule = "paper" if "epochs" in self._shared else "auto"
         settings = (*self.finetuning_words, *words(column.settings), *words(row.finetuning))
-        given = ("--model", str(self.encoders.folder(row, own, self.out)), "--data", str(self._data(column)))
-        after = f"{row.encoder or row.name}, seed {own}"
+        given = ("--model", str(self.encoders.folder(row, encoder_seed, self.out)), "--data", str(self._data(column)))
+        after = f"{row.encoder or row.name}, seed {encoder_seed}"
 
-        def one(name: str, folder: str, own_seed: int) -> StudyTrial:
+        def make_trial(name: str, folder: str, own_seed: int) -> StudyTrial:
             out = run_folder(row.name, seed, folder, self.out)
             command = ("finetune", column.task or column.set, "--settings", rule, *settings)
             command += ("--training.seed", str(own_seed), *given, "--out", str(out), *self.opening.words)
             return StudyTrial(name=name, folder=out, seed=own_seed, settings=command, after=after, kind=column.name)
 
         again = f"{name}, again with seed {seed + RESTART}, for it had collapsed"
-        return one(name, column.name, seed).or_else(one(again, f"{column.name} again", seed + RESTART))
+        return make_trial(name, column.name, seed).or_else(make_trial(again, f"{column.name} again", seed + RESTART))
 
     def _data(self, column: TableColumn) -> Path:
         return self.out / "data" / plain(column.name) if column.files or not column.path else column.path
@@ -197,15 +197,18 @@ class TablePlan:
         """Describe how a protocol differs from the folder's; of the columns only those that both have are compared."""
         shared = {*before.get("data", {})} & {*protocol["data"]}
 
-        def compared(one: Mapping[str, Any]) -> dict[str, Any]:
-            parts = {part: one.get(part, {}) for part in BY_COLUMN}
-            own = {part: {name: found[name] for name in found if name in shared} for part, found in parts.items()}
-            return {name: value for name, value in {**one, **own}.items() if name != PRETRAINING}
+        def select_comparable(full_protocol: Mapping[str, Any]) -> dict[str, Any]:
+            parts = {part: full_protocol.get(part, {}) for part in BY_COLUMN}
+            shared_parts = {
+                part: {name: by_column[name] for name in by_column if name in shared}
+                for part, by_column in parts.items()
+            }
+            return {name: value for name, value in {**full_protocol, **shared_parts}.items() if name != PRETRAINING}
 
-        earlier = compared(before)
+        earlier = select_comparable(before)
         if same_finetuning(before.get("finetuning", ""), protocol["finetuning"], self.table):
             earlier["finetuning"] = protocol["finetuning"]  # an earlier version kept the names as they were given
-        lines = difference(earlier, compared(protocol))
+        lines = difference(earlier, select_comparable(protocol))
         return lines + self.encoders.changes(self.table.rows, before, protocol)
 
     def _prepare(self, column: TableColumn) -> None:

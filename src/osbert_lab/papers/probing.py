@@ -53,47 +53,53 @@ class ProbingPlan(AnalysisPlan):
     kinds: ClassVar[Sequence[str]] = tuple(TASKS)
     needed: ClassVar[str] = "probes: they read trees (.conllu), chunks, or coreference"
 
-    def compared(self, found: ModelAnalysis) -> PaperComparison | None:
+    def compare_with_paper(self, analysis: ModelAnalysis) -> PaperComparison | None:
         """Return the table of tasks, the accuracy by layer, and whether the tasks follow the paper's order."""
         results = {
-            task: summary(figures, name) for kind, (task, name) in TASKS.items() if (figures := found.figures.get(kind))
+            task: summary(figures, name)
+            for kind, (task, name) in TASKS.items()
+            if (figures := analysis.figures.get(kind))
         }
         if not results:
             return None
-        rows = [_row(task, one) for task, one in results.items()]
-        said = [CLAIM, *order_sentences(results), CAUTION]
+        rows = [_row(task, task_summary) for task, task_summary in results.items()]
+        sentences = [CLAIM, *order_sentences(results), CAUTION]
         curves = [
-            Series(name=task, points=[(float(at), value) for at, value in enumerate(one["accuracy"])], color=number)
-            for number, (task, one) in enumerate(results.items())
+            Series(
+                name=task,
+                points=[(float(at), value) for at, value in enumerate(task_summary["accuracy"])],
+                color=number,
+            )
+            for number, (task, task_summary) in enumerate(results.items())
         ]
         plot = line_plot(curves, title="Accuracy of linear probes", percent=True, across="layer (0: embeddings)")
         picture = explain_picture(plot, plain=best_layers(results), caution=USED)
-        parts = [picture, table(rows, head=HEAD), *map(paragraph, said)]
+        parts = [picture, table(rows, head=HEAD), *map(paragraph, sentences)]
         return PaperComparison(
             results={"tasks": results},
-            lines=[*in_columns([[*HEAD], *rows], indent=""), "", *said],
+            lines=[*in_columns([[*HEAD], *rows], indent=""), "", *sentences],
             sections=[Section(heading="Probes by layer", parts=parts)],
         )
 
 
 def best_layers(results: Mapping[str, Mapping[str, Any]]) -> str:
     """Return a sentence that says from which layer each task is read best."""
-    best = {task: Figure.of(one["best"]) for task, one in results.items()}
-    said = [f"{task} from layer {one.where['layer']} ({one.value:.1%})" for task, one in best.items()]
-    return f"A probe of one layer reads best: {', '.join(said)}."
+    best = {task: Figure.of(task_summary["best"]) for task, task_summary in results.items()}
+    phrases = [f"{task} from layer {figure.where['layer']} ({figure.value:.1%})" for task, figure in best.items()]
+    return f"A probe of one layer reads best: {', '.join(phrases)}."
 
 
 def summary(figures: Sequence[Figure], name: str) -> dict[str, Any]:
     """Summarise an analysis over all layers; `name`: the name of a layer's accuracy."""
     layers, bits = select_figures(figures, name), select_figures(figures, f"{name}_bits")
     # Of equal layers the lowest.
-    best = max(layers, key=lambda one: one.value)
+    best = max(layers, key=lambda figure: figure.value)
     [centre] = select_figures(figures, f"{name}_centre")
     expected = select_figures(figures, f"{name}_expected_layer")
     return {
-        "accuracy": [one.value for one in layers],
-        "selectivity": [one.value for one in select_figures(figures, f"{name}_selectivity")],
-        "bits": [one.value for one in bits],
+        "accuracy": [figure.value for figure in layers],
+        "selectivity": [figure.value for figure in select_figures(figures, f"{name}_selectivity")],
+        "bits": [figure.value for figure in bits],
         "uniform_bits": bits[0].baselines[UNIFORM] if bits else None,
         "best": best.record(),
         "centre": centre.value,
@@ -108,14 +114,14 @@ def order_sentences(results: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
         if len(tasks) > 1 and all(results[task][key] is not None for task in tasks):
             # `tasks` are in the paper's order, so their layers increase if the order holds here.
             layers = [results[task][key] for task in tasks]
-            ours = ", ".join(task for _, task in sorted(zip(layers, tasks, strict=True)))
+            order = ", ".join(task for _, task in sorted(zip(layers, tasks, strict=True)))
             as_there = "as in the paper" if layers == sorted(layers) else "not as in the paper"
-            yield f"By {called} the order here is {as_there}: {ours}."
+            yield f"By {called} the order here is {as_there}: {order}."
 
 
-def _row(task: str, found: Mapping[str, Any]) -> list[str]:
-    best = Figure.of(found["best"])
-    expected, bits, even = found["expected_layer"], found["bits"], found["uniform_bits"]
+def _row(task: str, task_summary: Mapping[str, Any]) -> list[str]:
+    best = Figure.of(task_summary["best"])
+    expected, bits, even = task_summary["expected_layer"], task_summary["bits"], task_summary["uniform_bits"]
     return [
         task,
         f"{best.baselines[EMBEDDINGS]:.1%}",
@@ -124,7 +130,7 @@ def _row(task: str, found: Mapping[str, Any]) -> list[str]:
         f"{best.baselines[CONTROL]:.1%}",
         f"{best.baselines[RANDOM]:.1%}",
         f"{min(bits):.2f} of {even:.2f}" if bits else "-",
-        f"{found['centre']:.2f}",
+        f"{task_summary['centre']:.2f}",
         "-" if expected is None else f"{expected:.2f}",
         f"{best.n:,}",
     ]

@@ -18,7 +18,7 @@ from osbert_lab.papers.data import TableColumn
 from osbert_lab.papers.plan import PROTOCOL, TablePlan
 from osbert_lab.papers.tables import TableRow, spread
 from osbert_lab.papers.word_similarity import WordScore
-from osbert_lab.papers.word_tests import measured_words
+from osbert_lab.papers.word_tests import score_words
 
 AVERAGE = "average"
 """The column with the mean of all others; computed if all of them were measured."""
@@ -30,23 +30,23 @@ Scores = Mapping[str, Sequence[float]]
 
 def write_table_report(plan: TablePlan) -> str:
     """Write results.json and table.txt after all runs have ended; return the text of the table."""
-    found = {row.name: row_scores(plan, row) for row in plan.table.rows}
+    scores_by_row = {row.name: row_scores(plan, row) for row in plan.table.rows}
     # An ensemble adds one row, with one value per column: the runs of all seeds answer together.
     if ensemble := plan.ensemble():
         [column], metrics = plan.columns, ensemble.metrics
-        found[plan.table.ensemble] = {name: [metrics[score]] for name, score in column.measured.items()}
+        scores_by_row[plan.table.ensemble] = {name: [metrics[score]] for name, score in column.measured.items()}
     protocol = json.loads((plan.out / PROTOCOL).read_text("utf-8"))
-    collapsed = {"collapsed": said} if (said := collapsed_lines(plan)) else {}
-    write_json(plan.out / "results.json", {"protocol": protocol, "scores": found, **collapsed})
+    collapsed = {"collapsed": collapse_lines} if (collapse_lines := describe_collapses(plan)) else {}
+    write_json(plan.out / "results.json", {"protocol": protocol, "scores": scores_by_row, **collapsed})
     lines = [plan.table.published.title, "", *_description(plan), ""]
-    rows = cells(plan, found)
+    rows = cells(plan, scores_by_row)
     lines += in_columns(rows, indent="")
-    lines += [line for row, scores in found.items() if (line := mean_line(plan, row, scores))]
-    if said:
+    lines += [line for row, scores in scores_by_row.items() if (line := mean_line(plan, row, scores))]
+    if collapse_lines:
         marked = any(row_marks(plan, row.name) for row in plan.table.rows)
         mark = f" {MARK}: a figure with such a run in it." if marked else ""
         lines += ["", f"Collapsed runs, which gave all rows one answer; each was run once more.{mark}"]
-        lines += [f"  {line}" for line in said]
+        lines += [f"  {line}" for line in collapse_lines]
     text = "\n".join(lines) + "\n"
     write_text(plan.out / "table.txt", text)
     return text
@@ -54,50 +54,50 @@ def write_table_report(plan: TablePlan) -> str:
 
 def row_scores(plan: TablePlan, row: TableRow) -> dict[str, list[float]]:
     """Return a row's scores by column, one per seed: of the seeds from 0 on that have been measured."""
-    found: dict[str, list[float]] = {}
+    scores: dict[str, list[float]] = {}
     for column in plan.columns:
         metrics = [read_results(trial)[-1].metrics for trial in plan.trials_of(row, column)]
         for name, score in column.measured.items():
             # Up to the first seed that is missing: the scores of two rows are paired by their places.
-            measured = list(itertools.takewhile(lambda one, score=score: score in one, metrics))  # type: ignore[misc]
+            measured = list(itertools.takewhile(lambda trial_metrics, score=score: score in trial_metrics, metrics))  # type: ignore[misc]
             if measured:
-                found[name] = [one[score] for one in measured]
+                scores[name] = [trial_metrics[score] for trial_metrics in measured]
     words = [word_scores(plan, row, seed) for seed in range(plan.scale.seeds)]
     for test in plan.word_tests:
-        own = [one[test.name].score for one in itertools.takewhile(bool, words)]
+        test_scores = [seed_scores[test.name].score for seed_scores in itertools.takewhile(bool, words)]
         # NaN where too few of the words are in the vocabulary, or all vectors are alike: nothing was measured.
-        if own and all(map(math.isfinite, own)):
-            found[test.name] = own
+        if test_scores and all(map(math.isfinite, test_scores)):
+            scores[test.name] = test_scores
     if plan.table.perplexity:
         folders = [plan.encoders.folder(row, seed, plan.out) for seed in range(plan.scale.seeds)]
-        found[plan.table.perplexity] = [perplexity(folder) for folder in folders]
+        scores[plan.table.perplexity] = [perplexity(folder) for folder in folders]
     # The average is taken seed by seed, so that it has a standard deviation of its own.
     others = [name for name in plan.table.published.columns if name != AVERAGE]
-    if AVERAGE in plan.table.published.columns and {*others} <= {*found}:
-        found[AVERAGE] = [statistics.fmean(values) for values in zip(*(found[name] for name in others))]
-    return found
+    if AVERAGE in plan.table.published.columns and {*others} <= {*scores}:
+        scores[AVERAGE] = [statistics.fmean(values) for values in zip(*(scores[name] for name in others))]
+    return scores
 
 
 def word_scores(plan: TablePlan, row: TableRow, seed: int) -> dict[str, WordScore]:
     """Return the scores of a row's encoder on the tests of words; {} if it is not finished."""
-    return measured_words(plan.encoders.folder(row, seed, plan.out), plan.word_tests, plan.data)
+    return score_words(plan.encoders.folder(row, seed, plan.out), plan.word_tests, plan.data)
 
 
-def cells(plan: TablePlan, found: Mapping[str, Scores]) -> list[list[str]]:
+def cells(plan: TablePlan, scores_by_row: Mapping[str, Scores]) -> list[list[str]]:
     """Return the cells of the table: our rows, published figures in brackets, then published rows that were not run."""
     names, published = plan.table.headings, plan.table.published.figures
     lines = [["ours (published)", *(f"{name}*" if name in plan.split_off else name for name in names)]]
-    for row, scores in found.items():
+    for row, scores in scores_by_row.items():
         lines.append([row])
         marks = row_marks(plan, row)
         for name in names:
             # A perplexity is shown as it is; all other metrics are fractions shown in per cent.
             scale = 1 if name == plan.table.perplexity else 100
-            theirs = published.get(row, {}).get(name)
-            ours = spread(scores.get(name, []), scale=scale) + (marks.get(name, "") if name in scores else "")
-            lines[-1].append(ours if theirs is None else f"{ours} ({theirs})")
+            published_figure = published.get(row, {}).get(name)
+            our_figure = spread(scores.get(name, []), scale=scale) + (marks.get(name, "") if name in scores else "")
+            lines[-1].append(our_figure if published_figure is None else f"{our_figure} ({published_figure})")
     for row, figures in published.items():
-        if row not in found:
+        if row not in scores_by_row:
             lines.append([row, *(f"({figures[name]})" if name in figures else "-" for name in names)])
     return lines
 
@@ -109,13 +109,15 @@ def mean_line(plan: TablePlan, row: str, scores: Scores) -> str:
     names = [name for name in published.columns if name in scores]
     if AVERAGE not in published.columns or AVERAGE in scores or not names:
         return ""
-    ours = 100 * statistics.fmean(statistics.fmean(scores[name]) for name in names)
-    theirs = [f"{name} {statistics.fmean(row[one] for one in names):.1f}" for name, row in published.figures.items()]
-    said = f"No average: columns are missing. Mean of the {len(names)} measured: {row} {ours:.1f}"
-    return f"{said}; {', '.join(theirs)}."
+    our_mean = 100 * statistics.fmean(statistics.fmean(scores[name]) for name in names)
+    published_means = [
+        f"{name} {statistics.fmean(row[column] for column in names):.1f}" for name, row in published.figures.items()
+    ]
+    summary = f"No average: columns are missing. Mean of the {len(names)} measured: {row} {our_mean:.1f}"
+    return f"{summary}; {', '.join(published_means)}."
 
 
-def collapsed_lines(plan: TablePlan) -> list[str]:
+def describe_collapses(plan: TablePlan) -> list[str]:
     """Return one line for each run that has collapsed, row by row."""
     trials = (trial for row in plan.table.rows for column in plan.columns for trial in plan.trials_of(row, column))
     return [line for trial in trials if (line := collapse(trial))]
@@ -128,8 +130,8 @@ def collapse(trial: StudyTrial) -> str:
     if not others:
         return ""
     [again] = others
-    said = f"{trial.name}: every development row is {first.collapsed}; in its place: seed {again.trial.seed}"
-    return f"{said}, collapsed as well and counted all the same" if again.collapsed else said
+    description = f"{trial.name}: every development row is {first.collapsed}; in its place: seed {again.trial.seed}"
+    return f"{description}, collapsed as well and counted all the same" if again.collapsed else description
 
 
 def perplexity(run: Path) -> float:
@@ -183,5 +185,7 @@ def _together(plan: TablePlan) -> list[str]:
 
 
 def _files(plan: TablePlan) -> list[str]:
-    named = {one.name: [str(path.relative_to(plan.data)) for path in one.find(plan.data)] for one in plan.columns}
+    named = {
+        column.name: [str(path.relative_to(plan.data)) for path in column.find(plan.data)] for column in plan.columns
+    }
     return [f"{column}: {', '.join(names)}" for column, names in named.items()]

@@ -11,7 +11,7 @@ from osbert.interop.opening import CAREFUL, Opening
 from osbert_lab.papers import tables
 from osbert_lab.papers.analysed import AnalysisPlan
 from osbert_lab.papers.attention import AttentionPlan
-from osbert_lab.papers.choices import at_steps, chosen
+from osbert_lab.papers.choices import at_steps, narrow_table
 from osbert_lab.papers.encoders import choose
 from osbert_lab.papers.plan import TablePlan
 from osbert_lab.papers.probing import ProbingPlan
@@ -42,7 +42,7 @@ class TableRequest:
         self.scale.check()
         if measured := MEASURED.get(self.name):
             return self._measuring(measured)
-        table = chosen(tables.read_table(self.name), self.scale, self.recipe)
+        table = narrow_table(tables.read_table(self.name), self.scale, self.recipe)
         table = table if self.corpus is None else table.with_corpora(self.corpus)
         schemas = table_schemas(table, self.recipe, self.settings, self.opening)
         pretraining, finetuning = split_settings(self.settings, schemas)

@@ -28,10 +28,15 @@ def table_schemas(table: PaperTable, name: str, words: Sequence[str] = (), openi
     chosen = among(words, _tables(pretraining=Recipe))
     # Objectives and the family on the command line decide which settings a recipe's schema has.
     basic = {path.removeprefix(f"{PRETRAINING}."): value for path, value in chosen.items()}
-    recipes = [recipe_schema(one, recipe.read(one), basic, opening) for one in table.recipes or [name]]
+    recipes = [
+        recipe_schema(recipe_name, recipe.read(recipe_name), basic, opening) for recipe_name in table.recipes or [name]
+    ]
     tasks = [schema(task) for task in table.tasks]
     # Each recipe and each task once, rather than every combination: names need only occur in one of the schemas.
-    pairs = [*((one, tasks[0]) for one in recipes[1:]), *((recipes[0], task) for task in tasks)]
+    pairs = [
+        *((pretraining_schema, tasks[0]) for pretraining_schema in recipes[1:]),
+        *((recipes[0], task) for task in tasks),
+    ]
     return [_tables(pretraining=pretraining, finetuning=task) for pretraining, task in pairs]
 
 
@@ -45,11 +50,11 @@ def split_settings(words: Sequence[str], schemas: Sequence[type]) -> tuple[dict[
     chosen = given(words, *schemas)
     finetuning = {name: value for name, value in chosen.items() if name.startswith(f"{FINETUNING}.")}
     pretraining = {name.removeprefix(f"{PRETRAINING}."): chosen[name] for name in chosen if name not in finetuning}
-    paths = {path for one in schemas for path, *_ in recipe.fields(one)}
+    paths = {path for table_schema in schemas for path, *_ in recipe.fields(table_schema)}
     return pretraining, {_shortest(name, paths): value for name, value in finetuning.items()}
 
 
-def same_finetuning(one: str, other: str, table: PaperTable) -> bool:
+def same_finetuning(line: str, other: str, table: PaperTable) -> bool:
     """Return whether two command lines, each as `shlex.join` writes it, have the same settings of fine-tuning.
 
     A line that cannot be parsed, such as one of an edited file, equals no other.
@@ -60,7 +65,7 @@ def same_finetuning(one: str, other: str, table: PaperTable) -> bool:
     """
     schemas = [schema(task) for task in table.tasks]
     try:
-        return given(shlex.split(one), *schemas) == given(shlex.split(other), *schemas)
+        return given(shlex.split(line), *schemas) == given(shlex.split(other), *schemas)
     except (UserError, ValueError):
         return False
 

@@ -43,7 +43,7 @@ def submit(
     if out.suffix.lower() != ".zip":
         raise UserError(f"{out}: the server takes a .zip file; give --out glue.zip.", code="unknown-output-format")
     require_file(out)
-    found = find_runs(runs, opening)
+    runs_by_task = find_runs(runs, opening)
 
     from osbert.runs.finetune.long import ModelReader  # late: it takes seconds, which a folder that is missing need not
 
@@ -52,8 +52,8 @@ def submit(
     problems = Problems(heading="The submission cannot be made")
     for wanted in SUBMISSION:
         try:
-            rows[wanted.file] = test_rows(wanted, found, data)
-            run = found[wanted.task]
+            rows[wanted.file] = test_rows(wanted, runs_by_task, data)
+            run = runs_by_task[wanted.task]
             ModelReader.of(run.folder).check(run.task, {wanted.split: rows[wanted.file]})
         except MissingFile as error:
             missing.append(f"  {wanted.file}: {error}")
@@ -67,14 +67,14 @@ def submit(
             f"{len(missing)} of the server's {len(SUBMISSION)} files cannot be made. Nothing was written; --partial"
         )
         raise UserError("\n".join([f"{summary} writes the others:", *missing]), code="missing-file")
-    with claim(out) as place:
-        possible = [one for one in SUBMISSION if one.file in rows]
+    with claim(out) as output_path:
+        possible = [submission_file for submission_file in SUBMISSION if submission_file.file in rows]
         pages: dict[str, str] = {}
-        for one in possible:
-            folder = found[one.task].folder
-            pages[one.file] = page(one, folder, rows[one.file], opening)
-            watch(Notice(f"{one.file}: {len(rows[one.file]):,} rows, {folder}"))
-        replace_file(place, lambda aside: write_zip(aside, pages))
+        for submission_file in possible:
+            folder = runs_by_task[submission_file.task].folder
+            pages[submission_file.file] = page(submission_file, folder, rows[submission_file.file], opening)
+            watch(Notice(f"{submission_file.file}: {len(rows[submission_file.file]):,} rows, {folder}"))
+        replace_file(output_path, lambda aside: write_zip(aside, pages))
     watch(Notice(f"{len(pages)} of {len(SUBMISSION)} files -> {out}"))
     if missing:
         watch(Notice("\n".join(["Missing, and the server wants all:", *missing])))
@@ -99,7 +99,7 @@ def find_runs(runs: Path, opening: Opening = CAREFUL) -> dict[str, GlueRun]:
     """
     if not runs.is_dir():
         raise UserError(f"{runs}: no such folder.", code="missing-file")
-    found: dict[str, GlueRun] = {}
+    runs_by_task: dict[str, GlueRun] = {}
     wanted = {one.task for one in SUBMISSION}
     # The folder may be a run itself.
     for folder in [runs, *sorted(path for path in runs.iterdir() if path.is_dir())]:
@@ -109,16 +109,16 @@ def find_runs(runs: Path, opening: Opening = CAREFUL) -> dict[str, GlueRun]:
             continue
         task = read_task(folder, opening)
         assert task is not None  # its recipe names one
-        if task.name in found:
+        if task.name in runs_by_task:
             raise UserError(
-                f"{found[task.name].folder} and {folder} are both runs of {task.name}: leave one of them.",
+                f"{runs_by_task[task.name].folder} and {folder} are both runs of {task.name}: leave one of them.",
                 code="duplicate-name",
             )
-        found[task.name] = GlueRun(folder=folder, task=task)
-    if not found:
+        runs_by_task[task.name] = GlueRun(folder=folder, task=task)
+    if not runs_by_task:
         sets = ", ".join(sorted(wanted))
         raise UserError(f"{runs} holds no finished run of one of GLUE's sets ({sets}).", code="not-a-model")
-    return found
+    return runs_by_task
 
 
 def page(wanted: SubmissionFile, folder: Path, records: Sequence[Record], opening: Opening = CAREFUL) -> str:
@@ -133,13 +133,13 @@ def page(wanted: SubmissionFile, folder: Path, records: Sequence[Record], openin
     return "\n".join(lines) + "\n"
 
 
-def test_rows(wanted: SubmissionFile, found: Mapping[str, GlueRun], data: Path | None) -> list[Record]:
+def test_rows(wanted: SubmissionFile, runs_by_task: Mapping[str, GlueRun], data: Path | None) -> list[Record]:
     """Return the rows to predict. Raises MissingFile if there are none, UserError if they are unusable."""
-    if wanted.task not in found:
+    if wanted.task not in runs_by_task:
         raise MissingFile(f"there is no run of {wanted.task}")
     kind: type[TableTask] = components.find("tasks", wanted.rows or wanted.task, base=TableTask)
     reason = "its folder is not there"
-    for folder in places(wanted, Path(found[wanted.task].task.data), data):
+    for folder in candidate_folders(wanted, Path(runs_by_task[wanted.task].task.data), data):
         problems = Problems(heading=f"{folder} cannot be used")
         # Read as the set is published: what the run's own files were like does not matter here.
         task = dataclasses.replace(kind(), data=str(folder))
@@ -164,17 +164,17 @@ def every_row(task: Task, path: Origin, problems: Problems) -> Iterator[Record]:
             yield dataclasses.replace(record, number=number)
 
 
-def places(wanted: SubmissionFile, own: Path, data: Path | None) -> Iterator[Path]:
-    """Yield candidate folders of the rows: the set's in `data`, else the run's `own`; AX is stored beside MNLI."""
-    own = own if own.is_dir() else own.parent
+def candidate_folders(wanted: SubmissionFile, run_data: Path, data: Path | None) -> Iterator[Path]:
+    """Yield candidate folders of the rows: the set's in `data`, else the run's `run_data`; AX is stored beside MNLI."""
+    run_data = run_data if run_data.is_dir() else run_data.parent
     if not wanted.rows:
         (glue,) = [glue for glue in SETS if glue.task == wanted.task]
-        folder = glue.folder(data) if data else own
+        folder = glue.folder(data) if data else run_data
         yield from [folder] if folder else []
         return
-    around = data or own.parent
+    around = data or run_data.parent
     yield from (path for path in sorted(around.iterdir()) if path.is_dir() and path.name.lower() in AX)
-    yield own
+    yield run_data
 
 
 def write_zip(path: Path, pages: dict[str, str]) -> None:

@@ -49,7 +49,7 @@ class TableRow:
         named = common if common.name not in ("", "..") else common.resolve()
         return named.with_name(f"{named.name}-{self.corpus}")
 
-    def shrunk(self, factor: int) -> TableRow:
+    def shrink(self, factor: int) -> TableRow:
         """Return the row with the width of its encoder divided. Raises UserError if the width is not divisible."""
         if WIDTH not in self.pretraining:
             return self
@@ -123,19 +123,19 @@ class PaperTable:
     @property
     def headings(self) -> tuple[str, ...]:
         """The paper's columns, then the columns that the paper does not have."""
-        ours = (name for column in self.columns for name in column.measured)
-        return tuple(dict.fromkeys([*self.published.columns, *ours]))
+        our_columns = (name for column in self.columns for name in column.measured)
+        return tuple(dict.fromkeys([*self.published.columns, *our_columns]))
 
     @property
     def has_years(self) -> bool:
         """Return whether its rows are ordered by the years of their papers."""
         return any(row.year for row in self.rows)
 
-    def shrunk(self, factor: int) -> PaperTable:
+    def shrink(self, factor: int) -> PaperTable:
         """Return the table with the widths of its encoders divided. Raises UserError if a width is not divisible."""
         if factor == 1:
             return self
-        rows = tuple(row.shrunk(factor) for row in self.rows)
+        rows = tuple(row.shrink(factor) for row in self.rows)
         if rows == self.rows:
             raise UserError(
                 "The rows of this table have no widths of their own: give --model.width, not --shrink.",
@@ -148,31 +148,37 @@ class PaperTable:
 
         Raises UserError if no row is left.
         """
-        there = tuple(row for row in self.rows if row.own_corpus(corpus).is_dir() or not row.corpus)
-        if not there:
+        available_rows = tuple(row for row in self.rows if row.own_corpus(corpus).is_dir() or not row.corpus)
+        if not available_rows:
             row = self.rows[0]
             raise UserError(
                 f"{row.name} learns from a corpus of its own, which is missing: {row.own_corpus(corpus)}. Build it "
                 "there, or give further --recipes.",
                 code="missing-file",
             )
-        return replace(self, rows=there, left_out=tuple(row.name for row in self.rows if row not in there))
+        return replace(
+            self, rows=available_rows, left_out=tuple(row.name for row in self.rows if row not in available_rows)
+        )
 
     def differing(self) -> dict[str, dict[str, str]]:
         """Return the settings of fine-tuning of single rows and columns, beyond the common ones, by name."""
         rows = {row.name: shlex.join(words(row.finetuning)) for row in self.rows if row.finetuning}
-        columns = {one.name: shlex.join(words(one.settings)) for one in self.columns if one.settings}
+        columns = {column.name: shlex.join(words(column.settings)) for column in self.columns if column.settings}
         return {"finetuning_by_column": columns, "finetuning_by_row": rows}
 
     def own_settings(self, columns: Sequence[TableColumn]) -> list[str]:
         """Describe, one line each, the settings that single rows and `columns` have beyond the common ones."""
         # Columns that were not run are left out of the description.
-        there, own = {one.name for one in columns}, self.differing()
-        found = [("Column", name, said) for name, said in own["finetuning_by_column"].items() if name in there]
-        found += [("Row", name, said) for name, said in own["finetuning_by_row"].items()]
-        lines = [f"{kind} '{name}': fine-tuned as all, but {said}." for kind, name, said in found]
+        column_names, differences = {column.name for column in columns}, self.differing()
+        finetuning_rows = [
+            ("Column", name, options)
+            for name, options in differences["finetuning_by_column"].items()
+            if name in column_names
+        ]
+        finetuning_rows += [("Row", name, options) for name, options in differences["finetuning_by_row"].items()]
+        lines = [f"{kind} '{name}': fine-tuned as all, but {options}." for kind, name, options in finetuning_rows]
         trained = [(row.name, shlex.join(words(row.pretraining))) for row in self.rows if row.pretraining]
-        return lines + [f"Row '{name}': pretrained with {said}." for name, said in trained]
+        return lines + [f"Row '{name}': pretrained with {options}." for name, options in trained]
 
     def present(self, data: Path) -> tuple[TableColumn, ...]:
         """Return the columns whose files exist, () if only tests of words do.
@@ -207,12 +213,12 @@ def words(settings: Mapping[str, Any]) -> tuple[str, ...]:
     >>> words({"mlm.mask": 0.8, "learning_rate": 5e-4, "objectives": "mlm", "merge": True, "data.workers": False})
     ('--mlm.mask', '0.8', '--learning-rate', '5e-4', '--objectives', 'mlm', '--merge', '--data.no-workers')
     """
-    said: list[str] = []
+    arguments: list[str] = []
     for name, value in settings.items():
         table, dot, leaf = name.replace("_", "-").rpartition(".")
-        said += [f"--{table}{dot}{'no-' if value is False else ''}{leaf}"]
-        said += [] if isinstance(value, bool) else [_word(value)]
-    return tuple(said)
+        arguments += [f"--{table}{dot}{'no-' if value is False else ''}{leaf}"]
+        arguments += [] if isinstance(value, bool) else [_word(value)]
+    return tuple(arguments)
 
 
 def keywords(*settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -222,7 +228,7 @@ def keywords(*settings: Mapping[str, Any]) -> dict[str, Any]:
     {'merge': True, 'mlm.mask': '1'}
     """
     named: dict[str, Any] = {}
-    for name, value in (item for one in settings for item in one.items()):
+    for name, value in (item for settings_group in settings for item in settings_group.items()):
         # Remove an earlier value first, so that the name moves to the end: order decides between long and short names.
         named.pop(name, None)
         named[name] = value if isinstance(value, bool) else recipe.Word(_word(value))

@@ -48,8 +48,10 @@ class WordTest:
     def score(self, table: WordTable, data: Path) -> WordScore:
         """Return the score of a table of vectors."""
         [path] = self.find(data)
-        found = table.similarity(read_pairs(path)) if self.kind == "similarity" else table.analogies(_analogies(path))
-        return replace(found, score=float(found.score))
+        word_score = (
+            table.similarity(read_pairs(path)) if self.kind == "similarity" else table.analogies(_analogies(path))
+        )
+        return replace(word_score, score=float(word_score.score))
 
 
 def _analogies(path: Path) -> list[list[str]]:
@@ -59,9 +61,9 @@ def _analogies(path: Path) -> list[list[str]]:
 def whole_words(tokenizer: AnyTokenizer) -> list[str]:
     """Return the pieces of a vocabulary that are words by themselves, in its order: candidates for analogies."""
     specials = special_ids(tokenizer)
-    pieces = (piece for place, piece in enumerate(tokenizer.vocabulary) if place not in specials)
-    found = (piece.lstrip("".join(WORD_STARTS)) for piece in pieces)
-    return [*dict.fromkeys(word for word in found if word.isalpha())]
+    pieces = (piece for token_id, piece in enumerate(tokenizer.vocabulary) if token_id not in specials)
+    candidates = (piece.lstrip("".join(WORD_STARTS)) for piece in pieces)
+    return [*dict.fromkeys(word for word in candidates if word.isalpha())]
 
 
 def word_table(folder: Path, words: Sequence[str]) -> WordTable:
@@ -76,35 +78,38 @@ def word_table(folder: Path, words: Sequence[str]) -> WordTable:
     tokenizer, backbone = opened.tokenizer, opened.backbone
     packer = Packer(tokenizer=tokenizer, length=min(opened.architecture.length, 32))
     unread = special_ids(tokenizer)
-    runs = [(place, packer.run(word)) for place, word in enumerate(words)]
-    read = [(place, run) for place, run in runs if len(run.ids) == 1 and run.ids[0] not in unread]
+    runs = [(index, packer.run(word)) for index, word in enumerate(words)]
+    read = [(index, run) for index, run in runs if len(run.ids) == 1 and run.ids[0] not in unread]
     examples = [packer.single(run.ids, run.words) for _, run in read]
     vectors = np.zeros((len(words), backbone.architecture.width), np.float32)
     with evaluating(backbone) as device:
         for batch in batches(examples):
             states = torch.stack([layer.float() for layer in backbone.layers(batch.to(device))]).mean(0).cpu()
             for number, row in zip(batch.records.tolist(), states.split(list(batch.lengths)), strict=True):
-                place, run = read[number]
-                vectors[place] = row.numpy()[examples[number].ids == run.ids[0]][0]
+                index, run = read[number]
+                vectors[index] = row.numpy()[examples[number].ids == run.ids[0]][0]
     return WordTable(words, vectors)
 
 
-def measured_words(encoder: Path, tests: Sequence[WordTest], data: Path) -> dict[str, WordScore]:
+def score_words(encoder: Path, tests: Sequence[WordTest], data: Path) -> dict[str, WordScore]:
     """Return the scores of a finished encoder by test, {} if it is not finished; they are kept beside its folder."""
     if not RunFolder(encoder).finished or not tests:
         return {}
     path = encoder.with_name(SCORES)
-    kept = read_own(path, "Remove it and give the same command again.") if path.is_file() else {}
-    if missing := [test for test in tests if test.name not in kept]:
-        kept = {**kept, **{name: vars(score) for name, score in _measured(encoder, missing, data).items()}}
-        write_sealed(path, kept)
-    return {test.name: WordScore(**kept[test.name]) for test in tests}
+    scores_by_test = read_own(path, "Remove it and give the same command again.") if path.is_file() else {}
+    if missing := [test for test in tests if test.name not in scores_by_test]:
+        scores_by_test = {
+            **scores_by_test,
+            **{name: vars(score) for name, score in _compute_scores(encoder, missing, data).items()},
+        }
+        write_sealed(path, scores_by_test)
+    return {test.name: WordScore(**scores_by_test[test.name]) for test in tests}
 
 
-def _measured(encoder: Path, tests: Sequence[WordTest], data: Path) -> Mapping[str, WordScore]:
+def _compute_scores(encoder: Path, tests: Sequence[WordTest], data: Path) -> Mapping[str, WordScore]:
     from osbert.interop.folder import open_folder
 
-    asked = itertools.chain(*(test.words(data) for test in tests))
+    test_words = itertools.chain(*(test.words(data) for test in tests))
     # The vocabulary's words first: a table answers analogies with one of its first words.
-    table = word_table(encoder, [*dict.fromkeys([*whole_words(open_folder(encoder).tokenizer), *asked])])
+    table = word_table(encoder, [*dict.fromkeys([*whole_words(open_folder(encoder).tokenizer), *test_words])])
     return {test.name: test.score(table, data) for test in tests}

@@ -11,7 +11,7 @@ from osbert_lab.papers.plan import TablePlan
 from osbert_lab.papers.report import write_table_report
 
 
-def reproduced(plan: TablePlan | AnalysisPlan, watch: Watch = ignore) -> str:
+def run_and_report(plan: TablePlan | AnalysisPlan, watch: Watch = ignore) -> str:
     """Run everything that is not finished, and write the results; return them as text. Raises UserError as `run`."""
     if not isinstance(plan, TablePlan):
         plan.run(watch=watch)
@@ -32,9 +32,9 @@ def write_report(plan: TablePlan) -> str:
 def _with_reports(plan: TablePlan, watch: Watch) -> Watch:
     """Return a watch that also writes the report after each fine-tuning: a comparison may take hours, or be stopped."""
 
-    def watched(event: object) -> None:
+    def watch_and_report(event: object) -> None:
         watch(event)
         if isinstance(event, TrialEnd) and event.result.finished and event.result.trial.kind:
             write_report(plan)
 
-    return watched
+    return watch_and_report

@@ -8,7 +8,7 @@ from osbert.evaluation.compare import FEWEST, summarise
 from osbert.reports.page import Section, paragraph, table
 from osbert_lab.papers.tables import PaperTable
 from osbert_lab.papers.timeline import TimelineRow, TimelineScore, timeline
-from osbert_lab.papers.verdicts import RowComparison, Scores, compared
+from osbert_lab.papers.verdicts import RowComparison, Scores, compare_rows
 
 FEATURES, TUNED = "features", "fine-tuned"
 """The endings of the names of two columns of one data set."""
@@ -20,16 +20,16 @@ def by_data_set(names: Sequence[str]) -> dict[str, dict[str, str]]:
     >>> by_data_set(["SST-2, features", "SST-2, fine-tuned", "RTE"])
     {'SST-2': {'features': 'SST-2, features', 'fine-tuned': 'SST-2, fine-tuned'}, 'RTE': {'RTE': 'RTE'}}
     """
-    found: dict[str, dict[str, str]] = {}
+    columns_by_set: dict[str, dict[str, str]] = {}
     for name in names:
         data_set, comma, use = name.partition(", ")
-        found.setdefault(data_set, {})[use if comma else name] = name
-    return found
+        columns_by_set.setdefault(data_set, {})[use if comma else name] = name
+    return columns_by_set
 
 
 def timelines(reproduced: PaperTable, scores: Scores) -> list[str]:
     """Return a figure for each data set: the rows by year, scores in per cent with the interval over the seeds."""
-    names = dict.fromkeys(name for found in scores.values() for name in found)
+    names = dict.fromkeys(name for column_scores in scores.values() for name in column_scores)
     return [
         timeline(
             [
@@ -43,10 +43,10 @@ def timelines(reproduced: PaperTable, scores: Scores) -> list[str]:
     ]
 
 
-def _points(found: Mapping[str, Sequence[float]], columns: Mapping[str, str]) -> dict[str, TimelineScore]:
+def _points(column_scores: Mapping[str, Sequence[float]], columns: Mapping[str, str]) -> dict[str, TimelineScore]:
     points = {}
     for use, column in columns.items():
-        if values := found.get(column):
+        if values := column_scores.get(column):
             summary = summarise([100 * value for value in values])
             low, high = summary.interval
             points[use] = TimelineScore(value=summary.mean, low=low, high=high)
@@ -56,26 +56,26 @@ def _points(found: Mapping[str, Sequence[float]], columns: Mapping[str, str]) ->
 def tuning_gains(scores: Scores) -> list[RowComparison]:
     """Compare fine-tuning with features, seed by seed: for every row and data set that has both."""
     gains = []
-    for row, found in scores.items():
-        for data_set, columns in by_data_set(list(found)).items():
+    for row, column_scores in scores.items():
+        for data_set, columns in by_data_set(list(column_scores)).items():
             if {FEATURES, TUNED} <= {*columns}:
-                both = {use: {f"{row}, {data_set}": found[columns[use]]} for use in (TUNED, FEATURES)}
-                gains += compared(both, TUNED, FEATURES)
+                both = {use: {f"{row}, {data_set}": column_scores[columns[use]]} for use in (TUNED, FEATURES)}
+                gains += compare_rows(both, TUNED, FEATURES)
     return gains
 
 
 def gains_section(scores: Scores) -> Section:
     """Return the table of what fine-tuning adds to features, a row per model and a column per data set."""
-    found = {one.column: one for one in tuning_gains(scores)}
-    sets = list(dict.fromkeys(name.rpartition(", ")[2] for name in found))
-    rows = [[row, *(_gain(found.get(f"{row}, {one}")) for one in sets)] for row in scores]
+    gains = {gain.column: gain for gain in tuning_gains(scores)}
+    sets = list(dict.fromkeys(name.rpartition(", ")[2] for name in gains))
+    rows = [[row, *(_gain(gains.get(f"{row}, {data_set}")) for data_set in sets)] for row in scores]
     about = "Fine-tuned less features, in points, with the 95% interval where there are three seeds or more."
     return Section(
-        heading="What fine-tuning adds", parts=[table(rows, head=["recipe", *sets]), paragraph(about)] if found else []
+        heading="What fine-tuning adds", parts=[table(rows, head=["recipe", *sets]), paragraph(about)] if gains else []
     )
 
 
-def _gain(one: RowComparison | None) -> str:
-    if one is None:
+def _gain(comparison: RowComparison | None) -> str:
+    if comparison is None:
         return "-"
-    return f"{100 * one.summary.mean:+.1f}" if len(one.differences) < FEWEST else one.interval
+    return f"{100 * comparison.summary.mean:+.1f}" if len(comparison.differences) < FEWEST else comparison.interval

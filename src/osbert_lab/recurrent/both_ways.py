@@ -43,7 +43,7 @@ class BothWays(Objective):
         # Interleaved: before and after the first word, before and after the second one, ...
         index = (words[:, None] + np.array([-1, 1])).ravel()
         targets = Targets(labels=examples.ids[words].repeat(2), counts=counts, index=index)
-        return examples.changed(ids=examples.ids, name=self.name, targets=targets)
+        return examples.with_target(ids=examples.ids, name=self.name, targets=targets)
 
     def objections(self, architecture: Sizes) -> Iterator[str]:
         """Yield a message if hidden states would depend on the word that they have to predict."""

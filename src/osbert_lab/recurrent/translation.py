@@ -9,9 +9,9 @@ from typing import ClassVar
 import numpy as np
 
 from osbert.data.example import Example
-from osbert.data.pack import Packer, shares
+from osbert.data.pack import Packer, trim_lengths
 from osbert.data.sequences import Sequences
-from osbert.data.written import written
+from osbert.data.written import decoder_example
 from osbert.objectives.contract import WritingObjective
 from osbert.text.document import Document, Documents
 
@@ -41,7 +41,7 @@ class Translation(WritingObjective):
         firsts = joined.starts[:-1][pairs]
         bounds = joined.sentences[firsts[:, None] + np.arange(3)]  # (E, 3), in pieces
         sizes = np.diff(bounds)
-        kept = np.stack(shares(sizes[:, 0], sizes[:, 1], packer.room(2)), axis=1)
+        kept = np.stack(trim_lengths(sizes[:, 0], sizes[:, 1], packer.room(2)), axis=1)
         return Sequences(
             documents=joined,
             tokenizer=packer.tokenizer,
@@ -58,7 +58,7 @@ class Translation(WritingObjective):
         # As in generation, the decoder writes no special pieces before a text.
         opening = len(packer.form.before)
         columns = {name: getattr(target, name)[opening:] for name in ("ids", "segments", "words", "special")}
-        found = written(source, replace(target, **columns), packer.tokenizer, name=self.name)
+        found = decoder_example(source, replace(target, **columns), packer.tokenizer, name=self.name)
         return replace(found, truncated=example.truncated)
 
 

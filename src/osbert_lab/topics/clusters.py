@@ -29,12 +29,12 @@ def cluster(vectors: Vectors, count: int, *, seed: int = 0) -> Vectors:
     read into memory.
     """
     rng = np.random.default_rng(seed)
-    sample = drawn(vectors, LEARNT_FROM, rng)
-    found = [lloyd(sample, first_centres(sample, count, rng)) for _ in range(STARTS)]
-    return min(found, key=lambda one: one[1])[0]
+    sample = draw_sample(vectors, LEARNT_FROM, rng)
+    solutions = [lloyd(sample, first_centres(sample, count, rng)) for _ in range(STARTS)]
+    return min(solutions, key=lambda solution: solution[1])[0]
 
 
-def drawn(vectors: Vectors, most: int, rng: np.random.Generator) -> Vectors:
+def draw_sample(vectors: Vectors, most: int, rng: np.random.Generator) -> Vectors:
     """Return the vectors, or a random sample of `most` of them, in their order."""
     if len(vectors) <= most:
         return np.asarray(vectors)
@@ -67,7 +67,7 @@ def lloyd(vectors: Vectors, centres: Vectors, *, steps: int = STEPS) -> tuple[Ve
     """
     labels = np.full(len(vectors), -1)
     for _ in range(steps):
-        before, labels, distances = labels, *_assigned(vectors, centres)
+        before, labels, distances = labels, *_assign(vectors, centres)
         if (labels == before).all():
             break
         # The sums of the clusters' vectors as one product with the one-hot labels.
@@ -76,16 +76,16 @@ def lloyd(vectors: Vectors, centres: Vectors, *, steps: int = STEPS) -> tuple[Ve
         centres = (members.T @ vectors) / np.maximum(sizes, 1)[:, None]
         empty = np.flatnonzero(sizes == 0)
         centres[empty] = vectors[np.argsort(-distances, kind="stable")[: len(empty)]]
-    return centres, float(_assigned(vectors, centres)[1].sum())
+    return centres, float(_assign(vectors, centres)[1].sum())
 
 
-def _assigned(vectors: Vectors, centres: Vectors) -> tuple[NDArray[np.int64], Vectors]:
+def _assign(vectors: Vectors, centres: Vectors) -> tuple[NDArray[np.int64], Vectors]:
     """Return each vector's nearest centre and the squared distance to it, (n,) each."""
-    parts = list(assigned_blocks(vectors, centres))
-    return np.concatenate([one for one, _ in parts]), np.concatenate([other for _, other in parts])
+    parts = list(assign_blocks(vectors, centres))
+    return np.concatenate([labels for labels, _ in parts]), np.concatenate([other for _, other in parts])
 
 
-def assigned_blocks(vectors: Vectors, centres: Vectors) -> Iterator[tuple[NDArray[np.int64], Vectors]]:
+def assign_blocks(vectors: Vectors, centres: Vectors) -> Iterator[tuple[NDArray[np.int64], Vectors]]:
     """Yield the nearest centres (the first of equal ones) and the squared distances to them, block by block."""
     halves = np.einsum("kd,kd->k", centres, centres) / 2
     for first in range(0, len(vectors), BLOCK):
@@ -110,32 +110,32 @@ def silhouette(vectors: Vectors, labels: NDArray[np.int64]) -> float:
     sizes = members.sum(axis=0)
     sums = (1 - vectors @ vectors.T) @ members  # (n, K): distances to all members of a cluster
     rows = np.arange(len(vectors))
-    own = sizes[labels]
+    cluster_sizes = sizes[labels]
     # a(i): the mean distance to the other members of the own cluster; the distance to itself is 0.
-    inside = sums[rows, labels] / np.maximum(own - 1, 1)
+    inside = sums[rows, labels] / np.maximum(cluster_sizes - 1, 1)
     # b(i): the lowest mean distance to another cluster; then s(i) = (b - a) / max(a, b).
     means = sums / sizes
     means[rows, labels] = np.inf
     outside = means.min(axis=1)
-    values = np.where(own > 1, (outside - inside) / np.maximum(np.maximum(inside, outside), 1e-12), 0)
+    values = np.where(cluster_sizes > 1, (outside - inside) / np.maximum(np.maximum(inside, outside), 1e-12), 0)
     return float(values.mean())
 
 
-def judged_counts(
+def score_counts(
     vectors: Vectors, *, seed: int = 0, watch: Callable[[int, int], None] = lambda done, count: None
 ) -> dict[int, float]:
     """Return the silhouette of a sample for each number of clusters in TRIED that is below the sample's size.
 
     `watch` is called with the count of numbers tried and their total.
     """
-    sample = drawn(vectors, JUDGED, np.random.default_rng(seed))
+    sample = draw_sample(vectors, JUDGED, np.random.default_rng(seed))
     tried = [count for count in TRIED if count < len(sample)]
-    found = {}
+    silhouettes = {}
     for done, count in enumerate(tried, 1):
-        labels, _ = _assigned(sample, cluster(sample, count, seed=seed))
-        found[count] = silhouette(sample, labels) if len(np.unique(labels)) > 1 else -1.0
+        labels, _ = _assign(sample, cluster(sample, count, seed=seed))
+        silhouettes[count] = silhouette(sample, labels) if len(np.unique(labels)) > 1 else -1.0
         watch(done, len(tried))
-    return found
+    return silhouettes
 
 
 def choose_count(silhouettes: Mapping[int, float], rows: int) -> int:

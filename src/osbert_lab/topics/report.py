@@ -18,12 +18,12 @@ LONGEST = 600
 """Most characters shown of a text."""
 
 
-def topics_report(path: Path, found: TopicTally, *, name: str) -> Path:
+def topics_report(path: Path, tally: TopicTally, *, name: str) -> Path:
     """Write the page; `name`: of the texts. Returns its path."""
     sections = [
-        Section(heading="Sizes", parts=list(_pictures(found))),
-        Section(heading="Words", parts=[table(_words(found), head=("topic", "texts", "part", "words"))]),
-        Section(heading="Topics", parts=list(_cards(found)), style=STYLE, script=SCRIPT),
+        Section(heading="Sizes", parts=list(_pictures(tally))),
+        Section(heading="Words", parts=[table(_words(tally), head=("topic", "texts", "part", "words"))]),
+        Section(heading="Topics", parts=list(_cards(tally)), style=STYLE, script=SCRIPT),
         Section(
             heading="How they were made",
             parts=[
@@ -36,34 +36,34 @@ def topics_report(path: Path, found: TopicTally, *, name: str) -> Path:
             ],
         ),
     ]
-    return write_report(path, f"Topics of {found.rows:,} texts: {name}", sections, lead=found.chosen())
+    return write_report(path, f"Topics of {tally.rows:,} texts: {name}", sections, lead=tally.explain_count())
 
 
-def _pictures(found: TopicTally) -> Iterator[str]:
-    rows = [BarRow(name=one.name, values=[one.size / found.rows]) for one in found.topics[:DRAWN]]
+def _pictures(tally: TopicTally) -> Iterator[str]:
+    rows = [BarRow(name=topic.name, values=[topic.size / tally.rows]) for topic in tally.topics[:DRAWN]]
     yield bar_plot(rows, [""], title="Part of the texts")
-    if found.silhouettes:
-        points = [(float(count), value) for count, value in found.silhouettes.items()]
+    if tally.silhouettes:
+        points = [(float(count), value) for count, value in tally.silhouettes.items()]
         curve = Series(name="silhouette", points=points, look="dots")
         yield line_plot([curve], title="Silhouette by number of topics", across="topics")
 
 
-def _words(found: TopicTally) -> Iterator[tuple[object, ...]]:
-    for one in found.topics:
-        words = ", ".join(f"{word} {weight:.3f}" for word, weight in one.words)
-        yield one.number, f"{one.size:,}", f"{one.size / found.rows:.1%}", words or "none of its own"
+def _words(tally: TopicTally) -> Iterator[tuple[object, ...]]:
+    for topic in tally.topics:
+        words = ", ".join(f"{word} {weight:.3f}" for word, weight in topic.words)
+        yield topic.number, f"{topic.size:,}", f"{topic.size / tally.rows:.1%}", words or "none of its own"
 
 
-def _cards(found: TopicTally) -> Iterator[str]:
+def _cards(tally: TopicTally) -> Iterator[str]:
     yield search_box("Search the topics")
-    for one in found.topics:
-        yield f'<article class="card">{"".join(_card(one, found.rows))}</article>'
+    for topic in tally.topics:
+        yield f'<article class="card">{"".join(_card(topic, tally.rows))}</article>'
 
 
 def _card(topic: Topic, rows: int) -> Iterator[str]:
     yield f'<p><b>{escape(topic.name)}</b> <span class="soft">{topic.size:,} texts, {topic.size / rows:.1%}</span></p>'
-    for one in topic.texts:
-        shown = " | ".join(one.texts)
-        cut = shown if len(shown) <= LONGEST else f"{shown[: LONGEST - 1]}…"
-        place = f'<span class="soft">line {one.line:,}, {one.cosine:.2f}</span>'
-        yield f'<p class="text" dir="auto">{escape(cut)} {place}</p>'
+    for text in topic.texts:
+        full_text = " | ".join(text.texts)
+        cut = full_text if len(full_text) <= LONGEST else f"{full_text[: LONGEST - 1]}…"
+        location = f'<span class="soft">line {text.line:,}, {text.cosine:.2f}</span>'
+        yield f'<p class="text" dir="auto">{escape(cut)} {location}</p>'

@@ -53,14 +53,19 @@ class TopicTally:
     def lines(self) -> Iterator[str]:
         """Yield a table of the topics, and where the page is."""
         rows = [
-            (str(one.number), f"{one.size:,}", f"{one.size / self.rows:.1%}", ", ".join(word for word, _ in one.words))
-            for one in self.topics
+            (
+                str(topic.number),
+                f"{topic.size:,}",
+                f"{topic.size / self.rows:.1%}",
+                ", ".join(word for word, _ in topic.words),
+            )
+            for topic in self.topics
         ]
         yield from in_columns([("topic", "texts", "part", "words"), *rows])
-        yield f"{self.chosen()} --topics N takes another number."
+        yield f"{self.explain_count()} --topics N takes another number."
         yield f"{counted(self.rows, 'text')} -> {self.folder} (report.html, rows.csv, topics.csv)"
 
-    def chosen(self) -> str:
+    def explain_count(self) -> str:
         """Return in words why there are as many topics."""
         count = len(self.topics)
         if not self.silhouettes:

@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 
 from osbert.errors import UserError
 from osbert.files import require_folder, require_free, whole_folder
-from osbert.inference.embedder import normalized
+from osbert.inference.embedder import normalize_vectors
 from osbert.inference.vectors.nearest import pair_cosines
 from osbert.inference.vectors.reading import VectorFile
 from osbert.lock import claim
 from osbert.runs.contract import Watch, ignore
 from osbert.runs.row_file import row_file
 from osbert.runs.vector_input import VectorInput
-from osbert_lab.topics.clusters import BLOCK, assigned_blocks, choose_count, cluster, judged_counts
+from osbert_lab.topics.clusters import BLOCK, assign_blocks, choose_count, cluster, score_counts
 from osbert_lab.topics.report import topics_report
 from osbert_lab.topics.result import Topic, TopicTally, TopicText
 from osbert_lab.topics.words import topic_words
@@ -51,7 +51,7 @@ def find_topics(given: VectorInput, *, out: Path, topics: int = 0, seed: int = 0
         raise UserError(f"--seed must be 0 or more, not {seed}.", code="invalid-value")
     require_folder(out)
     require_free(out)
-    with given.opened(watch) as (opened, vectors), claim(out) as claimed:
+    with given.open(watch) as (opened, vectors), claim(out) as claimed:
         if topics > len(vectors):
             raise UserError(
                 f"There are {len(vectors):,} texts: they do not fall into {topics:,} topics. Give a smaller --topics.",
@@ -63,16 +63,16 @@ def find_topics(given: VectorInput, *, out: Path, topics: int = 0, seed: int = 0
         cosines = _cosines(vectors, labels, centres)
         with whole_folder(claimed) as folder:
             _write_rows(folder / "rows.csv", opened, labels, cosines)
-            found = TopicTally(
+            tally = TopicTally(
                 folder=out,
                 rows=len(vectors),
-                topics=_described(opened, labels, cosines),
+                topics=_describe_topics(opened, labels, cosines),
                 silhouettes=silhouettes,
                 wanted=topics,
             )
-            _write_topics(folder / "topics.csv", found)
-            topics_report(folder / "report.html", found, name=given.name)
-    return found
+            _write_topics(folder / "topics.csv", tally)
+            topics_report(folder / "report.html", tally, name=given.name)
+    return tally
 
 
 def _silhouettes(vectors: Vectors, name: str, seed: int, watch: Watch) -> dict[int, float]:
@@ -81,12 +81,12 @@ def _silhouettes(vectors: Vectors, name: str, seed: int, watch: Watch) -> dict[i
             f"{name} has {len(vectors)} texts, too few to choose a number of topics: give --topics.",
             code="too-little-data",
         )
-    return judged_counts(vectors, seed=seed, watch=lambda done, count: watch(TopicProgress(done=done, count=count)))
+    return score_counts(vectors, seed=seed, watch=lambda done, count: watch(TopicProgress(done=done, count=count)))
 
 
 def _by_size(vectors: Vectors, centres: Vectors) -> tuple[Numbers, Vectors]:
     """Return the topic of each vector and the centres, the largest topic first, without empty topics."""
-    labels = np.concatenate([block for block, _ in assigned_blocks(vectors, centres)])
+    labels = np.concatenate([block for block, _ in assign_blocks(vectors, centres)])
     sizes = np.bincount(labels, minlength=len(centres))
     order = np.argsort(-sizes, kind="stable")[: np.count_nonzero(sizes)]
     # The inverse of the permutation `order`: old label -> rank by size.
@@ -97,30 +97,30 @@ def _by_size(vectors: Vectors, centres: Vectors) -> tuple[Numbers, Vectors]:
 
 def _cosines(vectors: Vectors, labels: Numbers, centres: Vectors) -> Vectors:
     """Return the cosine of each vector with the centre of its topic, (n,)."""
-    directions = normalized(centres)
-    found = np.empty(len(vectors), np.float32)
+    directions = normalize_vectors(centres)
+    cosines = np.empty(len(vectors), np.float32)
     for first in range(0, len(vectors), BLOCK):
         block = np.asarray(vectors[first : first + BLOCK])
-        found[first : first + BLOCK] = pair_cosines(
+        cosines[first : first + BLOCK] = pair_cosines(
             directions, labels[first : first + BLOCK], block, np.arange(len(block))
         )
-    return found
+    return cosines
 
 
-def _described(opened: VectorFile, labels: Numbers, cosines: Vectors) -> list[Topic]:
+def _describe_topics(opened: VectorFile, labels: Numbers, cosines: Vectors) -> list[Topic]:
     """Return the topics with their words and typical texts; equal texts are named once."""
     sizes = np.bincount(labels)
     spelt = ((topic, " ".join(row.texts)) for topic, row in zip(labels.tolist(), opened.all_rows(), strict=True))
-    found = []
+    topics = []
     for number, words in enumerate(topic_words(spelt, len(sizes))):
         members = np.flatnonzero(labels == number)
         near = members[np.argsort(-cosines[members], kind="stable")[: 4 * TYPICAL]].tolist()
         # In reverse, so that of equal texts the nearest one, which comes last, is kept.
-        once = {row.texts: (row, place) for row, place in reversed(list(zip(opened.rows(near), near, strict=True)))}
-        kept = sorted(once.values(), key=lambda one: near.index(one[1]))[:TYPICAL]
-        texts = [TopicText(line=row.line, cosine=float(cosines[place]), texts=row.texts) for row, place in kept]
-        found.append(Topic(number=number + 1, size=int(sizes[number]), words=words, texts=texts))
-    return found
+        once = {row.texts: (row, index) for row, index in reversed(list(zip(opened.rows(near), near, strict=True)))}
+        typical_rows = sorted(once.values(), key=lambda pair: near.index(pair[1]))[:TYPICAL]
+        texts = [TopicText(line=row.line, cosine=float(cosines[index]), texts=row.texts) for row, index in typical_rows]
+        topics.append(Topic(number=number + 1, size=int(sizes[number]), words=words, texts=texts))
+    return topics
 
 
 def _write_rows(path: Path, opened: VectorFile, labels: Numbers, cosines: Vectors) -> None:
@@ -130,9 +130,9 @@ def _write_rows(path: Path, opened: VectorFile, labels: Numbers, cosines: Vector
             write([row.line, label + 1, round(cosine, 6), *row.texts])
 
 
-def _write_topics(path: Path, found: TopicTally) -> None:
+def _write_topics(path: Path, tally: TopicTally) -> None:
     with row_file(path, ["topic", "size", "words", *(f"text_{number}" for number in range(1, TYPICAL + 1))]) as write:
-        for one in found.topics:
-            texts = [" | ".join(text.texts) for text in one.texts]
-            words = ", ".join(word for word, _ in one.words)
-            write([one.number, one.size, words, *texts, *[""] * (TYPICAL - len(texts))])
+        for topic in tally.topics:
+            texts = [" | ".join(text.texts) for text in topic.texts]
+            words = ", ".join(word for word, _ in topic.words)
+            write([topic.number, topic.size, words, *texts, *[""] * (TYPICAL - len(texts))])

@@ -36,18 +36,18 @@ def topic_words(rows: Iterable[tuple[int, str]], count: int, *, most: int = 10) 
         counts[topic].update({word for word in words if len(word) > 1 and not word.isdecimal()})
         sizes[topic] += 1
         if sum(map(len, counts)) > MOST:
-            counts = [Counter({word: number for word, number in one.items() if number > 1}) for one in counts]
+            counts = [Counter({word: number for word, number in counter.items() if number > 1}) for counter in counts]
     everywhere: Counter[str] = Counter()
-    for one in counts:
-        everywhere.update(one)
+    for counter in counts:
+        everywhere.update(counter)
     left_out, texts = function_words(short, total), sum(sizes)
-    found = []
-    for one, size in zip(counts, sizes, strict=True):
+    topic_weights = []
+    for counter, size in zip(counts, sizes, strict=True):
         chance = size / max(texts, 1)
         weights = [
             (word, number / size * math.log(texts / everywhere[word]) * surplus)
-            for word, number in one.items()
+            for word, number in counter.items()
             if word not in left_out and (surplus := (number / everywhere[word] - chance) / max(1 - chance, 1e-9)) > 0
         ]
-        found.append(sorted(weights, key=lambda pair: (-pair[1], pair[0]))[:most])
-    return found
+        topic_weights.append(sorted(weights, key=lambda pair: (-pair[1], pair[0]))[:most])
+    return topic_weights

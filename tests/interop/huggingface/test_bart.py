@@ -21,10 +21,10 @@ import osbert
 from osbert.data.batch import Batch, collate
 from osbert.data.example import Example
 from osbert.data.examples import Examples
-from osbert.data.written import all_written
+from osbert.data.written import decoder_examples
 from osbert.interop.conversion import model_of, open_any, write_model_as
 from osbert.interop.folder import open_folder
-from osbert.interop.huggingface.folders import closed_to_others, write_model
+from osbert.interop.huggingface.folders import osbert_only_reason, write_model
 from osbert.models.contract import Head, Learner
 from osbert.models.generation.search import Limits, WrittenRow, write
 from osbert.models.generation.settings import GenerationOptions
@@ -89,7 +89,7 @@ def test_encoder_decoder_and_loss_are_theirs(tmp_path: Path) -> None:
     made = save(tmp_path / "theirs")
     learner = opened(tmp_path / "theirs")
     sides = [Examples.of([example(ids, row) for row, ids in enumerate(rows)]) for rows in (SOURCES, TEXTS)]
-    batch = collate(list(all_written(*sides, 2, name="generate")))
+    batch = collate(list(decoder_examples(*sides, 2, name="generate")))
     ids = padded(SOURCES, 1)
     inputs = {"input_ids": ids, "attention_mask": (ids != 1).long(), "labels": padded(TEXTS, -100)}
     expected = made(**inputs, output_hidden_states=True)
@@ -102,7 +102,7 @@ def test_encoder_decoder_and_loss_are_theirs(tmp_path: Path) -> None:
     torch.testing.assert_close(loss.total / loss.count, expected.loss, rtol=0, atol=2e-5)
 
     write_model(learner, tmp_path / "ours")
-    assert not closed_to_others(learner.backbone.architecture, learner)
+    assert not osbert_only_reason(learner.backbone.architecture, learner)
     stored, again = (load_file(tmp_path / name / "model.safetensors") for name in ("theirs", "ours"))
     pooler = {name for name in again if ".pooler." in name}  # which a fine-tuning begins with
     assert len(pooler) == 2 and again.keys() - pooler == stored.keys() - {"final_logits_bias"}
@@ -157,7 +157,7 @@ def test_a_head_that_they_have_no_class_for_is_ours_alone(tmp_path: Path) -> Non
     save(tmp_path / "theirs")
     backbone = open_folder(tmp_path / "theirs").backbone
     learner = Learner(backbone, {"tag": TagHead(backbone, target="tag", labels=3)})
-    assert closed_to_others(backbone.architecture, learner)
+    assert osbert_only_reason(backbone.architecture, learner)
     write_model(learner, tmp_path / "ours")
     assert json.loads((tmp_path / "ours" / "config.json").read_text())["model_type"] == "osbert"
     assert opened(tmp_path / "ours", tag=lambda backbone: TagHead(backbone, target="tag", labels=3))

@@ -136,7 +136,7 @@ def test_a_head_with_other_labels_starts_afresh(tmp_path: Path, make_learner: Ca
     learner = Learner(backbone, {"pair": SequenceHead(backbone, target="pair", labels=2)})
     before = learner.heads["pair"].linear.weight.clone()
     report = open_folder(tmp_path).fill(learner)
-    assert report.named("new") == ("classifier.weight", "classifier.bias") and report.problems == ()
+    assert report.select_names("new") == ("classifier.weight", "classifier.bias") and report.problems == ()
     assert torch.equal(before, learner.heads["pair"].linear.weight)
     with refusal("damaged-file", "3", "16", "2"):
         report.require_complete("folder")

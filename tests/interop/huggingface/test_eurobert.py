@@ -73,7 +73,7 @@ def test_a_folder_read_and_written_has_the_same_tensors(tmp_path: Path) -> None:
     save(tmp_path, "ForMaskedLM")
     folder = open_folder(tmp_path)
     assert [*folder.heads] == ["mlm"] and folder.report.problems == ()
-    _, tensors = huggingface.laid_out(Learner(folder.backbone, folder.heads), pooler=folder.has_pooler)
+    _, tensors = huggingface.to_huggingface(Learner(folder.backbone, folder.heads), pooler=folder.has_pooler)
     expected = load_file(tmp_path / "model.safetensors")
     assert tensors.keys() == expected.keys()
     assert all(torch.equal(tensors[name], tensor) for name, tensor in expected.items())

@@ -183,7 +183,7 @@ def test_every_layer_is_theirs(name: str, tmp_path: Path) -> None:
     made.save_pretrained(tmp_path)
     loaded = open_folder(tmp_path)
     assert loaded.report.problems == ()
-    assert bool(loaded.report.named("new")) == (getattr(made, "pooler", None) is None)
+    assert bool(loaded.report.select_names("new")) == (getattr(made, "pooler", None) is None)
     batch = batch_of([24, 9, 9, 2], segments=name.startswith(("electra", "albert", "deberta-v2")))
     found = theirs(made, batch, output_hidden_states=True)
     with torch.no_grad():
@@ -219,7 +219,7 @@ def test_their_heads_give_their_scores_and_are_written_as_theirs(name: str, kind
     torch.testing.assert_close(expected(again.eval(), kind, batch), before, rtol=0, atol=TOLERANCE)
 
     reopened = open_folder(tmp_path / "ours")
-    assert reopened.report.problems == () and reopened.report.named("new") == ()
+    assert reopened.report.problems == () and reopened.report.select_names("new") == ()
     assert reopened.backbone.architecture == replace(
         learner.backbone.architecture, dropout=reopened.backbone.architecture.dropout
     )
@@ -336,7 +336,7 @@ def test_what_no_family_is_stays_with_us(changes: dict[str, Any], told: str, tmp
     small = {"layers": 1, "heads": 2, "width": 16, "vocabulary": 60, "length": 24, "deviation": 0.3}
     sizes = Architecture(**small | changes)
     backbone = sizes.build().eval()
-    assert told in huggingface.closed_to_others(sizes)
+    assert told in huggingface.osbert_only_reason(sizes)
     huggingface.write_model(Learner(backbone, {"mlm": head_of("mlm", backbone)}), tmp_path)
     assert json.loads((tmp_path / "config.json").read_text())["model_type"] == huggingface_names.OWN
     again = open_folder(tmp_path).backbone.eval()

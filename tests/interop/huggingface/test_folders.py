@@ -83,8 +83,8 @@ def published() -> Path:
 def test_a_published_model_gives_equal_states_in_every_layer(published: Path) -> None:
     theirs = transformers.AutoModel.from_pretrained(published, attn_implementation="eager").eval()
     loaded = open_folder(published)
-    assert loaded.report.problems == () and loaded.report.named("new") == ()
-    assert loaded.report.named("unused") == ("embeddings.position_ids",)
+    assert loaded.report.problems == () and loaded.report.select_names("new") == ()
+    assert loaded.report.select_names("unused") == ("embeddings.position_ids",)
     ours = loaded.backbone.eval()
     batch = make_batch([37, 128, 5, 5, 64, 2], vocabulary=30522)
     with torch.no_grad():
@@ -113,7 +113,7 @@ def test_losses_and_gradients_equal_those_of_pretraining(
     pretraining.save_pretrained(tmp_path)
     learner = make_learner(["mlm", "nsp"])
     report = open_folder(tmp_path).fill(learner)
-    assert report.problems == () and report.named("new") == ()
+    assert report.problems == () and report.select_names("new") == ()
     batch = labelled(make_batch([9, 6, 6, 4]))
     losses = learner(batch)
 
@@ -208,7 +208,7 @@ def test_a_written_model_is_read_back_whole(
     learner = make_learner(["mlm", "nsp", "classify", "regress"], positions=positions, activation="gelu_tanh")
     huggingface.write_model(learner, tmp_path, labels=["a", "b", "c"])
     loaded = open_folder(tmp_path)
-    assert loaded.report.problems == () and loaded.report.named("new") == ()
+    assert loaded.report.problems == () and loaded.report.select_names("new") == ()
     assert loaded.backbone.architecture == learner.backbone.architecture
     twin = make_learner(["mlm", "nsp", "classify", "regress"], positions=positions, activation="gelu_tanh")
     for parameter in twin.parameters():
@@ -293,7 +293,7 @@ def test_a_roformer_of_theirs_is_read(tmp_path: Path, sizes: dict[str, object]) 
     theirs = modeling_roformer.RoFormerModel(transformers.RoFormerConfig(**sizes)).eval()
     theirs.save_pretrained(tmp_path)
     loaded = open_folder(tmp_path)
-    assert loaded.report.named("new") == ("pooler.dense.weight", "pooler.dense.bias")
+    assert loaded.report.select_names("new") == ("pooler.dense.weight", "pooler.dense.bias")
     assert loaded.report.problems == ()
     huggingface.write_model(Learner(loaded.backbone, {}), tmp_path / "again")
     before, after = (load_file(folder / "model.safetensors") for folder in (tmp_path, tmp_path / "again"))

@@ -104,7 +104,7 @@ def test_their_language_model_gives_their_scores_and_is_written_as_theirs(name: 
     torch.testing.assert_close(scores, before, rtol=0, atol=TOLERANCE)
 
     huggingface.write_model(learner, tmp_path / "ours")
-    assert not huggingface.closed_to_others(learner.backbone.architecture, learner)
+    assert not huggingface.osbert_only_reason(learner.backbone.architecture, learner)
     name_of_class = CONFIGS[name][0] + "LMHeadModel"
     assert json.loads((tmp_path / "ours" / "config.json").read_text())["architectures"] == [name_of_class]
     again, report = getattr(transformers, name_of_class).from_pretrained(tmp_path / "ours", output_loading_info=True)
@@ -112,7 +112,7 @@ def test_their_language_model_gives_their_scores_and_is_written_as_theirs(name: 
     after = torch.cat([one.logits[0] for one in theirs(again.eval(), batch)])
     torch.testing.assert_close(after, before, rtol=0, atol=TOLERANCE)
     reopened = open_folder(tmp_path / "ours")
-    assert reopened.report.problems == () and not reopened.report.named("new") and not reopened.has_pooler
+    assert reopened.report.problems == () and not reopened.report.select_names("new") and not reopened.has_pooler
     assert reopened.backbone.architecture == learner.backbone.architecture
     for parameter, tensor in learner.backbone.state_dict().items():
         assert torch.equal(reopened.backbone.state_dict()[parameter], tensor), parameter
@@ -151,7 +151,7 @@ def test_taggers_are_theirs_and_classifiers_of_texts_stay_with_us(tmp_path: Path
     torch.testing.assert_close(scores, expected, rtol=0, atol=TOLERANCE)
     classifier = Learner(backbone, {"classify": SequenceHead(backbone, target="classify", labels=3)}).eval()
     huggingface.write_model(classifier, tmp_path / "classifier")
-    assert "left_to_right" in huggingface.closed_to_others(backbone.architecture, classifier)
+    assert "left_to_right" in huggingface.osbert_only_reason(backbone.architecture, classifier)
     other = transformers.GPT2Config(**SIZES, num_labels=3)
     same = transformers.GPT2ForSequenceClassification(other).eval()
     same.transformer.load_state_dict(model("gpt2").state_dict())
@@ -173,7 +173,7 @@ def test_choices_and_the_language_model_have_the_losses_of_their_model_with_two_
     folder = open_folder(tmp_path / "theirs")
     heads = {"choose": ChoiceHead(folder.backbone, target="choose"), "mlm": MaskedLanguageHead(folder.backbone)}
     learner = Learner(folder.backbone, heads).eval()
-    assert folder.fill(learner).named("new") == ()
+    assert folder.fill(learner).select_names("new") == ()
     batch = batch_of(9, 9, 9)
     every = LeftToRight().every_next(Examples.of(examples_of(9, 9, 9))).targets["left_to_right"]
     labels, index, weights = (torch.from_numpy(column) for column in (every.labels, every.index, every.weights))
@@ -215,7 +215,10 @@ def test_an_old_pretraining_with_a_pooler_that_nothing_read_has_no_remark(name: 
     save_file(load_file(path) | pooler, path, metadata={"format": "pt"})
     source = open_folder(tmp_path)
     torch.testing.assert_close(source.backbone.state_dict(), expected)
-    assert source.report.named("unused") == ("pooler.dense.bias", "pooler.dense.weight") and not source.report.problems
+    assert (
+        source.report.select_names("unused") == ("pooler.dense.bias", "pooler.dense.weight")
+        and not source.report.problems
+    )
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ def test_their_decoder_is_ours_that_looks_left(tmp_path: Path, sizes: dict[str, 
     theirs.save_pretrained(tmp_path)
     loaded = open_folder(tmp_path)
     assert loaded.backbone.architecture.direction == "left_to_right"
-    assert loaded.report.problems == () and loaded.report.named("new") == ()
+    assert loaded.report.problems == () and loaded.report.select_names("new") == ()
     with torch.no_grad():
         expected = theirs(**padded(), output_hidden_states=True).hidden_states
         layers = list(loaded.backbone.eval().layers(batch()))
@@ -121,7 +121,7 @@ def test_the_direction_and_recurrent_layers_come_back_bit_for_bit(
 def test_recurrent_layers_close_a_model_to_others(tmp_path: Path, make_learner: Callable[..., Learner]) -> None:
     ours = make_learner([], recurrent=1)
     huggingface.write_model(ours, tmp_path)
-    assert "recurrent = 1" in huggingface.closed_to_others(ours.backbone.architecture)
+    assert "recurrent = 1" in huggingface.osbert_only_reason(ours.backbone.architecture)
     with pytest.raises(ValueError, match="osbert"):
         transformers.AutoModel.from_pretrained(tmp_path)
     (tmp_path / "model.safetensors").unlink()

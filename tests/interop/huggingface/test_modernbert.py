@@ -129,7 +129,7 @@ def test_a_folder_read_and_written_has_the_same_tensors(kind: str, tmp_path: Pat
     folder = open_folder(tmp_path / "theirs")
     learner = Learner(folder.backbone, {"t": HEADS[kind](folder.backbone)})
     huggingface.fill_heads(folder.tensors, learner)
-    _, tensors = huggingface.laid_out(learner, pooler=folder.has_pooler)
+    _, tensors = huggingface.to_huggingface(learner, pooler=folder.has_pooler)
     expected = load_file(tmp_path / "theirs" / "model.safetensors")
     assert tensors.keys() == expected.keys()
     for name, tensor in expected.items():

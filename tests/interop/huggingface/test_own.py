@@ -38,7 +38,7 @@ def test_it_comes_back_bit_for_bit_and_is_refused_by_name_elsewhere(
     assert loaded.backbone.architecture == learner.backbone.architecture
     again = make_learner(["mlm", "nsp"], **changes)
     report = open_folder(tmp_path).fill(again)
-    assert report.problems == () and report.named("new") == ()
+    assert report.problems == () and report.select_names("new") == ()
     for name, weight in learner.state_dict().items():
         assert torch.equal(again.state_dict()[name], weight), name
         if name.startswith("backbone."):
@@ -46,12 +46,12 @@ def test_it_comes_back_bit_for_bit_and_is_refused_by_name_elsewhere(
 
 
 def test_the_user_is_told_why(make_learner: Callable[..., Learner]) -> None:
-    told = [huggingface.closed_to_others(make_learner([], **change).backbone.architecture) for change in CHANGES]
+    told = [huggingface.osbert_only_reason(make_learner([], **change).backbone.architecture) for change in CHANGES]
     assert "no model with normalization = pre" in told[0]
     assert "no model with biases = False" in told[1]
     assert "no model with normalization = pre and biases = False" in told[2]
     for positions in ("learned", "rotary"):
-        assert not huggingface.closed_to_others(make_learner([], positions=positions).backbone.architecture)
+        assert not huggingface.osbert_only_reason(make_learner([], positions=positions).backbone.architecture)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ import osbert
 from osbert.data.batch import collate
 from osbert.data.example import Example
 from osbert.data.examples import Examples
-from osbert.data.written import all_written
+from osbert.data.written import decoder_examples
 from osbert.interop.folder import open_folder
 from osbert.interop.huggingface.folders import write_model
 from osbert.models.contract import Learner
@@ -85,7 +85,7 @@ def test_encoder_decoder_and_loss_are_theirs(kind: str, tmp_path: Path) -> None:
     made = save(tmp_path / "theirs", kind)
     learner = opened(tmp_path / "theirs")
     sides = [Examples.of([example(ids, row) for row, ids in enumerate(rows)]) for rows in (SOURCES, TEXTS)]
-    batch = collate(list(all_written(*sides, 0, name="generate")))
+    batch = collate(list(decoder_examples(*sides, 0, name="generate")))
     ids = padded(SOURCES, 0)
     expected = made(
         input_ids=ids, attention_mask=(ids > 0).long(), labels=padded(TEXTS, -100), output_hidden_states=True

@@ -170,7 +170,9 @@ def test_dropout_is_turned_off_with_a_remark_and_in_copies(tmp_path: Path) -> No
     for text in LEARNT * 3:
         wanted = plain.encode(text).tolist()
         assert ours.encode(text).tolist() == wanted == np.frombuffer(ours.encode_many([text])[0], "<u2").tolist()
-        assert ours.marked().encode(text).tolist() == pickle.loads(pickle.dumps(ours)).encode(text).tolist() == wanted
+        assert (
+            ours.with_marks().encode(text).tolist() == pickle.loads(pickle.dumps(ours)).encode(text).tolist() == wanted
+        )
         assert theirs(text, add_special_tokens=False)["input_ids"] == wanted
     assert not read_any_tokenizer(tmp_path / "copy").remarks
     sizes = {"num_hidden_layers": 1, "num_attention_heads": 1, "hidden_size": 8, "intermediate_size": 8}

@@ -15,7 +15,7 @@ from tokenizers.normalizers import Lowercase, Normalizer, Precompiled, Replace, 
 from tokenizers.processors import TemplateProcessing
 
 from osbert.data.pack import Packer, PieceRun
-from osbert.interop.hub_files import chosen_files
+from osbert.interop.hub_files import select_files
 from osbert.interop.huggingface.tokenizers import read_any_tokenizer, write_any_tokenizer
 from osbert.text.file_tokenizer import AnyTokenizer
 from refusals import refusal
@@ -220,7 +220,7 @@ def test_an_unknown_piece_that_is_not_there_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_model_is_among_the_files_that_are_downloaded(kind: str) -> None:
     files = ["README.md", "config.json", KINDS[kind][0], "pytorch_model.bin", "tf_model.h5"]
-    assert chosen_files(files, where="someone/tiny") == files[1:4]
+    assert select_files(files, where="someone/tiny") == files[1:4]
 
 
 def test_other_families_are_refused(tmp_path: Path) -> None:

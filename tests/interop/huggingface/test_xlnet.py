@@ -103,7 +103,7 @@ def test_every_layer_is_theirs(changes: dict[str, Any], tmp_path: Path) -> None:
     made.save_pretrained(tmp_path)
     loaded = open_folder(tmp_path)
     assert loaded.report.problems == ()
-    assert sorted(loaded.report.named("new")) == ["pooler.dense.bias", "pooler.dense.weight"]
+    assert sorted(loaded.report.select_names("new")) == ["pooler.dense.bias", "pooler.dense.weight"]
     batch = batch_of(12, 5, 1)
     with torch.no_grad():
         found = [made(**row, output_hidden_states=True).hidden_states for row in inputs(batch)]

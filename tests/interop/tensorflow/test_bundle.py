@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from osbert.interop.tensorflow.bundle import open_bundle, write_bundle
-from osbert.interop.tensorflow.checksum import POLYNOMIAL, checksum, masked
+from osbert.interop.tensorflow.checksum import POLYNOMIAL, checksum, mask_checksum
 from osbert.interop.tensorflow.table import MAGIC, read_table, write_table
 from refusals import refusal
 
@@ -42,7 +42,7 @@ def test_checksums_are_those_of_the_standard() -> None:
     for length in (1, 255, 256, 257, 511, 512, 1025, 9000):
         assert checksum(data[:length]) == bit_by_bit(data[:length]), length
     rotated = checksum(data) >> 15 | (checksum(data) & 0x7FFF) << 17
-    assert masked(data) == (rotated + 0xA282EAD8) % (1 << 32)
+    assert mask_checksum(data) == (rotated + 0xA282EAD8) % (1 << 32)
 
 
 @pytest.mark.parametrize("name", ["bert/bert_model.ckpt", "kinds", "two"])
@@ -91,7 +91,7 @@ def test_a_table_made_by_hand_is_read() -> None:
     """Two blocks; the second key leaves out the three bytes that it shares with the first."""
 
     def sealed(block: bytes) -> bytes:
-        return block + b"\0" + struct.pack("<I", masked(block + b"\0"))
+        return block + b"\0" + struct.pack("<I", mask_checksum(block + b"\0"))
 
     first = b"\x00\x04\x02" + b"bert" + b"v1" + b"\x03\x01\x01" + b"g" + b"w" + struct.pack("<2I", 0, 1)
     second = b"\x00\x01\x00" + b"z" + struct.pack("<2I", 0, 1)
@@ -116,7 +116,7 @@ def test_compressed_and_damaged_blocks_are_told(tmp_path: Path) -> None:
 
     block = index[: index.index(b"\x00\x00\x00\x00\x01\x00\x00\x00") + 8]
     squeezed = block + b"\x01"
-    file.write_bytes(squeezed + struct.pack("<I", masked(squeezed)) + index[len(squeezed) + 4 :])
+    file.write_bytes(squeezed + struct.pack("<I", mask_checksum(squeezed)) + index[len(squeezed) + 4 :])
     assert "is compressed (kind 1)" in told()
     file.write_bytes(bytes([index[0] ^ 1]) + index[1:])
     assert "the checksum of the block at byte 0 is another" in told()

@@ -15,7 +15,7 @@ from osbert.data.batch import collate
 from osbert.data.example import Example
 from osbert.interop.folder import open_folder
 from osbert.interop.huggingface.configs import architecture
-from osbert.interop.huggingface.folders import assemble, fill_heads, laid_out, named
+from osbert.interop.huggingface.folders import assemble, fill_heads, normalize_names, to_huggingface
 from osbert.interop.tensorflow import checkpoint as google
 from osbert.interop.tensorflow.bundle import open_bundle, write_bundle
 from osbert.interop.tokenizer_files import read_tokenizer
@@ -32,7 +32,7 @@ def opened(folder: Path) -> Learner:
     assert prefix is not None
     found = google.read_google(prefix)
     backbone, report = assemble(architecture(found.config, where=str(folder)), found.tensors, where=folder)
-    assert report.named("new") == () and report.problems == ()
+    assert report.select_names("new") == () and report.problems == ()
     heads = {
         "mlm": MaskedLanguageHead(backbone),
         "nsp": SequenceHead(backbone, target="nsp", form="nsp"),
@@ -62,7 +62,7 @@ def test_a_checkpoint_of_tensorflow_gives_the_outputs_of_transformers() -> None:
 
 def test_a_checkpoint_goes_through_ours_to_the_byte(tmp_path: Path) -> None:
     learner = opened(WRITTEN)
-    config, tensors = laid_out(learner)
+    config, tensors = to_huggingface(learner)
     google.write_google(config, tensors, read_tokenizer(WRITTEN), tmp_path)
     assert json.loads((tmp_path / "bert_config.json").read_text()) == json.loads(
         (WRITTEN / "bert_config.json").read_text()
@@ -105,7 +105,7 @@ def test_fine_tuned_layers_have_the_names_of_their_scripts(
     if kind == "span":
         learner = Learner(learner.backbone, {"span": SpanHead(learner.backbone, target="span")})
     scale = 2.0 if kind == "regress" else 1.0
-    config, tensors = laid_out(learner, scale=scale)
+    config, tensors = to_huggingface(learner, scale=scale)
     google.write_google(config, tensors, pieces(60), tmp_path)
     shapes = {name: entry.shape for name, entry in open_bundle(tmp_path / "bert_model.ckpt").entries.items()}
     assert shapes.items() >= theirs.items()
@@ -115,8 +115,8 @@ def test_fine_tuned_layers_have_the_names_of_their_scripts(
     assert json.loads((tmp_path / "bert_config.json").read_text())["hidden_act"] == "gelu"
     found = google.read_google(tmp_path / "bert_model.ckpt")
     assert architecture(found.config, where="") == learner.backbone.architecture
-    assert found.tensors.keys() == named(tensors).keys() and found.unused == {}
-    for name, tensor in named(tensors).items():
+    assert found.tensors.keys() == normalize_names(tensors).keys() and found.unused == {}
+    for name, tensor in normalize_names(tensors).items():
         assert torch.equal(found.tensors[name], tensor), name
 
 
@@ -125,7 +125,7 @@ def pieces(count: int, **flags: bool) -> Tokenizer:
 
 
 def test_the_case_of_the_vocabulary_is_kept(tmp_path: Path, make_learner: Callable[..., Learner]) -> None:
-    config, tensors = laid_out(make_learner([]))
+    config, tensors = to_huggingface(make_learner([]))
     for lowercase in (True, False):
         google.write_google(config, tensors, pieces(60, lowercase=lowercase), tmp_path)
         assert read_tokenizer(tmp_path) == pieces(60, lowercase=lowercase)
@@ -133,7 +133,7 @@ def test_the_case_of_the_vocabulary_is_kept(tmp_path: Path, make_learner: Callab
 
 def test_what_their_code_has_not_is_refused(tmp_path: Path, make_learner: Callable[..., Learner]) -> None:
     changes = {"positions": "rotary", "epsilon": 1e-5, "biases": False, "direction": "left_to_right"}
-    config, tensors = laid_out(make_learner([], **changes))
+    config, tensors = to_huggingface(make_learner([], **changes))
     settings = ("biases = False", "positions = rotary", "direction = left_to", "epsilon = 1e-05", "ideographs")
     with refusal("not-convertible", *settings, "lowercase = True", "strip_accents = False"):
         google.write_google(config, tensors, pieces(60, strip_accents=False, cjk=False), tmp_path / "none")

@@ -16,8 +16,8 @@ from osbert.corpus.docstrings import DocstringText, collect, docstrings, running
 from osbert.interop import packaged
 from osbert_lab.demo import chain
 from osbert_lab.demo.chain import DemoRecord, prepare, run, write_passages
-from osbert_lab.demo.stages import SENTENCES, DemoPlan, Stage, published_stages, served_stage, stages
-from osbert_lab.demo.task import MASK, make_task, masked, split, telling_names, write_table
+from osbert_lab.demo.stages import SENTENCES, DemoPlan, Stage, plan_published_stages, plan_server_stage, stages
+from osbert_lab.demo.task import MASK, make_task, mask_names, split, telling_names, write_table
 from refusals import refusal
 
 
@@ -187,7 +187,9 @@ def test_a_task_measures_on_files_that_nothing_else_has_seen(libraries: Path) ->
     assert task.dev
     assert task.test
     assert not {text for text, _ in task.train} & {text for text, _ in task.dev + task.test}
-    kept_out = {masked(passage.text, frozenset(task.masked)) for passage in passages if split(passage.file) != "train"}
+    kept_out = {
+        mask_names(passage.text, frozenset(task.masked)) for passage in passages if split(passage.file) != "train"
+    }
     assert {text for text, _ in task.dev + task.test} == {" ".join(text.split()) for text in kept_out}
     for text, label in task.train + task.dev + task.test:
         assert label not in text
@@ -213,16 +215,16 @@ NAMES = frozenset({"torch", "numpy", "np", "linalg", "sklearn", "scikit-learn", 
     ],
 )
 def test_masking(text: str, expected: str) -> None:
-    assert masked(text, NAMES) == expected
+    assert mask_names(text, NAMES) == expected
 
 
 @given(
     st.lists(st.sampled_from(["torch", "TORCH", "pytorch", "np", "a", "_", ".", "-", " ", "x1", "Linalg"])).map("".join)
 )
 def test_no_name_survives_masking(text: str) -> None:
-    result = masked(text, NAMES).lower()
+    result = mask_names(text, NAMES).lower()
     assert "torch" not in result
-    assert masked(result, NAMES) == result
+    assert mask_names(result, NAMES) == result
 
 
 def test_module_names_are_masked_unless_others_use_them_too() -> None:
@@ -262,7 +264,7 @@ def test_preparing_keeps_the_measured_files_out_of_the_text(libraries: Path, tmp
 def test_every_command_of_the_chain_exists() -> None:
     commands = {name for package in verb_packages() for name in package.names()}
     made = plan(Path("demo"), Path("libraries"))
-    for stage in [*stages(made), *published_stages(made), served_stage(made, published=True, port=0)]:
+    for stage in [*stages(made), *plan_published_stages(made), plan_server_stage(made, published=True, port=0)]:
         assert {(*stage.words[:1],), (*stage.words[:2],)} & commands
 
 
@@ -278,7 +280,7 @@ def test_a_demo_with_other_settings_is_refused(tmp_path: Path) -> None:
 
 def test_what_fails_is_not_written_down(tmp_path: Path) -> None:
     record = DemoRecord(tmp_path / "demo.json", {})
-    stage = Stage(title="fails", words=("corpus", "show", str(tmp_path / "nowhere")), kept=True)
+    stage = Stage(title="fails", words=("corpus", "show", str(tmp_path / "nowhere")), report_heading=True)
     with refusal("child-failed"):
         record.do(stage.command, lambda: run(stage))
     assert not record.seconds
@@ -287,7 +289,7 @@ def test_what_fails_is_not_written_down(tmp_path: Path) -> None:
 def test_the_demos_own_sentences_do_not_name_their_library() -> None:
     for library, sentence in SENTENCES:
         assert library not in sentence.lower()
-        assert masked(sentence, NAMES) == sentence
+        assert mask_names(sentence, NAMES) == sentence
 
 
 def test_one_line_says_how_to_get_the_published_encoder(libraries: Path, tmp_path: Path, monkeypatch) -> None:

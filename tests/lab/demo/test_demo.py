@@ -85,4 +85,4 @@ def in_this_process(stage: Stage, watch: Watch, *, shown: bool) -> str:
     assert shown
     with redirect_stdout(StringIO()) as output:
         assert run(*stage.words) == 0
-    return output.getvalue() if stage.kept else ""
+    return output.getvalue() if stage.report_heading else ""

@@ -21,7 +21,7 @@ from osbert_lab.papers.encoders import PretrainedEncoders, run_folder
 from osbert_lab.papers.families import write_families_report
 from osbert_lab.papers.plan import TablePlan
 from osbert_lab.papers.tables import TableRow, read_table, words
-from osbert_lab.papers.word_tests import measured_words, whole_words, word_table
+from osbert_lab.papers.word_tests import score_words, whole_words, word_table
 from osbert_lab.papers.years import tuning_gains
 from refusals import refusal
 
@@ -95,18 +95,18 @@ def write_tests(data: Path) -> None:
 
 def test_words_are_tested_alone_and_only_whole(encoder: Path, tmp_path: Path) -> None:
     write_tests(tmp_path)
-    found = measured_words(encoder, TABLE.words, tmp_path)
+    found = score_words(encoder, TABLE.words, tmp_path)
     assert {name: (one.score, one.used, one.given) for name, one in found.items()} == {
         "words, WordSim-353": (1.0, 3, 4),
         "words, SimLex-999": (pytest.approx(1.0), 2, 2),
         "words, analogies": (0.5, 2, 2),
     }
     shutil.rmtree(tmp_path / "words")
-    assert measured_words(encoder, TABLE.words, tmp_path) == found  # kept beside the encoder
+    assert score_words(encoder, TABLE.words, tmp_path) == found  # kept beside the encoder
     table = word_table(encoder, [*WORDS, "king queen"])
     np.testing.assert_allclose(table.vectors[0], np.array([1, 0, 1]) / 2**0.5, atol=1e-6)
     assert "king queen" not in table.places() and {*table.places()} == {*WORDS}
-    assert not RunFolder(tmp_path / "none").finished and measured_words(tmp_path / "none", TABLE.words, tmp_path) == {}
+    assert not RunFolder(tmp_path / "none").finished and score_words(tmp_path / "none", TABLE.words, tmp_path) == {}
 
 
 def test_candidates_for_analogies_are_whole_words() -> None:

@@ -15,7 +15,7 @@ from osbert.inference.engine import load
 from osbert.runs.study.runner import StudyTrial
 from osbert.tasks import load as load_records
 from osbert_lab.papers.children import ChildCommands
-from osbert_lab.papers.data import drawn
+from osbert_lab.papers.data import sample_parts
 from osbert_lab.papers.tables import read_table
 from refusals import refusal
 
@@ -172,5 +172,8 @@ def test_a_file_of_another_form_is_told(data: Path, tmp_path: Path) -> None:
 
 
 def test_parts_are_drawn_until_there_are_enough_rows() -> None:
-    assert drawn([3, 3, 3], 0) == [0, 1, 2] and len(drawn([3, 3, 3], 6)) == len(drawn([3, 3, 3], 8)) == 2
-    assert len(drawn([3, 3, 3], 1)) == 1 and drawn([], 5) == []
+    assert (
+        sample_parts([3, 3, 3], 0) == [0, 1, 2]
+        and len(sample_parts([3, 3, 3], 6)) == len(sample_parts([3, 3, 3], 8)) == 2
+    )
+    assert len(sample_parts([3, 3, 3], 1)) == 1 and sample_parts([], 5) == []

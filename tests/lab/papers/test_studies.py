@@ -16,7 +16,15 @@ from osbert_lab.papers.families import write_families_report
 from osbert_lab.papers.figure import write_figure_report
 from osbert_lab.papers.plan import TablePlan
 from osbert_lab.papers.tables import RecipeClaim, TableRow, read_table
-from osbert_lab.papers.verdicts import TOO_FEW, all_compared, apart, claim_sentence, compared, counted, spelt
+from osbert_lab.papers.verdicts import (
+    TOO_FEW,
+    claim_sentence,
+    compare_all_rows,
+    compare_rows,
+    describe_intervals,
+    format_mean,
+    select_significant,
+)
 from refusals import refusal
 
 CLAIM = RecipeClaim(says="A is better than B (somebody)", above="A", below="B")
@@ -27,10 +35,10 @@ def test_rows_are_told_apart_where_the_interval_of_the_difference_excludes_0() -
         "A": {"one": [0.70, 0.72, 0.71], "two": [0.50, 0.60, 0.70], "three": [0.2, 0.21, 0.2]},
         "B": {"one": [0.60, 0.61, 0.61], "two": [0.52, 0.58, 0.71], "three": [0.3, 0.31, 0.31]},
     }
-    signs = {one.column: one.summary.sign for one in compared(scores, "A", "B")}
+    signs = {one.column: one.summary.sign for one in compare_rows(scores, "A", "B")}
     assert signs == {"one": 1, "two": 0, "three": -1}
-    found = all_compared(scores)
-    said, count = [*map(str, apart(found))], counted(found)
+    found = compare_all_rows(scores)
+    said, count = [*map(str, select_significant(found))], describe_intervals(found)
     assert [line.split(":")[0] for line in said] == ["one", "three"]
     assert "A is above B" in said[0] and "+10.3 (+8.9 to +11.8)" in said[0] and "B is above A" in said[1]
     assert "Of 3 differences the intervals of 2 exclude 0" in count and "0.2" in count
@@ -42,9 +50,9 @@ def test_rows_are_told_apart_where_the_interval_of_the_difference_excludes_0() -
 
 def test_two_seeds_say_nothing() -> None:
     scores = {"A": {"one": [0.9, 0.9]}, "B": {"one": [0.1, 0.1]}}
-    assert counted(all_compared(scores)) == TOO_FEW and not apart(all_compared(scores))
+    assert describe_intervals(compare_all_rows(scores)) == TOO_FEW and not select_significant(compare_all_rows(scores))
     assert "2 of the 3 seeds" in claim_sentence(CLAIM, scores)
-    assert spelt([0.5, 0.7]) == "60.0" and all(one.summary.sign == 0 for one in all_compared(scores))
+    assert format_mean([0.5, 0.7]) == "60.0" and all(one.summary.sign == 0 for one in compare_all_rows(scores))
 
 
 def test_a_column_with_two_seeds_is_left_out_beside_one_with_three() -> None:
@@ -52,7 +60,7 @@ def test_a_column_with_two_seeds_is_left_out_beside_one_with_three() -> None:
         "A": {"few": [0.9, 0.8], "one": [0.70, 0.72, 0.71]},
         "B": {"few": [0.1, 0.2], "one": [0.60, 0.61, 0.61]},
     }
-    assert "Of 1 differences" in counted(all_compared(scores))
+    assert "Of 1 differences" in describe_intervals(compare_all_rows(scores))
     claim = claim_sentence(CLAIM, scores)
     assert "it shows on one +10.3" in claim and "too few seeds on few (2)" in claim and "nan" not in claim
 
@@ -60,7 +68,7 @@ def test_a_column_with_two_seeds_is_left_out_beside_one_with_three() -> None:
 def test_paired_runs_share_their_seed() -> None:
     """A difference that each seed shows is seen although the seeds differ by more."""
     scores = {"A": {"one": [0.51, 0.61, 0.71]}, "B": {"one": [0.50, 0.60, 0.70]}}
-    [one] = all_compared(scores)
+    [one] = compare_all_rows(scores)
     assert one.summary.sign == 1
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from osbert.runs.pretrain.settings import read_settings
 from osbert_lab.papers import tables as reproduce_tables
-from osbert_lab.papers.choices import chosen
+from osbert_lab.papers.choices import narrow_table
 from osbert_lab.papers.encoders import PretrainedEncoders
 from osbert_lab.papers.plan import TablePlan
 from osbert_lab.papers.published import TABLE_8
@@ -75,13 +75,13 @@ def test_the_sizes_of_table_6_are_the_papers_and_can_be_shrunk() -> None:
     table = TABLES["table6"]
     sizes = [read_settings("bert-base", keywords(row.pretraining)).model for row in table.rows]
     assert [f"{one.layers}, {one.width}, {one.heads}" for one in sizes] == list(table.published.figures)
-    small = [read_settings("bert-base", keywords(row.pretraining)).model for row in table.shrunk(4).rows]
+    small = [read_settings("bert-base", keywords(row.pretraining)).model for row in table.shrink(4).rows]
     assert [(one.layers, one.width, one.heads) for one in small][:2] == [(3, 192, 12), (6, 192, 3)]
-    assert table.shrunk(1) is table
+    assert table.shrink(1) is table
     with refusal("invalid-value", "--shrink", "5", "12", "768"):
-        table.shrunk(5)
+        table.shrink(5)
     with refusal("options-exclude-each-other"):
-        TABLES["table8"].shrunk(2)
+        TABLES["table8"].shrink(2)
 
 
 def test_documents_of_tagged_words_are_drawn_whole(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_claims_are_of_the_tables_own_recipes(tmp_path: Path) -> None:
     table, other = read_table("families"), tmp_path / "gpt.toml"
     other.write_text('objectives = ["mlm"]\n', "utf-8")
     named = TableScale(recipes=f"bert-paper,modernbert-small,{other}")
-    assert [(one.above, one.below) for one in chosen(table, named).claims] == [("modernbert", "bert")]
+    assert [(one.above, one.below) for one in narrow_table(table, named).claims] == [("modernbert", "bert")]
 
 
 def test_rows_are_named_by_themselves_or_all_of_a_recipe_together() -> None:
@@ -130,18 +130,18 @@ def test_rows_are_named_by_themselves_or_all_of_a_recipe_together() -> None:
         ("corruption", "bart masking, mass half, gpt-small"): ["bart masking", "mass half", "gpt-small"],
     }
     for (table, recipes), names in named.items():
-        found = chosen(read_table(table), TableScale(recipes=recipes))
+        found = narrow_table(read_table(table), TableScale(recipes=recipes))
         assert [row.name for row in found.rows] == names
         assert all(row in read_table(table).rows for row in found.rows if row.name != "gpt-small")
     with refusal("duplicate-name", "unilm"):
-        chosen(read_table("writing"), TableScale(recipes="unilm,unilm-small"))
+        narrow_table(read_table("writing"), TableScale(recipes="unilm,unilm-small"))
     with refusal("unknown-recipe", "unilmm"):
-        chosen(read_table("writing"), TableScale(recipes="unilmm"))
+        narrow_table(read_table("writing"), TableScale(recipes="unilmm"))
     assert {"SciTLDR ROUGE-1", "SciTLDR ROUGE-L", "questions ROUGE-1"} <= {*read_table("writing").headings}
 
 
 def test_a_column_of_ones_own_is_headed_by_what_it_holds_and_keeps_all_rows(tmp_path: Path) -> None:
-    table = chosen(read_table("families"), TableScale(tasks=f"classify={tmp_path / 'mine'},sst2"))
+    table = narrow_table(read_table("families"), TableScale(tasks=f"classify={tmp_path / 'mine'},sst2"))
     assert table.headings == ("mine (accuracy)", "SST-2")
     encoders = PretrainedEncoders(recipe="cpu", corpus=tmp_path)
     plan = TablePlan(table=table, columns=table.columns, encoders=encoders, data=tmp_path, out=tmp_path)

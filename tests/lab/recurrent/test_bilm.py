@@ -35,7 +35,7 @@ def model() -> Bilm:
 @pytest.fixture(scope="module")
 def batch(make_batch: Callable[..., Batch]) -> Batch:
     made = make_batch([9, 4, 4, 1])
-    return made.changed(ids=made.ids % len(TOKENIZER))
+    return made.replace_columns(ids=made.ids % len(TOKENIZER))
 
 
 def unlimited(model: Bilm) -> Bilm:
@@ -129,7 +129,7 @@ def test_each_half_of_a_state_depends_on_one_side_and_words_on_themselves(model:
     ids = batch.ids.clone()
     ids[place] = (ids[place] + 1) % len(TOKENIZER)
     with torch.no_grad():
-        before, after = (list(model.layers(one)) for one in (batch, batch.changed(ids=ids)))
+        before, after = (list(model.layers(one)) for one in (batch, batch.replace_columns(ids=ids)))
     moved = [~torch.isclose(one, other, atol=1e-7).all(1) for one, other in zip(before, after)]
     assert moved[0].nonzero().flatten().tolist() == [place]
     side = model.architecture.side

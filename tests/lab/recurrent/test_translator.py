@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from osbert.data.batch import Batch, collate
 from osbert.data.example import Example
 from osbert.data.examples import Examples
-from osbert.data.written import all_written
+from osbert.data.written import decoder_examples
 from osbert.models.contract import Learner, StepSize
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.objectives.mlm import MaskedLanguage
@@ -31,7 +31,7 @@ def example(ids: list[int], record: int) -> Example:
 
 def examples() -> Examples:
     sources, texts = (Examples.of([example(ids, row) for row, ids in enumerate(part)]) for part in (SOURCES, TEXTS))
-    return all_written(sources, texts, 3, name="translation")
+    return decoder_examples(sources, texts, 3, name="translation")
 
 
 @pytest.fixture(scope="module")
@@ -120,8 +120,8 @@ def test_an_output_sees_its_source_and_what_is_before_it(model: Translator, batc
     ids, source = batch.ids.clone(), batch.source.ids.clone()
     ids[place], source[0] = 1, 1
     with torch.no_grad():
-        before, later = model(batch).hidden, model(batch.changed(ids=ids)).hidden
-        other = model(replace(batch, source=batch.source.changed(ids=source))).hidden
+        before, later = model(batch).hidden, model(batch.replace_columns(ids=ids)).hidden
+        other = model(replace(batch, source=batch.source.replace_columns(ids=source))).hidden
     length = batch.lengths[0]
     moved = (before != later).any(1).nonzero().flatten().tolist()
     assert moved == list(range(place, length))

@@ -36,11 +36,11 @@ def test_lloyd_and_the_silhouette_are_what_their_definitions_say() -> None:
 
 def test_clusters_that_are_there_are_found_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     vectors, labels = blobs(6)
-    judged = clusters.judged_counts(vectors)
+    judged = clusters.score_counts(vectors)
     assert max(judged, key=lambda count: judged[count]) == 6
     monkeypatch.setattr(clusters, "LEARNT_FROM", 100)
     monkeypatch.setattr(clusters, "BLOCK", 64)
-    found = np.concatenate([block for block, _ in clusters.assigned_blocks(vectors, clusters.cluster(vectors, 6))])
+    found = np.concatenate([block for block, _ in clusters.assign_blocks(vectors, clusters.cluster(vectors, 6))])
     assert len({*zip(found.tolist(), labels.tolist(), strict=True)}) == 6
     np.testing.assert_array_equal(clusters.cluster(vectors, 6), clusters.cluster(vectors, 6))
 
@@ -49,4 +49,4 @@ def test_vectors_that_are_all_alike_have_clusters_too() -> None:
     vectors = np.tile(np.array([[1, 0]], np.float32), (9, 1))
     centres = clusters.cluster(vectors, 3)
     assert np.isfinite(centres).all() and centres.shape == (3, 2)
-    assert clusters.judged_counts(vectors)[2] == -1
+    assert clusters.score_counts(vectors)[2] == -1

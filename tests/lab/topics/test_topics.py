@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import osbert
-from osbert_lab.topics.clusters import CLEAR, choose_count, judged_counts
+from osbert_lab.topics.clusters import CLEAR, choose_count, score_counts
 from osbert_lab.topics.words import topic_words
 from refusals import refusal
 from terminal import run as terminal_run
@@ -83,7 +83,7 @@ def test_topics_of_texts_without_clear_clusters_follow_their_number(tmp_path: Pa
     np.save(tmp_path / "x.npy", vectors)
     texts = "".join(f"text {number}\n" for number in range(900))
     (tmp_path / "x.txt").write_text(texts)
-    assert max(judged_counts(vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).values()) < CLEAR
+    assert max(score_counts(vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).values()) < CLEAR
     assert [choose_count({2: 0.1, 3: 0.05}, rows) for rows in (4, 100, 3000, 10**6)] == [2, 3, 18, 30]
     assert choose_count({2: 0.3, 5: 0.4, 30: 0.4}, 10**6) == 5
 

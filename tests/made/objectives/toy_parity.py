@@ -26,7 +26,7 @@ class Parity(Objective):
     def corrupt(self, example: Example, packer: Packer, rng: np.random.Generator) -> Example:
         """Return the example with the parity of its length as its label."""
         target = Target(labels=np.array([len(example) % 2], np.int64))
-        return example.changed(ids=example.ids, name=self.name, target=target)
+        return example.with_target(ids=example.ids, name=self.name, target=target)
 
     def in_words(self, labels: NDArray[Any]) -> str:
         """Return the parity by its name."""

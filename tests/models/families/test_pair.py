@@ -12,7 +12,7 @@ import torch
 from osbert.data.batch import Batch, collate
 from osbert.data.example import Example
 from osbert.data.examples import Examples
-from osbert.data.written import all_written
+from osbert.data.written import decoder_examples
 from osbert.models.contract import Learner, StepSize
 from osbert.models.families.pair import Pair, turned
 from osbert.models.generation import steps
@@ -41,7 +41,7 @@ def example(ids: list[int], record: int) -> Example:
 
 def batch_of(sources: Any = SOURCES, texts: Any = TEXTS) -> Batch:
     sides = [Examples.of([example(ids, row) for row, ids in enumerate(rows)]) for rows in (sources, texts)]
-    return collate(list(all_written(*sides, 0, name="generate")))
+    return collate(list(decoder_examples(*sides, 0, name="generate")))
 
 
 def rows(batch: Batch, hidden: torch.Tensor) -> dict[int, torch.Tensor]:
@@ -151,7 +151,7 @@ def test_both_sides_read_a_text_and_the_last_token_stands_for_it() -> None:
     sizes: dict[str, Any] = {"vocabulary": 40, "width": 16, "layers": 2, "heads": 2, "length": 16, "deviation": 0.3}
     backbone = PairArchitecture(**sizes, segments=0, reading="both", summary="last").build().eval()
     batch = collate([example(ids, row) for row, ids in enumerate(SOURCES)])
-    read = batch.changed(ids=batch.ids[turned(batch)], source=batch)
+    read = batch.replace_columns(ids=batch.ids[turned(batch)], source=batch)
     assert [part.tolist() for part in read.ids.split(list(batch.lengths))] == [[8, 5, 6, 7], [13, 11, 12], [10, 9]]
     states = backbone(batch)
     assert torch.equal(states.hidden, backbone(read).hidden)

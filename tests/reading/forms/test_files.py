@@ -11,7 +11,7 @@ import pytest
 from osbert.errors import Problems
 from osbert.reading.snapshot import Snapshot
 from osbert.reading.table import open_table
-from osbert.reading.tagged.files import TaggedFile, TagReading, read_tagged, tagged_files
+from osbert.reading.tagged.files import TaggedFile, TagReading, find_tagged, read_tagged
 from osbert.tasks.kinds.classify import Classify
 from refusals import refusal
 
@@ -105,9 +105,9 @@ def test_a_folder_of_brat(tmp_path: Path) -> None:
     assert [one.text for one in found.sentences] == [BRAT, "nobody"]
     assert entities(folder)[0] == [("EU", "ORG"), ("German", "MISC"), ("North and South 🙂 America", "LOC")]
     assert entities(folder / "a.ann") == entities(folder)[:1]
-    assert tagged_files(folder) == {"all": folder} and "brat" in found.describe()
+    assert find_tagged(folder) == {"all": folder} and "brat" in found.describe()
     brat(tmp_path / "dev", "c", "x", "")
-    assert tagged_files(tmp_path) == {"dev": tmp_path / "dev"}
+    assert find_tagged(tmp_path) == {"dev": tmp_path / "dev"}
     found = tagged(brat(folder, "unseen", "nobody has", None))  # an .ann file
     assert len(found.sentences) == 2 and found.unlabelled == [3] and "document 3" in found.describe()
     before = Snapshot(folder)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from osbert.reading.offsets import Places
+from osbert.reading.offsets import TextOffsets
 
 TEXTS = st.text(alphabet="ab é漢🙂👩‍", min_size=1, max_size=20)
 
@@ -20,7 +20,7 @@ def texts_with_spans(draw: st.DrawFn) -> tuple[str, int, int]:
 @given(texts_with_spans())
 def test_units_go_there_and_back(found: tuple[str, int, int]) -> None:
     text, start, end = found
-    places = Places(text)
+    places = TextOffsets(text)
     units = places.units((start, end))
     encoded = text.encode("utf-16-le")
     assert encoded[2 * units[0] : 2 * units[1]].decode("utf-16-le") == text[start:end]
@@ -29,12 +29,12 @@ def test_units_go_there_and_back(found: tuple[str, int, int]) -> None:
 
 
 def test_the_units_are_those_in_which_spans_are_words() -> None:
-    places = Places("🙂🙂 EU rejects")
-    assert places.counted_in([(5, 7)], likely="points") == "utf-16"
-    assert places.counted_in([(3, 5)], likely="utf-16") == "points"
-    assert places.counted_in([(1, 3)], likely="utf-16") == "points"  # the first unit of a pair begins no character
-    assert places.counted_in([(12, 15)], likely="points") == "utf-16"  # beyond the last code point
-    assert Places("🙂 a good film").counted_in([(2, 3)], likely="utf-16") == "points"  # no span is a space
-    chinese = Places("漢字🙂漢字漢字漢")
-    assert [chinese.counted_in([(5, 6)], likely=units) for units in ("points", "utf-16")] == ["points", "utf-16"]
+    places = TextOffsets("🙂🙂 EU rejects")
+    assert places.detect_units([(5, 7)], likely="points") == "utf-16"
+    assert places.detect_units([(3, 5)], likely="utf-16") == "points"
+    assert places.detect_units([(1, 3)], likely="utf-16") == "points"  # the first unit of a pair begins no character
+    assert places.detect_units([(12, 15)], likely="points") == "utf-16"  # beyond the last code point
+    assert TextOffsets("🙂 a good film").detect_units([(2, 3)], likely="utf-16") == "points"  # no span is a space
+    chinese = TextOffsets("漢字🙂漢字漢字漢")
+    assert [chinese.detect_units([(5, 6)], likely=units) for units in ("points", "utf-16")] == ["points", "utf-16"]
     assert places.points((0, 99), "points") is None and places.points((3, 3), "points") is None

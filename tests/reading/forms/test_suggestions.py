@@ -44,7 +44,7 @@ def test_predictions_are_read_back(
     for record in records:
         table = open_table(lines(folder, [record]))
         assert isinstance(table, AnnotatedTable)
-        filled = table.form.filled(record, Suggestion(marks=marks))
+        filled = table.form.add_suggestion(record, Suggestion(marks=marks))
         assert filled is not None
         if "data" in filled:  # predictions become annotations when a person accepts them
             filled = {**filled, "annotations": filled["predictions"]}
@@ -58,11 +58,11 @@ def test_what_a_person_marked_stays(tmp_path: Path) -> None:
     unanswered = {name: value for name, value in prodigy.items() if name != "answer"}
     for record in (*ENTITIES["doccano, labels"], *ENTITIES["doccano, relations"], prodigy, unanswered):
         table = open_table(lines(tmp_path, [record]))
-        assert isinstance(table, AnnotatedTable) and table.form.filled(record, said) == record
+        assert isinstance(table, AnnotatedTable) and table.form.add_suggestion(record, said) == record
     [task] = ENTITIES["Label Studio"]
     table = open_table(lines(tmp_path, [task]))
     assert isinstance(table, AnnotatedTable)
-    filled = table.form.filled(task, said)
+    filled = table.form.add_suggestion(task, said)
     assert filled is not None and filled["annotations"] == task["annotations"]
     [prediction] = filled["predictions"]
     [result] = prediction["result"]
@@ -79,7 +79,7 @@ def test_labels_go_to_their_places(tmp_path: Path) -> None:
     def filled(record: dict[str, Any], said: Suggestion) -> dict[str, Any]:
         table = open_table(lines(tmp_path, [record]))
         assert isinstance(table, AnnotatedTable)
-        return table.form.filled(record, said) or {}
+        return table.form.add_suggestion(record, said) or {}
 
     assert filled({"id": 1, "text": "x", "label": [], "Comments": []}, several)["label"] == ["a", "b"]
     prodigy = {"text": "x", "_input_hash": 1, "_task_hash": 2}
@@ -97,11 +97,13 @@ def test_what_is_odd_in_a_record_stays_or_is_passed_over(tmp_path: Path) -> None
     table = open_table(lines(tmp_path, rows))
     assert isinstance(table, AnnotatedTable)
     for row in rows:
-        assert (table.form.filled(row, said) or {})["spans"] == [{"start": 0, "end": 2, "label": "X", "score": 0.5}]
+        assert (table.form.add_suggestion(row, said) or {})["spans"] == [
+            {"start": 0, "end": 2, "label": "X", "score": 0.5}
+        ]
     task = {"data": {"text": "EU"}, "annotations": [], "predictions": 0}
     table = open_table(lines(tmp_path, [task]))
     assert isinstance(table, AnnotatedTable)
-    assert len((table.form.filled(task, said) or {})["predictions"]) == 1
+    assert len((table.form.add_suggestion(task, said) or {})["predictions"]) == 1
 
 
 def test_doccano_of_any_release(tmp_path: Path) -> None:
@@ -109,6 +111,8 @@ def test_doccano_of_any_release(tmp_path: Path) -> None:
     table = open_table(lines(tmp_path, [record]))
     assert isinstance(table, AnnotatedTable) and table.columns == ("id", "text", "entities")
     assert [*table.form.read(record)] == [{"id": 1, "text": "🙂 EU a", "entities": [[5, 6, "X"]]}]
-    assert (table.form.filled({"id": 1, "data": "EU", "label": []}, Suggestion(labels=("X",))) or {})["label"] == ["X"]
+    assert (table.form.add_suggestion({"id": 1, "data": "EU", "label": []}, Suggestion(labels=("X",))) or {})[
+        "label"
+    ] == ["X"]
     table = open_table(lines(tmp_path, [{"text": "EU", "label": "X", "Comments": "of my own table"}]))
     assert not isinstance(table, AnnotatedTable)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from osbert.errors import Problems
-from osbert.reading.tagged.files import TaggedFile, TagReading, read_tagged, tagged_files
-from osbert.reading.tagged.marks import apart, covered, marks
+from osbert.reading.tagged.files import TaggedFile, TagReading, find_tagged, read_tagged
+from osbert.reading.tagged.marks import apart, cover_words, marks
 from osbert.reading.tagged.schemes import EntitySpan
 from refusals import refusal
 
@@ -171,9 +171,9 @@ def test_labels_may_be_absent_from_lines_to_predict(tmp_path: Path) -> None:
 
 def test_spans_of_characters_and_words() -> None:
     words = [(0, 5), (6, 10), (10, 11)]
-    assert covered(EntitySpan(6, 11, "X"), words) == EntitySpan(1, 3, "X")
-    assert covered(EntitySpan(3, 7, "X"), words) == EntitySpan(0, 2, "X")
-    assert covered(EntitySpan(5, 6, "X"), words) == EntitySpan(1, 1, "X")
+    assert cover_words(EntitySpan(6, 11, "X"), words) == EntitySpan(1, 3, "X")
+    assert cover_words(EntitySpan(3, 7, "X"), words) == EntitySpan(0, 2, "X")
+    assert cover_words(EntitySpan(5, 6, "X"), words) == EntitySpan(1, 1, "X")
     assert apart([EntitySpan(0, 2, "A"), EntitySpan(1, 4, "B"), EntitySpan(4, 5, "C"), EntitySpan(4, 5, "D")]) == [
         (1, 4, "B"),
         (4, 5, "C"),
@@ -184,20 +184,20 @@ def test_spans_of_characters_and_words() -> None:
 def test_files_of_a_folder_by_their_names(tmp_path: Path) -> None:
     for name in ("eng.train", "eng.testa", "eng.testb", "README"):
         (tmp_path / name).touch()
-    assert {split: path.name for split, path in tagged_files(tmp_path).items()} == {
+    assert {split: path.name for split, path in find_tagged(tmp_path).items()} == {
         "train": "eng.train",
         "dev": "eng.testa",
         "test": "eng.testb",
     }
     (tmp_path / "wnut17train.conll").touch()
     with refusal("missing-split"):
-        tagged_files(tmp_path)
+        find_tagged(tmp_path)
     (tmp_path / "empty").mkdir()
     with refusal("missing-split"):
-        tagged_files(tmp_path / "empty")
+        find_tagged(tmp_path / "empty")
     with refusal("missing-file"):
-        tagged_files(tmp_path / "absent")
-    assert list(tagged_files(tmp_path / "README")) == ["all"]
+        find_tagged(tmp_path / "absent")
+    assert list(find_tagged(tmp_path / "README")) == ["all"]
     with refusal("missing-file"):
         read_tagged(tmp_path / "absent", TagReading(), Problems(heading=""), labelled=True)
     (tmp_path / "train.parquet").touch()

@@ -182,12 +182,14 @@ def test_every_form_of_texts_gives_the_same_rows(tmp_path) -> None:
     }
     for name, (texts, column) in forms.items():
         found = DomainTexts.find(texts, AdaptationOptions(text=column).reading)
-        (path,) = found.written(tmp_path / f"{name}-rows.jsonl", column)
+        (path,) = found.write_tables(tmp_path / f"{name}-rows.jsonl", column)
         assert [json.loads(line)[column or "text"] for line in path.read_text("utf-8").splitlines()] == TEXTS
     both = DomainTexts.find([tmp_path / "more.txt", tmp_path / "texts.csv"], AdaptationOptions().reading)
-    assert both.written(tmp_path / "rows.jsonl", "") == [tmp_path / "more.txt", tmp_path / "rows.jsonl"]
+    assert both.write_tables(tmp_path / "rows.jsonl", "") == [tmp_path / "more.txt", tmp_path / "rows.jsonl"]
     with refusal("unknown-column", "note", "id"):
-        DomainTexts.find(tmp_path / "texts.jsonl", AdaptationOptions().reading).written(tmp_path / "none.jsonl", "")
+        DomainTexts.find(tmp_path / "texts.jsonl", AdaptationOptions().reading).write_tables(
+            tmp_path / "none.jsonl", ""
+        )
 
 
 def test_a_folder_stands_for_its_tables_and_its_texts_but_not_for_the_output(tmp_path) -> None:

@@ -126,7 +126,7 @@ def test_a_pass_of_several_is_timed_as_two_so_that_one_adds_to_gradients(
     test = PassTest(plan, tmp_path, 24, ALONE)
     seen = []
     monkeypatch.setattr(test.trainer, "rehearse", lambda batches: seen.append(batches) or 9.0)
-    found = test._measured(1_024, whole=whole)
+    found = test._measure_pass(1_024, whole=whole)
     [batches] = seen
     assert len(batches) == rounds
     assert found is not None and found.speed == sum(batch.size for batch in batches) / 9

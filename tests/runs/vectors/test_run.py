@@ -15,7 +15,7 @@ import osbert
 from osbert.interop.word_vectors import read_word_vectors
 from osbert.runs.events import Measurement
 from osbert.runs.pretrain.pretraining import PretrainRequest, pretrain
-from osbert.runs.pretrained_tokens import pretrained_tokens
+from osbert.runs.pretrained_tokens import count_pretraining_tokens
 from osbert.runs.vectors import clock, learners
 from osbert.training.interruption import Interruption, StopRequest
 from refusals import refusal
@@ -110,7 +110,7 @@ def test_minutes_replace_the_epochs(method: str, corpus: Path, tmp_path: Path, m
     facts = json.loads((tmp_path / "run" / "run.json").read_text())
     assert facts["budget"] == {"minutes": 0.01}
     assert facts["finished"]["wall_seconds"] > 0 and not facts["finished"]["resumed"]
-    assert pretrained_tokens(tmp_path / "run") == made.metrics["tokens"]
+    assert count_pretraining_tokens(tmp_path / "run") == made.metrics["tokens"]
 
 
 def test_cbow_in_two_processes(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

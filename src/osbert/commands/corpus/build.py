@@ -11,7 +11,7 @@ from osbert.console.file_consoles import CorpusConsole
 from osbert.console.opening_options import OpeningOptions
 from osbert.console.output import Result, for_people
 from osbert.interop.opening import CAREFUL
-from osbert.remote.addresses import shown
+from osbert.remote.addresses import display_path
 from osbert.reports.corpus_text import report_text
 from osbert.runs.corpus import CorpusSettings, build_corpus
 from osbert.terminal import open_console
@@ -47,5 +47,5 @@ def build(
     if built is None:
         return None
     if for_people():
-        open_console().print(report_text(shown(out), built.report))
+        open_console().print(report_text(display_path(out), built.report))
     return {"folder": out, "report": built.report}

@@ -17,7 +17,7 @@ from osbert.corpus.stored import open_corpus
 from osbert.errors import UserError
 from osbert.interop.opening import Opening
 from osbert.options import given, takes_settings
-from osbert.remote.addresses import local_copy, shown
+from osbert.remote.addresses import display_path, local_copy
 from osbert.reports.corpus_text import SAMPLE, changed_text, mixture_text, report_text, sample_text, verification_text
 from osbert.runs.corpus import tokenizer_of
 from osbert.terminal import open_console
@@ -85,7 +85,7 @@ def show(
         say(console, verification_text(corpus))
         for line in changed_text(corpus):
             say(console, line)
-    console.print(report_text(shown(folder), corpus.report))
+    console.print(report_text(display_path(folder), corpus.report))
     if corpus.mixed:
         console.print(mixture_text(corpus))
     say(console, f"Unigram entropy {corpus.unigram_entropy:.3f} nats: the loss of guessing without context.")

@@ -47,45 +47,45 @@ class Duplicates:
                 self._compare_earlier(before, first, rows)
             self._compare_inside(first, rows)
             watch((number + 1) * (number + 2) // 2, blocks * (blocks + 1) // 2)
-        own = self.kept == np.arange(len(self.kept))
-        self.cosines[own] = 1
+        is_kept = self.kept == np.arange(len(self.kept))
+        self.cosines[is_kept] = 1
 
     def _compare_earlier(self, before: int, first: int, rows: NDArray[np.float32]) -> None:
         """Compare the block of rows that starts at `first` with the kept rows of an earlier block."""
-        places = np.arange(before, before + self.block)
-        places = places[self.kept[places] == places]
-        if not len(places):
+        kept_rows = np.arange(before, before + self.block)
+        kept_rows = kept_rows[self.kept[kept_rows] == kept_rows]
+        if not len(kept_rows):
             return
-        kept = self.vectors[places]
+        kept_vectors = self.vectors[kept_rows]
         # The product only finds candidates: its rounding depends on the shape, so their cosines are computed again.
-        scores = kept @ rows.T  # (kept, rows)
+        scores = kept_vectors @ rows.T  # (kept, rows)
         most = scores.max(axis=0)
         alike = np.flatnonzero(most >= self.least - MARGIN)
         hits = scores[:, alike] >= np.maximum(self.least, most[alike]) - MARGIN
-        found, columns = np.nonzero(hits.T)[::-1]  # by row, so that of equals the earlier comes first
+        matches, columns = np.nonzero(hits.T)[::-1]  # by row, so that of equals the earlier comes first
         columns = alike[columns]
-        cosines = pair_cosines(kept, found, rows, columns)
+        cosines = pair_cosines(kept_vectors, matches, rows, columns)
         # Sorted by row, then by falling cosine, then by index: the first entry of each row is its best match.
-        order = np.lexsort((found, -cosines, columns))
+        order = np.lexsort((matches, -cosines, columns))
         chosen = order[np.unique(columns[order], return_index=True)[1]]
-        self._take(first + columns[chosen], places[found[chosen]], cosines[chosen])
+        self._take(first + columns[chosen], kept_rows[matches[chosen]], cosines[chosen])
 
     def _compare_inside(self, first: int, rows: NDArray[np.float32]) -> None:
         """Compare each row of a block with the earlier rows of the same block."""
-        own = np.arange(first, first + len(rows))
-        if (self.kept[own] != own).all():
+        indices = np.arange(first, first + len(rows))
+        if (self.kept[indices] != indices).all():
             return
         # Row i, column j: whether a later row j may be a duplicate of row i. Rows are visited in order, since only rows
         # that are still kept represent others.
         likely = np.triu(rows @ rows.T >= self.least - MARGIN, 1)
-        for place in np.flatnonzero(likely.any(axis=1)).tolist():
-            if self.kept[first + place] == first + place:
-                others = np.flatnonzero(likely[place])
-                cosines = pair_cosines(rows, np.full(len(others), place), rows, others)
-                self._take(first + others, np.full(len(others), first + place), cosines)
+        for row in np.flatnonzero(likely.any(axis=1)).tolist():
+            if self.kept[first + row] == first + row:
+                others = np.flatnonzero(likely[row])
+                cosines = pair_cosines(rows, np.full(len(others), row), rows, others)
+                self._take(first + others, np.full(len(others), first + row), cosines)
 
-    def _take(self, rows: NDArray[np.int64], kept: NDArray[np.int64], cosines: NDArray[np.float32]) -> None:
+    def _take(self, rows: NDArray[np.int64], kept_rows: NDArray[np.int64], cosines: NDArray[np.float32]) -> None:
         """Assign kept rows to rows (each at most once) if the cosine is at least `least` and above the one so far."""
         better = (cosines >= np.float32(self.least)) & (cosines > self.cosines[rows])
-        self.kept[rows[better]] = kept[better]
+        self.kept[rows[better]] = kept_rows[better]
         self.cosines[rows[better]] = cosines[better]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from osbert.errors import UserError
 from osbert.files import read_sealed, replacing, write_sealed
-from osbert.inference.embedder import normalized
+from osbert.inference.embedder import normalize_vectors
 from osbert.inference.vectors.files import CHECKSUM, file_crc32
 from osbert.inference.vectors.nearest import require_width
 from osbert.inference.vectors.reading import VectorFile
@@ -46,13 +46,13 @@ def open_index(opened: VectorFile) -> Any:
     It is built if it is missing, damaged, or belongs to other vectors. Raises UserError if a vector is not finite.
     """
     faiss, path = faiss_library(), index_path(opened.path)
-    made = hashlib.sha256(json.dumps(dict(opened.settings), sort_keys=True).encode()).hexdigest()
+    fingerprint = hashlib.sha256(json.dumps(dict(opened.settings), sort_keys=True).encode()).hexdigest()
     facts = path.with_name(f"{path.name}.json")
     try:
         known = read_sealed(facts)
     except (OSError, ValueError, UserError):
         known = {}
-    if known.get("vectors") == made and known.get("rows") == opened.count and path.is_file():
+    if known.get("vectors") == fingerprint and known.get("rows") == opened.count and path.is_file():
         with contextlib.suppress(RuntimeError):  # of another version's file
             if known.get(CHECKSUM) == file_crc32(path):
                 return faiss.read_index(str(path))
@@ -60,7 +60,7 @@ def open_index(opened: VectorFile) -> Any:
     with replacing(path) as aside:
         faiss.write_index(index, str(aside))
         checksum = file_crc32(aside)
-    write_sealed(facts, {"vectors": made, "rows": opened.count, CHECKSUM: checksum})
+    write_sealed(facts, {"vectors": fingerprint, "rows": opened.count, CHECKSUM: checksum})
     return index
 
 
@@ -68,20 +68,20 @@ def build_index(opened: VectorFile) -> Any:
     """Return a new index of the file's vectors. The centres of its lists are fitted on every k-th vector."""
     faiss, count = faiss_library(), opened.count
     stride = -(-count // LEARNT_FROM)
-    sample = np.concatenate([_checked(opened, block)[::stride] for block in opened.blocks()])
+    sample = np.concatenate([_normalize_block(opened, block)[::stride] for block in opened.blocks()])
     # sqrt(n) lists balance the search for the nearest centres and the search within their lists.
     lists = max(1, min(math.isqrt(count), len(sample) // POINTS))
     index = faiss.index_factory(sample.shape[1], f"IVF{lists},Flat", faiss.METRIC_INNER_PRODUCT)
     index.train(sample)
     for block in opened.blocks():
-        index.add(normalized(block))
+        index.add(normalize_vectors(block))
     return index
 
 
-def _checked(opened: VectorFile, block: NDArray[np.float32]) -> NDArray[np.float32]:
+def _normalize_block(opened: VectorFile, block: NDArray[np.float32]) -> NDArray[np.float32]:
     opened.require_single(block)
     finite_lengths(block, 0)
-    return normalized(block)
+    return normalize_vectors(block)
 
 
 def nearest_in_index(
@@ -94,6 +94,6 @@ def nearest_in_index(
     require_width(queries, (index.d,))
     finite_lengths(queries, 0)
     index.nprobe = LISTS_LOOKED_AT
-    cosines, places = index.search(normalized(queries), min(count, index.ntotal))
-    order = np.lexsort((places, -cosines))  # of equals the earlier first
-    return np.take_along_axis(places, order, axis=1), np.take_along_axis(cosines, order, axis=1)
+    cosines, indices = index.search(normalize_vectors(queries), min(count, index.ntotal))
+    order = np.lexsort((indices, -cosines))  # of equals the earlier first
+    return np.take_along_axis(indices, order, axis=1), np.take_along_axis(cosines, order, axis=1)

@@ -120,18 +120,18 @@ def _write_parquet(path: Path, columns: Mapping[str, Column], settings: Mapping[
     pyarrow = parquet_library(path)
     texts = [name.removesuffix(ENDS) for name in columns if name.endswith(ENDS)]
     vectors = columns["vectors"]
-    names = ["vector"] if len(vectors.shape) == 2 else [f"vector_{place}" for place in range(vectors.shape[1])]
+    names = ["vector"] if len(vectors.shape) == 2 else [f"vector_{index}" for index in range(vectors.shape[1])]
     of_vector = pyarrow.list_(pyarrow.float32(), vectors.shape[-1])
     fields = [("line", pyarrow.int64()), *((name, pyarrow.string()) for name in texts)]
-    kept = {b"osbert": json.dumps(settings, ensure_ascii=False).encode()}
-    schema = pyarrow.schema([*fields, *((name, of_vector) for name in names)], metadata=kept)
+    metadata = {b"osbert": json.dumps(settings, ensure_ascii=False).encode()}
+    schema = pyarrow.schema([*fields, *((name, of_vector) for name in names)], metadata=metadata)
     sources = [columns["lines"].blocks(), *(texts_of(columns, name) for name in texts), vectors.blocks()]
     with pyarrow.parquet.ParquetWriter(path, schema, write_page_checksum=True) as writer:
         for lines, *spelt, block in zip(*sources, strict=True):
             stacked = block.reshape(len(block), len(names), -1)
             arrays = [
-                pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(stacked[:, place].reshape(-1)), stacked.shape[-1])
-                for place in range(len(names))
+                pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(stacked[:, index].reshape(-1)), stacked.shape[-1])
+                for index in range(len(names))
             ]
             table = pyarrow.table([pyarrow.array(lines), *map(pyarrow.array, spelt), *arrays], schema=schema)
             writer.write_table(table)
@@ -142,8 +142,8 @@ def texts_of(columns: Mapping[str, Column], name: str) -> Iterator[list[str]]:
     start = 0
     with columns[name].path.open("rb") as file:
         for ends in columns[name + ENDS].blocks():
-            found = []
+            texts = []
             for end in ends.tolist():
-                found.append(file.read(end - start).decode("utf-8"))
+                texts.append(file.read(end - start).decode("utf-8"))
                 start = end
-            yield found
+            yield texts

@@ -79,10 +79,10 @@ class GrowingFiles:
         return f"Remove {self.folder} to start again."
 
     def _cut(self, path: Path, size: int) -> None:
-        there = path.stat().st_size if path.is_file() else 0
-        if there < size:
+        actual_size = path.stat().st_size if path.is_file() else 0
+        if actual_size < size:
             raise UserError(
-                f"{path} has {there:,} bytes, but {size:,} were written: it is damaged. {self._again}",
+                f"{path} has {actual_size:,} bytes, but {size:,} were written: it is damaged. {self._again}",
                 code="damaged-file",
             )
         os.truncate(path, size)

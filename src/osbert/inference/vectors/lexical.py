@@ -27,32 +27,32 @@ def bm25(texts: Iterable[str], queries: Sequence[str], count: int) -> list[list[
     wanted = {word for query in queries for word in terms(query)}
     postings: dict[str, list[tuple[int, int, int]]] = defaultdict(list)  # (place, occurrences, length of the text)
     texts_read = words_read = 0
-    for place, text in enumerate(texts):
+    for index, text in enumerate(texts):
         words = terms(text)
-        texts_read, words_read = place + 1, words_read + len(words)
+        texts_read, words_read = index + 1, words_read + len(words)
         for word, occurrences in Counter(word for word in words if word in wanted).items():
-            postings[word].append((place, occurrences, len(words)))
+            postings[word].append((index, occurrences, len(words)))
     mean = words_read / max(texts_read, 1)
-    found = []
+    rankings = []
     for query in queries:
         scores: dict[int, float] = defaultdict(float)
         for word in terms(query):
             rows = postings.get(word, ())
             idf = math.log(1 + (texts_read - len(rows) + 0.5) / (len(rows) + 0.5))
-            for place, occurrences, length in rows:
-                scores[place] += idf * occurrences * (K1 + 1) / (occurrences + K1 * (1 - B + B * length / mean))
-        found.append(sorted(scores.items(), key=lambda one: (-one[1], one[0]))[:count])
-    return found
+            for index, occurrences, length in rows:
+                scores[index] += idf * occurrences * (K1 + 1) / (occurrences + K1 * (1 - B + B * length / mean))
+        rankings.append(sorted(scores.items(), key=lambda pair: (-pair[1], pair[0]))[:count])
+    return rankings
 
 
-def fused(rankings: Sequence[Sequence[int]], count: int) -> list[int]:
+def fuse_rankings(rankings: Sequence[Sequence[int]], count: int) -> list[int]:
     """Return the `count` indices with the largest sum of 1 / (60 + rank) over the rankings (reciprocal rank fusion).
 
-    >>> fused([[3, 1, 2], [2, 3]], 2)
+    >>> fuse_rankings([[3, 1, 2], [2, 3]], 2)
     [3, 2]
     """
     scores: dict[int, float] = defaultdict(float)
     for ranking in rankings:
-        for rank, place in enumerate(ranking, 1):
-            scores[place] += 1 / (RANK + rank)
-    return sorted(scores, key=lambda place: (-scores[place], place))[:count]
+        for rank, index in enumerate(ranking, 1):
+            scores[index] += 1 / (RANK + rank)
+    return sorted(scores, key=lambda index: (-scores[index], index))[:count]

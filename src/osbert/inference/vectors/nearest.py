@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osbert.errors import UserError
-from osbert.inference.embedder import normalized
+from osbert.inference.embedder import normalize_vectors
 from osbert.inference.vectors.unit import finite_lengths
 
 MARGIN = 1e-4
@@ -43,7 +43,7 @@ class NearestRows:
     def __init__(self, queries: NDArray[np.floating], count: int) -> None:
         """Prepare for queries (Q, D) of any length. Raises UserError if one is not finite."""
         finite_lengths(queries, 0)
-        self.queries = normalized(queries)
+        self.queries = normalize_vectors(queries)
         self.count = count
         self.rows = 0
         self.places = np.empty((len(queries), 0), np.int64)
@@ -78,26 +78,26 @@ class NearestRows:
             hits[crowded] = scores[crowded] >= np.maximum(least[crowded], kth)[:, None]
         return hits
 
-    def _merge(self, queries: NDArray[np.int64], places: NDArray[np.int64], cosines: NDArray[np.float32]) -> None:
+    def _merge(self, queries: NDArray[np.int64], indices: NDArray[np.int64], cosines: NDArray[np.float32]) -> None:
         """Merge new (query, row, cosine) triples into the results, and keep the best `count` of each query."""
         changed, numbers = np.unique(queries, return_inverse=True)
         width = self.places.shape[1]
         # The results so far compete with the new triples. `numbers`: the query of each entry, as an index of `changed`.
         numbers = np.concatenate([np.repeat(np.arange(len(changed)), width), numbers])
-        places = np.concatenate([self.places[changed].ravel(), places])
+        indices = np.concatenate([self.places[changed].ravel(), indices])
         cosines = np.concatenate([self.cosines[changed].ravel(), cosines])
         # By query, then by falling cosine, then by row. The rank of an entry is its distance to its query's first one.
-        order = np.lexsort((places, -cosines, numbers))
+        order = np.lexsort((indices, -cosines, numbers))
         numbers = numbers[order]
         ranks = np.arange(len(numbers)) - np.searchsorted(numbers, numbers)
-        kept = order[ranks < self.count]
+        best = order[ranks < self.count]
         if len(changed) == len(self.queries):  # as long as there are fewer rows than `count`, all of them
-            self.places = places[kept].reshape(len(changed), -1)
-            self.cosines = cosines[kept].reshape(len(changed), -1)
+            self.places = indices[best].reshape(len(changed), -1)
+            self.cosines = cosines[best].reshape(len(changed), -1)
         else:
             # Every query has `width` results, so the flat list is a rectangle.
-            self.places[changed] = places[kept].reshape(-1, width)
-            self.cosines[changed] = cosines[kept].reshape(-1, width)
+            self.places[changed] = indices[best].reshape(-1, width)
+            self.cosines[changed] = cosines[best].reshape(-1, width)
 
 
 def pair_cosines(
@@ -107,8 +107,8 @@ def pair_cosines(
 
     Each is summed alone, so that it does not depend on the other pairs.
     """
-    found = np.empty(len(first), np.float32)
+    cosines = np.empty(len(first), np.float32)
     for start in range(0, len(first), PAIRS):
         part = slice(start, start + PAIRS)
-        found[part] = np.einsum("pd,pd->p", ones[first[part]], normalized(others[second[part]]))
-    return found
+        cosines[part] = np.einsum("pd,pd->p", ones[first[part]], normalize_vectors(others[second[part]]))
+    return cosines

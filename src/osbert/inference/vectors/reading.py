@@ -56,10 +56,10 @@ class VectorFile(ABC):
         with _damage_as_error(self.path):
             yield from self._blocks()
 
-    def rows(self, places: Sequence[int]) -> list[VectorRow]:
+    def rows(self, indices: Sequence[int]) -> list[VectorRow]:
         """Return the rows at these indices, in the order given."""
         with _damage_as_error(self.path):
-            return self._rows(places)
+            return self._rows(indices)
 
     def all_rows(self) -> Iterator[VectorRow]:
         """Yield all rows in their order."""
@@ -68,10 +68,10 @@ class VectorFile(ABC):
 
     def require_single(self, block: NDArray[np.float32]) -> None:
         """Raise UserError unless the file has one vector for each text."""
-        made = self.settings["vectors"]
-        if made.get("pooling") == "tokens" or block.ndim > 2:
-            tokens = made.get("pooling") == "tokens"
-            what = "a vector for each token" if tokens else f"the layers {made.get('layers')} side by side"
+        vector_settings = self.settings["vectors"]
+        if vector_settings.get("pooling") == "tokens" or block.ndim > 2:
+            tokens = vector_settings.get("pooling") == "tokens"
+            what = "a vector for each token" if tokens else f"the layers {vector_settings.get('layers')} side by side"
             raise UserError(f"{self.path} holds {what}: make one with a single vector a text.", code="wrong-format")
 
     @property
@@ -83,7 +83,7 @@ class VectorFile(ABC):
     def _blocks(self) -> Iterator[NDArray[np.float32]]: ...
 
     @abstractmethod
-    def _rows(self, places: Sequence[int]) -> list[VectorRow]: ...
+    def _rows(self, indices: Sequence[int]) -> list[VectorRow]: ...
 
     @abstractmethod
     def _all_rows(self) -> Iterator[VectorRow]: ...
@@ -179,17 +179,17 @@ class _Arrays(VectorFile):
                     pass
         return self.names
 
-    def _rows(self, places: Sequence[int]) -> list[VectorRow]:
-        found: dict[int, list[str]] = {place: [] for place in places}
+    def _rows(self, indices: Sequence[int]) -> list[VectorRow]:
+        texts: dict[int, list[str]] = {index: [] for index in indices}
         for name in self._checked_texts:
             with self._array(name) as (file, _):
                 begin, ends = file.tell(), self.ends[name]
-                for place in sorted(found):  # forwards: to go back in an archive is to begin anew
+                for index in sorted(texts):  # forwards: to go back in an archive is to begin anew
                     # `ends` has the end offset of each text, so a text starts where the one before it ends.
-                    start = int(ends[place - 1]) if place else 0
+                    start = int(ends[index - 1]) if index else 0
                     file.seek(begin + start)
-                    found[place].append(file.read(int(ends[place]) - start).decode("utf-8"))
-        return [VectorRow(line=int(self.lines[place]), texts=tuple(found[place])) for place in places]
+                    texts[index].append(file.read(int(ends[index]) - start).decode("utf-8"))
+        return [VectorRow(line=int(self.lines[index]), texts=tuple(texts[index])) for index in indices]
 
     @property
     def count(self) -> int:
@@ -198,8 +198,8 @@ class _Arrays(VectorFile):
     def _all_rows(self) -> Iterator[VectorRow]:
         with contextlib.ExitStack() as held:
             files = [(held.enter_context(self._array(name))[0], self.ends[name]) for name in self.names]
-            for place, line in enumerate(self.lines.tolist()):
-                sizes = [int(ends[place]) - (int(ends[place - 1]) if place else 0) for _, ends in files]
+            for index, line in enumerate(self.lines.tolist()):
+                sizes = [int(ends[index]) - (int(ends[index - 1]) if index else 0) for _, ends in files]
                 texts = tuple(file.read(size).decode("utf-8") for (file, _), size in zip(files, sizes, strict=True))
                 yield VectorRow(line=line, texts=texts)
 
@@ -218,7 +218,7 @@ class _Parquet(VectorFile):
     def __init__(self, path: Path) -> None:
         self.library = parquet_library(path)
         self.path = path
-        with self._opened() as table:
+        with self._open_table() as table:
             schema = table.schema_arrow
             self.settings = parse_json(schema.metadata[b"osbert"].decode())
             is_list = self.library.types.is_fixed_size_list
@@ -232,29 +232,29 @@ class _Parquet(VectorFile):
     def count(self) -> int:
         return int(self.ends[-1]) if len(self.ends) else 0
 
-    def _opened(self) -> Any:
+    def _open_table(self) -> Any:
         return self.library.parquet.ParquetFile(self.path, page_checksum_verification=True)
 
     def _blocks(self) -> Iterator[NDArray[np.float32]]:
-        with self._opened() as table:
+        with self._open_table() as table:
             for batch in table.iter_batches(batch_size=BLOCK, columns=self.vectors):
                 layers = [column.flatten().to_numpy().reshape(len(batch), -1) for column in batch.columns]
                 yield layers[0] if len(layers) == 1 else np.stack(layers, axis=1)
 
-    def _rows(self, places: Sequence[int]) -> list[VectorRow]:
-        found = {}
-        with self._opened() as table:
+    def _rows(self, indices: Sequence[int]) -> list[VectorRow]:
+        rows = {}
+        with self._open_table() as table:
             # Only the row groups with a chosen row are read; `ends` has the cumulative row counts of the groups.
-            for group in sorted({int(np.searchsorted(self.ends, place, side="right")) for place in places}):
+            for group in sorted({int(np.searchsorted(self.ends, index, side="right")) for index in indices}):
                 first = int(self.ends[group - 1]) if group else 0
                 columns = table.read_row_group(group, columns=["line", *self.names]).to_pydict()
-                for place in (place for place in places if first <= place < self.ends[group]):
-                    texts = tuple(columns[name][place - first] for name in self.names)
-                    found[place] = VectorRow(line=columns["line"][place - first], texts=texts)
-        return [found[place] for place in places]
+                for index in (index for index in indices if first <= index < self.ends[group]):
+                    texts = tuple(columns[name][index - first] for name in self.names)
+                    rows[index] = VectorRow(line=columns["line"][index - first], texts=texts)
+        return [rows[index] for index in indices]
 
     def _all_rows(self) -> Iterator[VectorRow]:
-        with self._opened() as table:
+        with self._open_table() as table:
             for batch in table.iter_batches(batch_size=BLOCK, columns=["line", *self.names]):
                 columns = batch.to_pydict()
                 for line, *texts in zip(columns["line"], *(columns[name] for name in self.names), strict=True):

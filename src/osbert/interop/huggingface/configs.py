@@ -89,17 +89,17 @@ def architecture(config: Mapping[str, Any], *, where: str) -> Sizes:
     kind = config.get("model_type", "bert")
     family = of_type(kind)
     if family is None and kind != OWN:
-        known = ", ".join(one for family in every_family() for one in family.types)
+        known = ", ".join(type_name for family in every_family() for type_name in family.types)
         problems.add(f"model_type is {kind!r}; only {known} and {OWN} can be read.", code="unsupported-model")
         problems.stop_if_any()
-    theirs, config = config, family.in_bert_fields(config) if family else config
+    original_config, config = config, family.in_bert_fields(config) if family else config
     for message in _refusals(config, family):
         problems.add(message, code="unsupported-model")
     refuse = partial(problems.add, code="unsupported-model")
     settings: dict[str, Any] = dict(_numbers(config, family, refuse))
-    settings["activation"] = _known(config.get("hidden_act", "gelu"), ACTIVATIONS)
+    settings["activation"] = _look_up(config.get("hidden_act", "gelu"), ACTIVATIONS)
     settings["direction"] = "left_to_right" if config.get(DECODER_FIELD) else "both"
-    settings |= family.settings(theirs, refuse) if family else dict(_own_settings(config, refuse))
+    settings |= family.settings(original_config, refuse) if family else dict(_own_settings(config, refuse))
     if not isinstance(scaled := config.get(SCALED, False), bool):
         refuse(f"{SCALED} is {scaled!r}; it must be true or false.")
     settings |= {"scaled_outputs": scaled} if SCALED in config else {}
@@ -128,7 +128,7 @@ def config(architecture: Sizes, heads: Mapping[str, Any] | None = None, *, close
 def _bert_config(architecture: Architecture, kind: str) -> dict[str, Any]:
     fields: dict[str, Any] = {"model_type": kind, "hidden_act": activation_name(architecture.activation)}
     names = {**SIZES, SEGMENTS: "segments", **NUMBERS}
-    fields |= {theirs: getattr(architecture, ours) for theirs, ours in names.items()}
+    fields |= {field: getattr(architecture, setting) for field, setting in names.items()}
     fields |= {NEIGHBOURS: architecture.neighbours} if architecture.neighbours else {}
     fields |= {RECURRENT: architecture.recurrent} if architecture.recurrent else {}
     fields |= {ADAPTERS: architecture.adapters} if architecture.adapters else {}
@@ -138,9 +138,9 @@ def _bert_config(architecture: Architecture, kind: str) -> dict[str, Any]:
     fields |= {DECODER_FIELD: True} if architecture.direction == "left_to_right" else {}
     if kind == OWN:
         return fields | {
-            theirs: getattr(architecture, ours)
-            for theirs, ours in own_fields().items()
-            if ours in STATED or getattr(architecture, ours) != getattr(Architecture, ours)
+            field: getattr(architecture, setting)
+            for field, setting in own_fields().items()
+            if setting in STATED or getattr(architecture, setting) != getattr(Architecture, setting)
         }
     return fields | ({"position_embedding_type": "absolute"} if architecture.positions == "learned" else {})
 
@@ -149,10 +149,10 @@ def _bert_config(architecture: Architecture, kind: str) -> dict[str, Any]:
 def own_fields() -> dict[str, str]:
     """Return the config fields of our own model type -> the settings of the Architecture that BERT has no field for."""
     known = {*SIZES.values(), *NUMBERS.values(), "segments", "activation", "direction", *ANYWHERE}
-    return {f"osbert_{one.name}": one.name for one in fields_of(Architecture) if one.name not in known}
+    return {f"osbert_{setting.name}": setting.name for setting in fields_of(Architecture) if setting.name not in known}
 
 
-def _known(value: object, table: Mapping[str, str]) -> str | None:
+def _look_up(value: object, table: Mapping[str, str]) -> str | None:
     """Return the entry of a table for a value; None if there is none or the value is not a string."""
     return table.get(value) if isinstance(value, str) else None
 
@@ -162,28 +162,28 @@ def _numbers(
 ) -> Iterator[tuple[str, Any]]:
     """Yield the numeric settings. Values of other types are reported to `problem`."""
     whole = {**SIZES, SEGMENTS: "segments", RECURRENT: "recurrent", ADAPTERS: "adapters"}
-    for theirs, ours in {**whole, **NUMBERS, NEIGHBOURS: "neighbours"}.items():
-        value = config.get(theirs, "missing" if theirs in SIZES else getattr(Architecture, ours))
-        field = family.fields.get(theirs, theirs) if family else theirs
-        if isinstance(value, bool) or not isinstance(value, int if theirs in whole else float | int):
-            problem(f"{field} must be a {'whole ' if theirs in whole else ''}number, but is {value!r}.")
+    for bert_field, setting in {**whole, **NUMBERS, NEIGHBOURS: "neighbours"}.items():
+        value = config.get(bert_field, "missing" if bert_field in SIZES else getattr(Architecture, setting))
+        field = family.fields.get(bert_field, bert_field) if family else bert_field
+        if isinstance(value, bool) or not isinstance(value, int if bert_field in whole else float | int):
+            problem(f"{field} must be a {'whole ' if bert_field in whole else ''}number, but is {value!r}.")
         elif abs(value) >= LARGEST:
             problem(f"{field} is {value}, more than any model has.")
-        yield ours, value
+        yield setting, value
 
 
 def _own_settings(config: Mapping[str, Any], problem: Callable[[str], None]) -> Iterator[tuple[str, Any]]:
     """Yield the settings in the additional fields of our own model type. Invalid values are reported to `problem`."""
     kinds = get_type_hints(Architecture)
-    for theirs, ours in own_fields().items():
-        value = config.get(theirs, "missing" if ours in STATED else getattr(Architecture, ours))
-        choices = (True, False) if kinds[ours] is bool else get_args(kinds[ours])
-        number = int if kinds[ours] is int else int | float
+    for field, setting in own_fields().items():
+        value = config.get(field, "missing" if setting in STATED else getattr(Architecture, setting))
+        choices = (True, False) if kinds[setting] is bool else get_args(kinds[setting])
+        number = int if kinds[setting] is int else int | float
         if choices and value not in choices:
-            problem(f"{theirs} is {value!r}; it must be one of {choices}.")
+            problem(f"{field} is {value!r}; it must be one of {choices}.")
         elif not choices and (isinstance(value, bool) or not isinstance(value, number) or value >= LARGEST):
-            problem(f"{theirs} must be a {'whole ' if number is int else ''}number, but is {value!r}.")
-        yield ours, value
+            problem(f"{field} must be a {'whole ' if number is int else ''}number, but is {value!r}.")
+        yield setting, value
 
 
 def _refusals(config: Mapping[str, Any], family: Family | None) -> Iterator[str]:
@@ -191,7 +191,7 @@ def _refusals(config: Mapping[str, Any], family: Family | None) -> Iterator[str]
         if config.get(field) not in accepted:
             yield f"{field} is {config[field]!r}, which changes the model's mathematics and is not supported."
     activation = config.get("hidden_act", "gelu")
-    if _known(activation, ACTIVATIONS) is None:
+    if _look_up(activation, ACTIVATIONS) is None:
         field = family.fields.get("hidden_act", "hidden_act") if family else "hidden_act"
         yield (f"{field} is {activation!r}; known are {', '.join(ACTIVATIONS)}.{nearest(str(activation), ACTIVATIONS)}")
     if config.get("embedding_size") not in (None, config.get("hidden_size")):

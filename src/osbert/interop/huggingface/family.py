@@ -78,7 +78,7 @@ def _nothing_written(architecture: Architecture) -> dict[str, Any]:
 
 def activation_name(activation: str) -> str:
     """Return their name of an activation."""
-    return next(theirs for theirs, ours in ACTIVATIONS.items() if ours == activation)
+    return next(name for name, function in ACTIVATIONS.items() if function == activation)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,26 +146,28 @@ class Family:
         if type(architecture) is not self.sizes:
             return False
         # Every setting that changes the computation must equal the family's value, or else its default.
-        shaping = (one for one in fields(architecture) if one.name not in (*FREE, *self.varies))
-        same = all(getattr(architecture, one.name) == self.values.get(one.name, one.default) for one in shaping)
+        shaping = (setting for setting in fields(architecture) if setting.name not in (*FREE, *self.varies))
+        same = all(
+            getattr(architecture, setting.name) == self.values.get(setting.name, setting.default) for setting in shaping
+        )
         return same and self.fits(architecture)
 
     def in_bert_fields(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """Return the fields of a config.json of the family, with BERT's names for those that both have."""
         absent = {name: value for name, value in self.defaults.items() if config.get(name) is None}
         config = {**config, **absent}
-        known = {name: config[theirs] for name, theirs in self.fields.items() if theirs in config}
+        known = {name: config[family_field] for name, family_field in self.fields.items() if family_field in config}
         return {name: value for name, value in config.items() if name not in self.without} | known
 
     def settings(self, config: Mapping[str, Any], problem: Problem) -> dict[str, Any]:
         """Return the settings beyond BERT's from a config.json with their names. Unsupported values go to `problem`."""
-        found = dict(self.values) | self.read(config, problem)
+        extra_settings = dict(self.values) | self.read(config, problem)
         for name, only in self.only.items():
             if config.get(name, only) != only:
                 problem(
                     f"{name} is {config[name]!r}, which is not supported in {self.types[0]} models; only {only!r} is."
                 )
-        return found
+        return extra_settings
 
     def own_fields(self, known: Mapping[str, Any], architecture: Architecture) -> Iterator[tuple[str, Any]]:
         """Yield the fields of its config.json: BERT's `known` fields renamed, and the fields that BERT lacks."""
@@ -183,28 +185,33 @@ class Family:
         """
         if not self.tensors:
             return dict(tensors)
-        parts = dict(self._parted(tensors))
+        parts = dict(self._split_fused(tensors))
         rules = self._read_rules(tensors, config)
-        names = {theirs: self._bert_name(theirs, rules) for theirs in parts}
+        names = {name: self._bert_name(name, rules) for name in parts}
         # Names that head tensors (those without the backbone's prefix) get.
-        heads = {ours for theirs, ours in names.items() if not theirs.startswith(f"{self.prefix}.")}
-        found = {
-            theirs if theirs.startswith(f"{self.prefix}.") and ours in heads else ours: parts[theirs]
-            for theirs, ours in names.items()
+        heads = {bert_name for name, bert_name in names.items() if not name.startswith(f"{self.prefix}.")}
+        bert_tensors = {
+            name if name.startswith(f"{self.prefix}.") and bert_name in heads else bert_name: parts[name]
+            for name, bert_name in names.items()
         }
         if not self.halves and not self.rooted:
-            return found
+            return bert_tensors
         fields = self.in_bert_fields(config)
         width, count = (fields.get(name) for name in ("hidden_size", "num_attention_heads"))
         if not isinstance(width, int) or not isinstance(count, int) or count < 1:
-            return found
+            return bert_tensors
         wide = fields.get("d_kv") or width // count
-        found = {name: tensor * math.sqrt(wide) if self._rooted(name) else tensor for name, tensor in found.items()}
+        bert_tensors = {
+            name: tensor * math.sqrt(wide) if self._is_rooted(name) else tensor for name, tensor in bert_tensors.items()
+        }
         if not self.halves:
-            return found
-        return {name: _paired(tensor, width // count) if _turned(name) else tensor for name, tensor in found.items()}
+            return bert_tensors
+        return {
+            name: _halves_to_pairs(tensor, width // count) if _is_rotated(name) else tensor
+            for name, tensor in bert_tensors.items()
+        }
 
-    def published(
+    def to_family_tensors(
         self, tensors: Mapping[str, Tensor], forms: Container[str], *, prefix: bool, width: int
     ) -> dict[str, Tensor]:
         """Return the family's tensors from tensors with BERT's names: the inverse of `canonical`.
@@ -213,18 +220,18 @@ class Family:
         prefix. `width`: the head width K.
         """
         # Part of a name -> its index in the stacked tensor.
-        places = {part: place for parts in self.fused.values() for place, part in enumerate(parts)}
+        indices = {part: index for parts in self.fused.values() for index, part in enumerate(parts)}
         parts: dict[str, dict[int, Tensor]] = {}
         for name, tensor in tensors.items():
-            part = _halved(tensor, width) if self.halves and _turned(name) else tensor
-            part = part / math.sqrt(width) if self._rooted(name) else part
-            place = next((place for own, place in places.items() if own in name), 0)
-            parts.setdefault(self.spelled(name, forms, prefix=prefix), {})[place] = part
+            part = _pairs_to_halves(tensor, width) if self.halves and _is_rotated(name) else tensor
+            part = part / math.sqrt(width) if self._is_rooted(name) else part
+            index = next((index for fragment, index in indices.items() if fragment in name), 0)
+            parts.setdefault(self.tensor_name(name, forms, prefix=prefix), {})[index] = part
         # Several of BERT's tensors have one of their names: stack them in the order of `fused`.
-        whole = {name: torch.cat([rows[place] for place in sorted(rows)]) for name, rows in parts.items()}
-        return {name: self._folded(name, self._turned_over(name, part), width) for name, part in whole.items()}
+        whole = {name: torch.cat([rows[index] for index in sorted(rows)]) for name, rows in parts.items()}
+        return {name: self._split_axes(name, self._transpose(name, part), width) for name, part in whole.items()}
 
-    def spelled(self, name: str, forms: Container[str] = (), *, prefix: bool = False) -> str:
+    def tensor_name(self, name: str, forms: Container[str] = (), *, prefix: bool = False) -> str:
         """Return the family's name of a tensor with BERT's name; `forms`: the forms of the published heads.
 
         `prefix`: whether tensors of the backbone get the family's prefix.
@@ -232,13 +239,15 @@ class Family:
         if name.startswith("heads."):
             return name
         inside = not name.startswith(("cls.", "classifier.", "qa_outputs.", "discriminator_predictions."))
-        fused = tuple((theirs, part) for theirs, parts in self.fused.items() for part in parts)
+        fused = tuple((fused_name, part) for fused_name, parts in self.fused.items() for part in parts)
         heads = tuple(rule for form, rules in self.heads.items() if form in forms for rule in rules)
-        for number, (theirs, ours) in enumerate((*fused, *self.tensors, *heads)):
-            if (renamed := _renamed(name, ours, theirs)) != name:
+        for number, (family_part, bert_part) in enumerate((*fused, *self.tensors, *heads)):
+            if (renamed := _replace_part(name, bert_part, family_part)) != name:
                 # A rule of a head may move the pooler out of the backbone, into the head: it then gets no prefix.
                 of_head = number >= len(fused) + len(self.tensors)
-                inside = inside and (not ours.startswith("pooler.") or (theirs.startswith("pooler.") and not of_head))
+                inside = inside and (
+                    not bert_part.startswith("pooler.") or (family_part.startswith("pooler.") and not of_head)
+                )
                 name = renamed
         return f"{self.prefix}.{name}" if prefix and inside and not self.bare else name
 
@@ -250,28 +259,28 @@ class Family:
             return self.name + self.pretraining
         return self.name + next((end for form, end in self.classes.items() if form in forms), "Model")
 
-    def _parted(self, tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+    def _split_fused(self, tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
         """Yield the tensors, with stacked tensors split into BERT's."""
         for name, stored in tensors.items():
             if stored.ndim > 1 and not name.startswith("heads.") and self.axes(name, 1):
                 # Two axes (H, K) of theirs are one of BERT's.
                 stored = stored.flatten(-2)
-            tensor = self._turned_over(name, stored)
-            theirs = next((part for part in self.fused if part in name and not name.startswith("heads.")), None)
-            if theirs is None:
+            tensor = self._transpose(name, stored)
+            fused_part = next((part for part in self.fused if part in name and not name.startswith("heads.")), None)
+            if fused_part is None:
                 yield name, tensor
                 continue
-            parts = self.fused[theirs]
+            parts = self.fused[fused_part]
             for part, rows in zip(parts, tensor.tensor_split(len(parts)), strict=True):
-                yield name.replace(theirs, part), rows
+                yield name.replace(fused_part, part), rows
 
-    def _turned_over(self, name: str, tensor: Tensor) -> Tensor:
+    def _transpose(self, name: str, tensor: Tensor) -> Tensor:
         """Return the tensor `name` (theirs), transposed if they store the transpose of BERT's matrix."""
         if tensor.ndim != 2 or name.startswith("heads.") or not any(part in name for part in self.transposed):
             return tensor
         return tensor.T.contiguous()
 
-    def _folded(self, name: str, tensor: Tensor, width: int) -> Tensor:
+    def _split_axes(self, name: str, tensor: Tensor, width: int) -> Tensor:
         """Return the tensor `name` (theirs), its last axis split in two if theirs has two axes there."""
         axes = None if name.startswith("heads.") else self.axes(name, width)
         return tensor if axes is None else tensor.unflatten(-1, axes)
@@ -280,22 +289,22 @@ class Family:
         """Return the rules for a file; of heads only those of the form that its class or tensors identify."""
         classes = [str(name) for name in config.get("architectures") or () if isinstance(name, str)]
         # First the class name in the config, then the tensors: a form whose names all occur.
-        told = (form for form, end in CLASSES.items() if any(name.endswith(end) for name in classes))
-        there = (form for form, rules in self.heads.items() if all(_any_in(tensors, theirs) for theirs, _ in rules))
-        form = next((form for form in (*told, *there) if form in self.heads), None)
+        class_forms = (form for form, end in CLASSES.items() if any(name.endswith(end) for name in classes))
+        tensor_forms = (form for form, rules in self.heads.items() if all(_any_in(tensors, part) for part, _ in rules))
+        form = next((form for form in (*class_forms, *tensor_forms) if form in self.heads), None)
         rules = self.heads.values() if form is None else (self.heads[form],)
         aliases = (rule for rule in self.aliases if not _any_in(tensors, rule[1]))
-        return (*aliases, *self.tensors, *(rule for one in rules for rule in one))
+        return (*aliases, *self.tensors, *(rule for form_rules in rules for rule in form_rules))
 
     def _bert_name(self, name: str, rules: Names) -> str:
         if name.startswith("heads."):
             return name
         bare = name.removeprefix(f"{self.prefix}.")
-        for theirs, ours in rules:
-            bare = _renamed(bare, theirs, ours)
+        for family_part, bert_part in rules:
+            bare = _replace_part(bare, family_part, bert_part)
         return bare
 
-    def _rooted(self, name: str) -> bool:
+    def _is_rooted(self, name: str) -> bool:
         """Return whether the tensor `name` (BERT's) is multiplied by sqrt(K) when it is read."""
         return any(part in name for part in self.rooted)
 
@@ -304,10 +313,10 @@ def _any_in(names: Iterable[str], part: str) -> bool:
     return any(part in name for name in names)
 
 
-def _renamed(name: str, part: str, other: str) -> str:
+def _replace_part(name: str, part: str, other: str) -> str:
     """Return a name with one of its parts replaced.
 
-    >>> _renamed("h.3.mlp.weight", "h.#.mlp.", "layer.#.up.")
+    >>> _replace_part("h.3.mlp.weight", "h.#.mlp.", "layer.#.up.")
     'layer.3.up.weight'
     """
     if "#" not in part:
@@ -329,12 +338,12 @@ def rotary_base(table: object, default: Any, field: str, problem: Problem) -> fl
     return float(value)
 
 
-def _turned(name: str) -> bool:
+def _is_rotated(name: str) -> bool:
     """Return whether the tensor `name` (BERT's) projects queries or keys, which rotary positions rotate."""
     return ".attention.self.query." in name or ".attention.self.key." in name
 
 
-def _paired(rows: Tensor, width: int) -> Tensor:
+def _halves_to_pairs(rows: Tensor, width: int) -> Tensor:
     """Reorder the rows (H K, ...) of each head from halves (i, i + K/2) to pairs (2i, 2i + 1); K = `width`."""
     # A width that does not divide the rows: the misfit is reported where shapes are checked.
     if width < 2 or width % 2 or rows.shape[0] % width:
@@ -342,16 +351,16 @@ def _paired(rows: Tensor, width: int) -> Tensor:
     return rows.unflatten(0, (-1, 2, width // 2)).transpose(1, 2).flatten(0, 2)  # (H, 2, K/2, ...) -> (H K, ...)
 
 
-def _halved(rows: Tensor, width: int) -> Tensor:
-    """Reorder the rows (H K, ...) of each head from pairs to halves: the inverse of `_paired`."""
+def _pairs_to_halves(rows: Tensor, width: int) -> Tensor:
+    """Reorder the rows (H K, ...) of each head from pairs to halves: the inverse of `_halves_to_pairs`."""
     return rows.unflatten(0, (-1, width // 2, 2)).transpose(1, 2).flatten(0, 2)
 
 
 @cache
 def every_family() -> tuple[Family, ...]:
     """Return all families, in the order of their files' names."""
-    found = [importlib.import_module(f"osbert.{FOLDER}.{name}").FAMILY for name in components.names(FOLDER)]
-    return tuple(found)
+    families = [importlib.import_module(f"osbert.{FOLDER}.{name}").FAMILY for name in components.names(FOLDER)]
+    return tuple(families)
 
 
 def of_type(model_type: object) -> Family | None:

@@ -42,7 +42,7 @@ UNKNOWN = "unknown"
 
 
 def assemble(architecture: Sizes, tensors: Mapping[str, Tensor], *, where: Path) -> tuple[Backbone, Report]:
-    """Return a backbone filled with `tensors`, named as by `named`, and a report on every tensor.
+    """Return a backbone filled with `tensors`, named as by `normalize_names`, and a report on every tensor.
 
     Only the pooler may be missing (models trained on masked pieces alone have none): it is newly initialised and
     reported as new. Raises UserError that lists the missing and misshapen weights of the folder `where`.
@@ -60,7 +60,7 @@ def assemble(architecture: Sizes, tensors: Mapping[str, Tensor], *, where: Path)
 
 
 def fill(tensors: Mapping[str, Tensor], learner: Learner, *, where: Path) -> Report:
-    """Fill the backbone and heads of a learner with `tensors`, named as by `named`. Raises UserError as `assemble`.
+    """Fill the backbone and heads of a learner with `tensors`, named as by `normalize_names`. Raises UserError as `assemble`.
 
     A head whose tensors are missing or have other shapes (another number of labels) keeps its weights and is reported
     as new; `Report.require_complete` makes that an error.
@@ -89,12 +89,12 @@ def write_model(
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    config, tensors = laid_out(learner, labels=labels, center=center, scale=scale, tokenizer=tokenizer)
+    config, tensors = to_huggingface(learner, labels=labels, center=center, scale=scale, tokenizer=tokenizer)
     write_tensors(tensors, folder / SAFE)
     write_json(folder / "config.json", config)
 
 
-def laid_out(
+def to_huggingface(
     learner: Learner,
     *,
     labels: Sequence[str] | None = None,
@@ -116,31 +116,34 @@ def laid_out(
     tensors: dict[str, Tensor] = {}
     in_units = (center, scale) != (0, 1)
     state = learner.backbone.state_dict()
-    for ours, theirs in names.backbone(learner.backbone.architecture).items():
-        if theirs[0].startswith("pooler.") and not pooler:
+    for parameter, bert_names in names.backbone(learner.backbone.architecture).items():
+        if bert_names[0].startswith("pooler.") and not pooler:
             continue
         # Our stacked matrices are split into theirs.
-        tensors |= {f"{prefix}{name}": part for name, part in zip(theirs, state[ours].chunk(len(theirs)), strict=True)}
+        tensors |= {
+            f"{prefix}{name}": part
+            for name, part in zip(bert_names, state[parameter].chunk(len(bert_names)), strict=True)
+        }
     sizes, family = learner.backbone.architecture, of_type(config["model_type"])
     if family and isinstance(sizes, Architecture):
         tensors |= {f"{prefix}{name}": table for name, table in family.tables(sizes).items()}
-    published = _published(learner)
+    published = _export_names(learner)
     for name, head in _heads(learner):
-        for ours, tensor in head.state_dict().items():
-            own = f"heads.{name}.{ours}"
-            if head.form in ("sequence", "choice") and in_units and ours in published[name]:
-                tensors[own] = tensor
+        for parameter, tensor in head.state_dict().items():
+            osbert_name = f"heads.{name}.{parameter}"
+            if head.form in ("sequence", "choice") and in_units and parameter in published[name]:
+                tensors[osbert_name] = tensor
                 # scale * (W x + b) + center, written as one linear layer.
-                tensor = tensor * scale + (center if ours == "linear.bias" else 0)
-            tensors[published[name].get(ours, own)] = tensor
+                tensor = tensor * scale + (center if parameter == "linear.bias" else 0)
+            tensors[published[name].get(parameter, osbert_name)] = tensor
     if family and isinstance(sizes, Architecture):
-        forms = {names.published_form(head.form) for name, head in _heads(learner) if published[name]}
+        forms = {names.export_form(head.form) for name, head in _heads(learner) if published[name]}
         bare = {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
-        tensors = family.published(bare, forms, prefix=bool(prefix), width=sizes.key_width)
+        tensors = family.to_family_tensors(bare, forms, prefix=bool(prefix), width=sizes.key_width)
     return config, tensors
 
 
-def closed_to_others(architecture: Sizes, learner: Learner | None = None) -> str:
+def osbert_only_reason(architecture: Sizes, learner: Learner | None = None) -> str:
     """Return a sentence for the user if only osbert can open the written model; "" if transformers can, too.
 
     `learner`: its heads are taken into account.
@@ -151,18 +154,18 @@ def closed_to_others(architecture: Sizes, learner: Learner | None = None) -> str
     return f"This model opens in osbert, not in transformers, which has no model with {' and '.join(reasons)}."
 
 
-def named(tensors: Mapping[str, Tensor], *, tied: bool = True) -> dict[str, Tensor]:
+def normalize_names(tensors: Mapping[str, Tensor], *, tied: bool = True) -> dict[str, Tensor]:
     """Return the tensors of a weight file by current names, without the backbone's prefix.
 
     `tied`: whether the language-model head shares the piece embeddings.
     """
-    found = {names.plain(name): tensor for name, tensor in tensors.items()}
-    if names.DECODER_BIAS in found:  # some writers keep the tied bias under this name alone
-        found.setdefault(names.BIAS, found[names.DECODER_BIAS])
-        del found[names.DECODER_BIAS]
-    if tied and names.DECODER in found:  # OpenAIGPTDoubleHeadsModel is saved with the tied table under this name alone
-        found.setdefault(names.PIECES, found[names.DECODER])
-    return found
+    state = {names.plain(name): tensor for name, tensor in tensors.items()}
+    if names.DECODER_BIAS in state:  # some writers keep the tied bias under this name alone
+        state.setdefault(names.BIAS, state[names.DECODER_BIAS])
+        del state[names.DECODER_BIAS]
+    if tied and names.DECODER in state:  # OpenAIGPTDoubleHeadsModel is saved with the tied table under this name alone
+        state.setdefault(names.PIECES, state[names.DECODER])
+    return state
 
 
 def _backbone_state(
@@ -170,24 +173,24 @@ def _backbone_state(
 ) -> tuple[dict[str, Tensor], list[TensorRow]]:
     """Return the backbone's state from `tensors`, and report rows. Raises UserError that lists all misfits."""
     problems = Problems(heading=f"{where} does not hold the weights that its config.json promises")
-    own = backbone.state_dict()
-    shapes = {name: tuple(tensor.shape) for name, tensor in own.items()}
+    model_state = backbone.state_dict()
+    shapes = {name: tuple(tensor.shape) for name, tensor in model_state.items()}
     state: dict[str, Tensor] = {}
     rows: list[TensorRow] = []
     family = of_architecture(backbone.architecture)
-    for ours, theirs in names.backbone(backbone.architecture).items():
+    for parameter, bert_names in names.backbone(backbone.architecture).items():
         # Each of their tensors has an equal part of the rows of ours.
-        shape = (shapes[ours][0] // len(theirs), *shapes[ours][1:])
-        if theirs[0].startswith("pooler.") and theirs[0] not in tensors:
-            rows.append(TensorRow(name=theirs[0], shape=shape, status="new", remark="the file has no pooler"))
+        shape = (shapes[parameter][0] // len(bert_names), *shapes[parameter][1:])
+        if bert_names[0].startswith("pooler.") and bert_names[0] not in tensors:
+            rows.append(TensorRow(name=bert_names[0], shape=shape, status="new", remark="the file has no pooler"))
             continue
-        real = own[ours].is_floating_point()
-        misfits = {name: misfit for name in theirs if (misfit := _misfit(name, tensors, shape, real=real))}
+        real = model_state[parameter].is_floating_point()
+        misfits = {name: misfit for name in bert_names if (misfit := _misfit(name, tensors, shape, real=real))}
         for name, misfit in misfits.items():
-            problems.add(misfit.replace(name, family.spelled(name) if family else name, 1), code="damaged-file")
+            problems.add(misfit.replace(name, family.tensor_name(name) if family else name, 1), code="damaged-file")
         if not misfits:
-            rows += [_loaded(name, tensors[name]) for name in theirs]
-            state[ours] = torch.cat([tensors[name].to(own[ours].dtype) for name in theirs])
+            rows += [_describe_loaded(name, tensors[name]) for name in bert_names]
+            state[parameter] = torch.cat([tensors[name].to(model_state[parameter].dtype) for name in bert_names])
     problems.stop_if_any()
     return state, rows
 
@@ -204,22 +207,26 @@ def _misfit(name: str, tensors: Mapping[str, Tensor], shape: tuple[int, ...], *,
     return f"{name} holds {tensor.dtype}, not {'real numbers' if real else 'integers'}."
 
 
-def _loaded(name: str, tensor: Tensor) -> TensorRow:
+def _describe_loaded(name: str, tensor: Tensor) -> TensorRow:
     remark = "" if tensor.dtype == torch.float32 or not tensor.is_floating_point() else f"{tensor.dtype} made float32"
     return TensorRow(name=name, shape=tuple(tensor.shape), status="loaded", remark=remark)
 
 
 def _leftovers(backbone: Backbone, tensors: Mapping[str, Tensor]) -> list[TensorRow]:
     """Return a report row for each tensor that the backbone does not use."""
-    used = {name for theirs in names.backbone(backbone.architecture).values() for name in theirs}
+    used = {name for bert_names in names.backbone(backbone.architecture).values() for name in bert_names}
     family = of_architecture(backbone.architecture)
     buffers = names.BUFFERS + (family.buffers if family else ())
     tied = backbone.architecture.tied
-    rows = [_unused(name, tensors, buffers, tied=tied) for name in tensors if name not in used]
-    return [replace(row, name=family.spelled(row.name)) if family and row.remark == UNKNOWN else row for row in rows]
+    rows = [_describe_unused(name, tensors, buffers, tied=tied) for name in tensors if name not in used]
+    return [
+        replace(row, name=family.tensor_name(row.name)) if family and row.remark == UNKNOWN else row for row in rows
+    ]
 
 
-def _unused(name: str, tensors: Mapping[str, Tensor], buffers: tuple[str, ...] = (), *, tied: bool = True) -> TensorRow:
+def _describe_unused(
+    name: str, tensors: Mapping[str, Tensor], buffers: tuple[str, ...] = (), *, tied: bool = True
+) -> TensorRow:
     shape = tuple(tensors[name].shape)
     pieces = tensors.get(names.PIECES)
     if tied and name == names.DECODER and (pieces is None or not torch.equal(tensors[name], pieces)):
@@ -243,46 +250,46 @@ def _heads(learner: Learner) -> Iterator[tuple[str, Head]]:
 
 
 def fill_heads(tensors: Mapping[str, Tensor], learner: Learner) -> list[TensorRow]:
-    """Fill the learner's heads from `tensors`, named as by `named`; return a report row for each of their tensors.
+    """Fill the learner's heads from `tensors`, named as by `normalize_names`; return a report row for each of their tensors.
 
     A tensor of a head is looked up under "heads.<name>." first, then under the published name of its form.
     """
     rows: list[TensorRow] = []
     for name, head in _heads(learner):
         state: dict[str, Tensor] = {}
-        found: list[TensorRow] = []
+        head_rows: list[TensorRow] = []
         published = names.head_names(head.form, learner.backbone.architecture)
-        for ours, tensor in head.state_dict().items():
-            own = f"heads.{name}.{ours}"
-            theirs = own if own in tensors else published.get(ours, own)
-            if misfit := _misfit(theirs, tensors, tuple(tensor.shape)):
+        for parameter, tensor in head.state_dict().items():
+            osbert_name = f"heads.{name}.{parameter}"
+            tensor_name = osbert_name if osbert_name in tensors else published.get(parameter, osbert_name)
+            if misfit := _misfit(tensor_name, tensors, tuple(tensor.shape)):
                 remark = f"the head '{name}' starts afresh: {misfit}"
-                found.append(TensorRow(name=theirs, shape=tuple(tensor.shape), status="new", remark=remark))
+                head_rows.append(TensorRow(name=tensor_name, shape=tuple(tensor.shape), status="new", remark=remark))
             else:
-                found.append(_loaded(theirs, tensors[theirs]))
-                state[ours] = tensors[theirs].float()
-        rows += found
+                head_rows.append(_describe_loaded(tensor_name, tensors[tensor_name]))
+                state[parameter] = tensors[tensor_name].float()
+        rows += head_rows
         # All or nothing: a half-filled head would be worse than a new one.
-        if all(row.status == "loaded" for row in found):
+        if all(row.status == "loaded" for row in head_rows):
             head.load_state_dict(state)
         decoder = head.form == "mlm" and learner.backbone.architecture.tied and names.DECODER in tensors
-        if decoder and not (row := _unused(names.DECODER, tensors)).expected:
+        if decoder and not (row := _describe_unused(names.DECODER, tensors)).expected:
             rows.append(row)
     return rows
 
 
 def _other_heads(learner: Learner) -> list[str]:
     """Describe each head that transformers would not rebuild with the same outputs."""
-    found = {
+    descriptions = {
         "a tagger on features of a frozen encoder"
         if head.frozen is not None
         else names.other_head(head, learner.backbone.architecture)
         for _, head in _heads(learner)
     }
-    return sorted(found - {""})
+    return sorted(descriptions - {""})
 
 
-def _published(learner: Learner) -> dict[str, Mapping[str, str]]:
+def _export_names(learner: Learner) -> dict[str, Mapping[str, str]]:
     """Return the published names of each head's parameters; none if their model lacks such a head, or it is taken."""
     sizes = learner.backbone.architecture
     family = of_architecture(sizes)
@@ -295,29 +302,29 @@ def _published(learner: Learner) -> dict[str, Mapping[str, str]]:
             if family
             else head.form != "nsp" or (isinstance(sizes, Architecture) and sizes.positions == "rotary")
         )
-        theirs = {} if none or names.other_head(head, sizes) else names.head_names(head.form, sizes)
+        name_map = {} if none or names.other_head(head, sizes) else names.head_names(head.form, sizes)
         # Two heads may share the pooler, but not names with it where a family has the same for several heads.
-        form = (names.published_form(head.form),)
-        own = {family.spelled(one, form) if family else one for one in theirs.values()}
-        pool = {family.spelled("pooler.dense.weight", form)} if family and head.form in names.FIRST_TOKEN else set()
-        free = taken.isdisjoint(own | pool) and pools.isdisjoint(own)
-        published[name] = theirs if free else {}
+        form = (names.export_form(head.form),)
+        family_names = {family.tensor_name(bert_name, form) if family else bert_name for bert_name in name_map.values()}
+        pool = {family.tensor_name("pooler.dense.weight", form)} if family and head.form in names.FIRST_TOKEN else set()
+        free = taken.isdisjoint(family_names | pool) and pools.isdisjoint(family_names)
+        published[name] = name_map if free else {}
         if free:
-            taken |= own
+            taken |= family_names
             pools |= pool
     return published
 
 
 def _head_config(learner: Learner, labels: Sequence[str] | None) -> dict[str, Any]:
     """Return the config.json fields about the heads: class, labels, kind of problem."""
-    published = _published(learner)
-    there = (head for name, head in _heads(learner) if published[name] or not head.state_dict())
-    heads = {names.published_form(head.form): head for head in there}
+    published = _export_names(learner)
+    exported_heads = (head for name, head in _heads(learner) if published[name] or not head.state_dict())
+    heads = {names.export_form(head.form): head for head in exported_heads}
     kind = "OsbertModel" if _other_heads(learner) else names.model_class(heads, learner.backbone.architecture)
     fields: dict[str, Any] = {"architectures": [kind]}
     if head := heads.get("sequence") or heads.get("tokens"):
         count = len(head.get_parameter("linear.weight"))
-        labels = labels or [f"LABEL_{place}" for place in range(count)]
+        labels = labels or [f"LABEL_{index}" for index in range(count)]
         if len(labels) != count:
             raise ValueError(f"{len(labels)} label names for {count} outputs")
         if head.form == "sequence":
@@ -328,6 +335,6 @@ def _head_config(learner: Learner, labels: Sequence[str] | None) -> dict[str, An
     if dropout := getattr(head or heads.get("choice"), "dropout", None):
         fields["classifier_dropout"] = dropout.share
     if labels:
-        fields["id2label"] = {str(place): label for place, label in enumerate(labels)}
-        fields["label2id"] = {label: place for place, label in enumerate(labels)}
+        fields["id2label"] = {str(index): label for index, label in enumerate(labels)}
+        fields["label2id"] = {label: index for index, label in enumerate(labels)}
     return fields

@@ -69,33 +69,33 @@ def writing_defaults(config: Mapping[str, Any], start: DecoderStart) -> WritingD
     >>> found.options.beams, found.options.most, found.left
     (4, 19, ('do_sample = True',))
     """
-    said = {name: value for name, value in config.items() if name not in IGNORED and value is not None}
-    said = {name: value for name, value in said.items() if not any(value == off for off in OFF.get(name, ()))}
-    options, used = _numbers(said, start)
-    rules, ruled = _rules(said, start)
+    settings = {name: value for name, value in config.items() if name not in IGNORED and value is not None}
+    settings = {name: value for name, value in settings.items() if not any(value == off for off in OFF.get(name, ()))}
+    options, used = _numbers(settings, start)
+    rules, ruled = _rules(settings, start)
     used |= ruled
     if options.get("beams", 1) > 1:
-        penalty = said.get(PENALTY, 1.0)
+        penalty = settings.get(PENALTY, 1.0)
         if _is_number(penalty) and abs(penalty) <= MOST_PENALTY / 2:  # their base is larger than ours
             options["length_penalty"] = float(penalty)
             rules["scoring"], rules["counted"] = "pieces", len(start.before)
             used.add(PENALTY)
-        early = said.get(EARLY) or False
+        early = settings.get(EARLY) or False
         if isinstance(early, bool | str) and early in STOPS:
             rules["stops"] = STOPS[early]
             used.add(EARLY)
     else:  # these do nothing without beams
-        said = {name: value for name, value in said.items() if name not in (PENALTY, EARLY)}
+        settings = {name: value for name, value in settings.items() if name not in (PENALTY, EARLY)}
     if options.get("least", 0) > options.get("most", MOST_PIECES):
         options["least"] = options["most"]  # as transformers, which ends such texts at the largest length
     return WritingDefaults(
         options=GenerationOptions(**options, rules=GenerationRules(**rules)),
-        applied=tuple(f"{name} = {said[name]}" for name in said if name in used),
-        left=tuple(f"{name} = {said[name]!r:.60}" for name in said if name not in used),
+        applied=tuple(f"{name} = {settings[name]}" for name in settings if name in used),
+        left=tuple(f"{name} = {settings[name]!r:.60}" for name in settings if name not in used),
     )
 
 
-def _numbers(said: Mapping[str, Any], start: DecoderStart) -> tuple[dict[str, Any], set[str]]:
+def _numbers(settings: Mapping[str, Any], start: DecoderStart) -> tuple[dict[str, Any], set[str]]:
     """Return our options by name, and the names of their settings that became them."""
     options: dict[str, Any] = {}
     used = set()
@@ -103,28 +103,30 @@ def _numbers(said: Mapping[str, Any], start: DecoderStart) -> tuple[dict[str, An
     for names, first in ((LENGTHS, 1 + len(start.before)), (NAMES, len(start.before))):
         if first and names is LENGTHS and start.alone:
             continue  # counts the text that is gone on with, which is not known yet
-        for theirs, ours in names.items():
-            value, most = said.get(theirs), MOST_BEAMS if ours == "beams" else MOST_PIECES
-            if type(value) is int and 0 <= value <= most and (ours != "most" or value > first):
-                options[ours] = max(value - first, 0) if ours in ("most", "least") else max(value, ours == "beams")
-                used.add(theirs)
+        for setting, option in names.items():
+            value, most = settings.get(setting), MOST_BEAMS if option == "beams" else MOST_PIECES
+            if type(value) is int and 0 <= value <= most and (option != "most" or value > first):
+                options[option] = (
+                    max(value - first, 0) if option in ("most", "least") else max(value, option == "beams")
+                )
+                used.add(setting)
     return options, used
 
 
-def _rules(said: Mapping[str, Any], start: DecoderStart) -> tuple[dict[str, Any], set[str]]:
+def _rules(settings: Mapping[str, Any], start: DecoderStart) -> tuple[dict[str, Any], set[str]]:
     """Return our rules by name, and the names of their settings that became them, or hold here anyway."""
     rules: dict[str, Any] = {}
     used = set()
-    if said.get(FIRST) in start.before[-1:]:
+    if settings.get(FIRST) in start.before[-1:]:
         used.add(FIRST)
-    if LAST in said and said[LAST] == start.end:
+    if LAST in settings and settings[LAST] == start.end:
         rules["closed"] = True
         used.add(LAST)
-    for theirs, ours in SUPPRESSED.items():
-        ids = said.get(theirs)
-        if isinstance(ids, list) and all(type(one) is int for one in ids):
-            rules[ours] = tuple(ids)
-            used.add(theirs)
+    for setting, rule in SUPPRESSED.items():
+        ids = settings.get(setting)
+        if isinstance(ids, list) and all(type(piece_id) is int for piece_id in ids):
+            rules[rule] = tuple(ids)
+            used.add(setting)
     return rules, used
 
 

@@ -50,31 +50,31 @@ HEADS: Mapping[Form, Mapping[str, str]] = {
 tokens; the name for order is ours, since BERT has no such head."""
 
 _TRANSFORM = {
-    f"transform.{ours}.{part}": f"cls.transform.{theirs}.{part}"
-    for ours, theirs in (("dense", "dense"), ("norm", "LayerNorm"))
+    f"transform.{layer}.{part}": f"cls.transform.{bert_layer}.{part}"
+    for layer, bert_layer in (("dense", "dense"), ("norm", "LayerNorm"))
     for part in ("weight", "bias")
 }
 """The transform of a head for tokens or spans; BERT has none."""
 
 
-def published_form(form: Form) -> Form:
+def export_form(form: Form) -> Form:
     """Return the form under which a head is published: text heads as language-model heads."""
     return "mlm" if form == "text" else form
 
 
 def head_names(form: Form, sizes: Sizes) -> Mapping[str, str]:
     """Return our parameters of a head of this form -> their tensors; empty if the form has no published names."""
-    form = published_form(form)
-    found = HEADS.get(form, {})
+    form = export_form(form)
+    name_map = HEADS.get(form, {})
     if form == "mlm" and not sizes.piece_transform:
-        found = {"bias": BIAS} if sizes.piece_biases else {}
+        name_map = {"bias": BIAS} if sizes.piece_biases else {}
     if form == "mlm" and not sizes.tied:
-        found = {**found, "table.weight": DECODER}
+        name_map = {**name_map, "table.weight": DECODER}
     if sizes.head_transform and form in ("tokens", "span"):
-        found = {**found, **_TRANSFORM}
+        name_map = {**name_map, **_TRANSFORM}
     without: tuple[str, ...] = () if sizes.head_biases else ("dense.bias", "norm.bias")
     without += ("norm.bias",) if sizes.root_norm else ()
-    return {ours: theirs for ours, theirs in found.items() if not ours.endswith(without)}
+    return {parameter: bert_name for parameter, bert_name in name_map.items() if not parameter.endswith(without)}
 
 
 HEAD_PREFIXES = (
@@ -135,8 +135,11 @@ _RELATIVE = ("inward.weight", "content", "distance", "segment", "segments")
 """The parameters of attention with scores of distances."""
 
 _ADAPTERS = {
-    f"{ours}.{part}": (f"{theirs}.{part}",)
-    for ours, theirs in (("attention_adapter", "attention.output.adapter"), ("feedforward_adapter", "output.adapter"))
+    f"{module}.{part}": (f"{bert_module}.{part}",)
+    for module, bert_module in (
+        ("attention_adapter", "attention.output.adapter"),
+        ("feedforward_adapter", "output.adapter"),
+    )
     for part in ("down", "up")
 }
 """Our adapters -> the published names, which follow the first implementations."""
@@ -148,7 +151,7 @@ def backbone(architecture: Sizes) -> dict[str, tuple[str, ...]]:
         return own.names(architecture)
     names = _pair_names(architecture) if isinstance(architecture, PairArchitecture) else _bert_names(architecture)
     without = ("norm.bias",) if architecture.root_norm else ()
-    return {ours: theirs for ours, theirs in names.items() if not ours.endswith(without)}
+    return {parameter: bert_names for parameter, bert_names in names.items() if not parameter.endswith(without)}
 
 
 def _bert_names(architecture: Architecture) -> dict[str, tuple[str, ...]]:
@@ -177,30 +180,38 @@ def _bert_names(architecture: Architecture) -> dict[str, tuple[str, ...]]:
     names |= _block_names(architecture)
     if architecture.norm_biases:
         # Biases in norms alone (NomicBERT).
-        names = {ours: theirs for ours, theirs in names.items() if not ours.endswith(".bias") or "norm." in ours}
+        names = {
+            parameter: bert_names
+            for parameter, bert_names in names.items()
+            if not parameter.endswith(".bias") or "norm." in parameter
+        }
     elif not architecture.biases:
-        names = _unbiased(names)
-    return names | _added_names(architecture)
+        names = _drop_biases(names)
+    return names | _extra_names(architecture)
 
 
 def _pair_names(architecture: PairArchitecture) -> dict[str, tuple[str, ...]]:
     """Return the names of an encoder-decoder: BERT's for the encoder, and the same under "decoder." for the decoder."""
-    names = {f"encoder.{ours}": theirs for ours, theirs in _bert_names(architecture.encoder_side).items()}
+    names = {
+        f"encoder.{parameter}": bert_names for parameter, bert_names in _bert_names(architecture.encoder_side).items()
+    }
     sizes = architecture.decoder_side
     written = _bert_names(sizes)
     # Both sides share one table of pieces.
     del written["embeddings.pieces.weight"]
     for layer in range(sizes.layers):
-        for ours, theirs in _CROSS.items():
-            both = _both(f"blocks.{layer}.{ours}", tuple(f"encoder.layer.{layer}.{name}" for name in theirs))
-            written |= both if sizes.biases else _unbiased(both)
-    for ours, theirs in written.items():
-        own = tuple(f"decoder.{name.removeprefix('encoder.')}" for name in theirs)
-        names[f"writer.{ours}"] = theirs if ours.startswith("pooler") else own  # one side at the most has a pooler
+        for parameter, bert_names in _CROSS.items():
+            both = _both(f"blocks.{layer}.{parameter}", tuple(f"encoder.layer.{layer}.{name}" for name in bert_names))
+            written |= both if sizes.biases else _drop_biases(both)
+    for parameter, bert_names in written.items():
+        decoder_names = tuple(f"decoder.{name.removeprefix('encoder.')}" for name in bert_names)
+        names[f"writer.{parameter}"] = (
+            bert_names if parameter.startswith("pooler") else decoder_names
+        )  # one side at the most has a pooler
     if architecture.gated:  # T5 names the first layer differently if there is a gate
         names = {
-            ours: tuple(name.replace(".intermediate.dense.", ".intermediate.first.") for name in theirs)
-            for ours, theirs in names.items()
+            parameter: tuple(name.replace(".intermediate.dense.", ".intermediate.first.") for name in bert_names)
+            for parameter, bert_names in names.items()
         }
     return names
 
@@ -209,11 +220,13 @@ def _block_names(architecture: Architecture) -> dict[str, tuple[str, ...]]:
     names: dict[str, tuple[str, ...]] = {}
     parts = _BLOCK | (_GATED if architecture.gated else {}) | (_SHARING if architecture.key_heads else {})
     for layer in range(architecture.blocks):
-        for ours, theirs in parts.items():
-            names |= _both(f"blocks.{layer}.{ours}", tuple(f"encoder.layer.{layer}.{name}" for name in theirs))
+        for module, bert_modules in parts.items():
+            names |= _both(f"blocks.{layer}.{module}", tuple(f"encoder.layer.{layer}.{name}" for name in bert_modules))
         if architecture.distance_projections:
-            own = tuple(f"encoder.layer.{layer}.attention.self.{name}" for name in ("pos_query", "pos_key"))
-            names |= _both(f"blocks.{layer}.attention.distance_inward", own)
+            distance_modules = tuple(
+                f"encoder.layer.{layer}.attention.self.{name}" for name in ("pos_query", "pos_key")
+            )
+            names |= _both(f"blocks.{layer}.attention.distance_inward", distance_modules)
         if architecture.positions == "distances":
             own_ones = (name for name in _RELATIVE if architecture.segment_scores or "segment" not in name)
             names |= {
@@ -225,26 +238,30 @@ def _block_names(architecture: Architecture) -> dict[str, tuple[str, ...]]:
         if architecture.gated:
             del names[f"blocks.{layer}.up.bias"]
     if not architecture.first_norm:
-        names = {ours: theirs for ours, theirs in names.items() if not ours.startswith("blocks.0.attention_norm.")}
+        names = {
+            parameter: bert_names
+            for parameter, bert_names in names.items()
+            if not parameter.startswith("blocks.0.attention_norm.")
+        }
     return names
 
 
-def _added_names(architecture: Architecture) -> dict[str, tuple[str, ...]]:
+def _extra_names(architecture: Architecture) -> dict[str, tuple[str, ...]]:
     """Return the names of adapters, the query vector, recurrent layers and the pooler."""
     names: dict[str, tuple[str, ...]] = {}
     for layer in range(architecture.blocks) if architecture.adapters else ():
-        for ours, theirs in _ADAPTERS.items():
-            names |= _both(f"blocks.{layer}.{ours}", tuple(f"encoder.layer.{layer}.{name}" for name in theirs))
+        for module, bert_modules in _ADAPTERS.items():
+            names |= _both(f"blocks.{layer}.{module}", tuple(f"encoder.layer.{layer}.{name}" for name in bert_modules))
     names |= {"embeddings.query.weight": ("embeddings.query",)} if architecture.query_vector else {}
     names |= {f"recurrent.lstm.{name}": (f"recurrent.{name}",) for name in _recurrent(architecture.recurrent)}
     pooler = _both("pooler", ("pooler.dense",)) if architecture.pooling != "none" else {}
     if architecture.head_transform:
         pooler |= _both("pooler_norm", ("pooler.LayerNorm",))
-    return names | (pooler if architecture.head_biases else _unbiased(pooler))
+    return names | (pooler if architecture.head_biases else _drop_biases(pooler))
 
 
-def _unbiased(names: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
-    return {ours: theirs for ours, theirs in names.items() if not ours.endswith(".bias")}
+def _drop_biases(names: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    return {parameter: bert_names for parameter, bert_names in names.items() if not parameter.endswith(".bias")}
 
 
 def plain(name: str) -> str:
@@ -279,12 +296,12 @@ def other_head(head: Head, architecture: Sizes) -> str:
     """
     if not has_berts_names(architecture):
         return ""
-    form = published_form(head.form)
+    form = export_form(head.form)
     family = of_architecture(architecture)
     if architecture.has_decoder and family and form not in family.classes:
         return "such a head on an encoder-decoder"
-    own = {name for name in head.state_dict() if not name.startswith(head.beside)}
-    if form in HEADS and own != head_names(form, architecture).keys():
+    parameters = {name for name in head.state_dict() if not name.startswith(head.beside)}
+    if form in HEADS and parameters != head_names(form, architecture).keys():
         return f"a {type(head).__name__}"
     if getattr(head, "orders", 1) > 1:
         return "pairs read in both orders"
@@ -322,7 +339,7 @@ def ours_alone(architecture: Sizes) -> tuple[str, ...]:
     )
     left = (*FREE, *of_some, "positions", "segments", "activation", "direction")
     # Try the smallest explanation first: settings that only families vary are blamed only if the rest does not help.
-    known = {one.name: one.default for one in fields(Architecture) if one.name not in left}
+    known = {setting.name: setting.default for setting in fields(Architecture) if setting.name not in left}
     if of_architecture(architecture.changed(**known)) is None:
         known |= {name: getattr(Architecture, name) for name in of_some}
         known |= {} if architecture.segments else {"segments": 2}
@@ -349,5 +366,5 @@ def _recurrent(layers: int) -> Iterator[str]:
             yield from (f"{kind}_l{layer}{direction}" for kind in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"))
 
 
-def _both(ours: str, theirs: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
-    return {f"{ours}.{part}": tuple(f"{name}.{part}" for name in theirs) for part in ("weight", "bias")}
+def _both(module: str, bert_modules: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    return {f"{module}.{part}": tuple(f"{name}.{part}" for name in bert_modules) for part in ("weight", "bias")}

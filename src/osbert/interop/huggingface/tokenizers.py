@@ -14,7 +14,7 @@ from osbert.data.written import starting_piece
 from osbert.errors import UserError
 from osbert.files import write_json, write_text
 from osbert.guarded import LARGEST, read_bytes
-from osbert.interop.huggingface.unigram import made_by_theirs, tokenizer_of
+from osbert.interop.huggingface.unigram import conversion_advice, tokenizer_of
 from osbert.interop.json_files import read_if_there, read_object
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.tokenizer_checks import check_tokenizer
@@ -75,14 +75,14 @@ def text_ids(tokenizer: AnyTokenizer) -> dict[str, int]:
 
 def text_id_remarks(config: Mapping[str, Any], tokenizer: AnyTokenizer) -> Iterator[str]:
     """Yield a remark for each piece at the start or end of a decoder's texts that a config names otherwise."""
-    found = text_ids(tokenizer)
+    tokenizer_ids = text_ids(tokenizer)
     for name, what in (("decoder_start_token_id", "start"), ("eos_token_id", "end")):
-        theirs, ours = config.get(name), found.get(name)
-        if theirs is not None and ours is not None and theirs != ours:
-            piece = tokenizer.tokens([ours])[0]
+        file_id, token_id = config.get(name), tokenizer_ids.get(name)
+        if file_id is not None and token_id is not None and file_id != token_id:
+            piece = tokenizer.tokens([token_id])[0]
             yield (
-                f"config.json says that written texts {what} with piece {theirs} ({name}), the tokenizer's form says "
-                f"{ours} ({piece}), which osbert uses. A model that was trained with the former may write badly."
+                f"config.json says that written texts {what} with piece {file_id} ({name}), the tokenizer's form says "
+                f"{token_id} ({piece}), which osbert uses. A model that was trained with the former may write badly."
             )
 
 
@@ -96,7 +96,7 @@ def write_any_tokenizer(tokenizer: AnyTokenizer, folder: Path | str, *, length: 
         return
     path = Path(folder)
     path.mkdir(parents=True, exist_ok=True)
-    named = {theirs: tokenizer.specials[ours] for theirs, ours in FIELDS.items() if ours in tokenizer.specials}
+    named = {field: tokenizer.specials[role] for field, role in FIELDS.items() if role in tokenizer.specials}
     write_text(path / "tokenizer.json", tokenizer.content)
     config = {"tokenizer_class": "PreTrainedTokenizerFast", **named, **tokenizer.settings, "model_max_length": length}
     # Otherwise transformers would pass token_type_ids to a model without segments.
@@ -116,7 +116,7 @@ def _read(path: Path) -> AnyTokenizer:
     if (path / "vocab.txt").is_file() and not _has_berts_pieces(path, {}):
         raise UserError(
             f"{path} has its tokenizer as vocab.txt alone, but its special pieces are not BERT's; tokenizer.json is "
-            f"missing. {made_by_theirs(path)}",
+            f"missing. {conversion_advice(path)}",
             code="unusable-tokenizer",
         )
     if (path / "vocab.txt").is_file() or not path.is_dir():
@@ -172,28 +172,28 @@ def _specials(path: Path, content: Mapping[str, Any]) -> dict[str, str]:
     tokenizers need only an unknown piece, for which GPT-2 uses its `end` of texts.
     """
     config = {**read_if_there(path / MAP), **read_if_there(path / CONFIG)}
-    named = {ours: _piece(config[theirs]) for theirs, ours in FIELDS.items() if config.get(theirs)}
+    named = {role: _piece(config[field]) for field, role in FIELDS.items() if config.get(field)}
     vocabulary = content["model"]["vocab"]
     pieces = {*vocabulary} if isinstance(vocabulary, dict) else {piece for piece, _ in vocabulary}
     # Added pieces are not always in the model's vocabulary.
     pieces |= {added["content"] for added in content.get("added_tokens") or ()}
     if SENTINEL.format(0) in pieces:  # T5's: no piece before a text, and no mask
         ending = _piece(config.get("eos_token") or DEFAULTS["sep"])
-        found = {"pad": DEFAULTS["pad"], "unknown": DEFAULTS["unknown"], "sep": ending} | named
-        return {name: found[name] for name in NAMES if name in found}  # fingerprints follow from the order
+        specials = {"pad": DEFAULTS["pad"], "unknown": DEFAULTS["unknown"], "sep": ending} | named
+        return {name: specials[name] for name in NAMES if name in specials}  # fingerprints follow from the order
     if {LAST, PARTING} <= pieces:  # XLNet's, which has the pieces of RoBERTa, too
         return DEFAULTS | {"cls": LAST, "sep": PARTING} | named
     # With all of RoBERTa's pieces, or without any mark of GPT, the defaults are RoBERTa's.
     usual = {piece for name, piece in DEFAULTS.items() if name != "unknown"}
     if usual <= pieces or not (END_OF_TEXT in pieces or _ends_words(pieces)):
-        others = {FIELDS[theirs]: config.get(other) for theirs, other in INSTEAD.items()}
+        others = {FIELDS[field]: config.get(other) for field, other in INSTEAD.items()}
         others["unknown"] = content["model"].get("unk_token") or others["unknown"]
         # A substitute only if the vocabulary lacks the default piece.
-        lacking = {ours: _piece(piece) for ours, piece in others.items() if piece and DEFAULTS[ours] not in pieces}
+        lacking = {role: _piece(piece) for role, piece in others.items() if piece and DEFAULTS[role] not in pieces}
         return DEFAULTS | lacking | named
     end = {"end": _piece(config.get("eos_token") or END_OF_TEXT)} if END_OF_TEXT in pieces else {}
-    found = {"unknown": end.get("end", DEFAULTS["unknown"]), **named, **({} if "cls" in named else end)}
-    return {name: found[name] for name in (*NAMES, "end") if name in found}  # fingerprints follow from the order
+    specials = {"unknown": end.get("end", DEFAULTS["unknown"]), **named, **({} if "cls" in named else end)}
+    return {name: specials[name] for name in (*NAMES, "end") if name in specials}  # fingerprints follow from the order
 
 
 def _ends_words(pieces: Iterable[str]) -> bool:
@@ -251,7 +251,7 @@ def _pair_of_files(path: Path) -> dict[str, Any]:
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": sorted(added, key=lambda one: one["id"]),
+        "added_tokens": sorted(added, key=lambda token: token["id"]),
         **parts,
         "model": {
             "type": "BPE",

@@ -79,7 +79,7 @@ def tokenizer_of(path: Path, config: Mapping[str, Any]) -> tuple[dict[str, Any],
         vocabulary = [(text, score - _RARE * _ends_a_number(text)) for text, score in vocabulary]
     # Reversed, so that the first of two equal pieces keeps its id.
     ids = {text: number for number, (text, _) in reversed([*enumerate(vocabulary)])}
-    added = _added(path, model, config, ids)
+    added = _list_added(path, model, config, ids)
     for role, piece in names.items():
         added.setdefault(piece, _new(piece, ids.setdefault(piece, len(ids)), special=True))
         added[piece]["lstrip"] |= role == "mask_token" and family.mask_takes_space
@@ -90,7 +90,7 @@ def tokenizer_of(path: Path, config: Mapping[str, Any]) -> tuple[dict[str, Any],
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": sorted(added.values(), key=lambda one: int(one["id"])),
+        "added_tokens": sorted(added.values(), key=lambda token: int(token["id"])),
         "normalizer": {"type": "Sequence", "normalizers": _normalizers(kind, model, config)},
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": splitters},
         "post_processor": _form(names, ids, segments=family.segments),
@@ -102,10 +102,10 @@ def tokenizer_of(path: Path, config: Mapping[str, Any]) -> tuple[dict[str, Any],
             "byte_fallback": False,
         },
     }
-    return content, {ours: names[role] for ours, role in zip(NAMES, _ROLES)}
+    return content, {special: names[role] for special, role in zip(NAMES, _ROLES)}
 
 
-def made_by_theirs(path: Path) -> str:
+def conversion_advice(path: Path) -> str:
     """Return how to get the tokenizer.json of a folder."""
     return (
         "Get it from where the folder came from, or let transformers make it: "
@@ -123,7 +123,7 @@ def _kind(path: Path, config: Mapping[str, Any]) -> str:
     raise UserError(
         f"{path.parent} has its tokenizer as a sentencepiece model alone ({path.name}), and is of "
         f"{named or 'no kind that its config names'}; such a model is read for {', '.join(FAMILIES)}. Here "
-        f"tokenizer.json is needed. {made_by_theirs(path.parent)}",
+        f"tokenizer.json is needed. {conversion_advice(path.parent)}",
         code="unusable-tokenizer",
     )
 
@@ -143,28 +143,28 @@ def _check(path: Path, model: SentencePieceModel) -> None:
             )
 
 
-def _added(
+def _list_added(
     path: Path, model: SentencePieceModel, config: Mapping[str, Any], ids: dict[str, int]
 ) -> dict[str, dict[str, Any]]:
     """Return the pieces that are matched before a text is split, by text. New ones are appended to `ids`."""
-    found = {
+    added_pieces = {
         text: _new(text, ids[text], special=kind == CONTROL)
         for text, _, kind in model.pieces
         if kind in (CONTROL, USER_DEFINED) and text in ids
     }
-    given = {_text(one): int(number) for number, one in (config.get("added_tokens_decoder") or {}).items()}
+    given = {_text(token): int(number) for number, token in (config.get("added_tokens_decoder") or {}).items()}
     given = given or read_if_there(path.parent / "added_tokens.json")
     special = {_text(config[role]) for role in _ROLES if config.get(role)}
     # Added pieces must follow the model's without gaps, in the order of their ids.
-    for text, number in sorted(given.items(), key=lambda one: int(one[1])):
+    for text, number in sorted(given.items(), key=lambda pair: int(pair[1])):
         if ids.setdefault(text, len(ids)) != number:
             raise UserError(
                 f"{path.parent}: the added piece {text!r} has the id {number}, but {ids[text]} is its turn. Are the "
                 f"files from one folder?",
                 code="unusable-tokenizer",
             )
-        found.setdefault(text, _new(text, number, special=text in special))
-    return found
+        added_pieces.setdefault(text, _new(text, number, special=text in special))
+    return added_pieces
 
 
 def _new(text: str, number: int, *, special: bool) -> dict[str, Any]:

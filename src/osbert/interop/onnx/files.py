@@ -89,8 +89,8 @@ def write_onnx(
             f"the model has {size / 1e9:.1f} GB of weights; an ONNX file holds at most 2 GB.", code="too-large"
         )
     sizes = {name: getattr(model.backbone.architecture, name) for name in READ}
-    said = {"precision": "int8" if int8 else "fp32", "learnt": json.dumps(learnt), "sizes": json.dumps(sizes)}
-    replace_file(path, lambda aside: _write(model, aside, int8=int8, said={**said, "tokenizer": tokenizer}))
+    metadata = {"precision": "int8" if int8 else "fp32", "learnt": json.dumps(learnt), "sizes": json.dumps(sizes)}
+    replace_file(path, lambda aside: _write(model, aside, int8=int8, metadata={**metadata, "tokenizer": tokenizer}))
 
 
 def open_onnx(path: Path) -> OnnxGraph:
@@ -117,20 +117,20 @@ def open_onnx(path: Path) -> OnnxGraph:
         raise UserError(
             f"{path}: onnxruntime {runtime.__version__} cannot open it: {reason(error)}. {again}.", code="damaged-file"
         ) from error
-    said = session.get_modelmeta().custom_metadata_map
+    meta = session.get_modelmeta().custom_metadata_map
     names = tuple(output.name for output in session.get_outputs())
-    if "osbert.form" not in said or {one.name for one in session.get_inputs()} != set(INPUTS) or STATES not in names:
+    if "osbert.form" not in meta or {node.name for node in session.get_inputs()} != set(INPUTS) or STATES not in names:
         raise UserError(f"{path} is an ONNX file, but none that osbert wrote. {again}.", code="wrong-format")
-    if said["osbert.form"] != FORM:
+    if meta["osbert.form"] != FORM:
         raise UserError(
-            f"{path} was written by osbert {said.get('osbert.version')} in form {said['osbert.form']}; this is osbert "
+            f"{path} was written by osbert {meta.get('osbert.version')} in form {meta['osbert.form']}; this is osbert "
             f"{__version__}, which reads form {FORM}. {again}.",
             code="wrong-format",
         )
     if importlib.util.find_spec("onnx") is not None:
         require_finite({path: _weights(path)})
     try:
-        learnt, sizes = dict(parse_json(said["osbert.learnt"])), dict(parse_json(said.get("osbert.sizes", "{}")))
+        learnt, sizes = dict(parse_json(meta["osbert.learnt"])), dict(parse_json(meta.get("osbert.sizes", "{}")))
     except (KeyError, ValueError, TypeError) as error:
         raise UserError(
             f"{path} is damaged: what osbert wrote beside the graph cannot be read. {again}.", code="damaged-file"
@@ -138,10 +138,10 @@ def open_onnx(path: Path) -> OnnxGraph:
     return OnnxGraph(
         session=session,
         names=names,
-        int8=said.get("osbert.precision") == "int8",
+        int8=meta.get("osbert.precision") == "int8",
         learnt=learnt,
         sizes=sizes,
-        tokenizer=said.get("osbert.tokenizer", ""),
+        tokenizer=meta.get("osbert.tokenizer", ""),
     )
 
 
@@ -160,23 +160,23 @@ def reason(error: Exception) -> str:
     return PREFIX.sub("", str(error).strip()).rstrip(".")
 
 
-def _write(model: PaddedGraph, path: Path, *, int8: bool, said: Mapping[str, str]) -> None:
+def _write(model: PaddedGraph, path: Path, *, int8: bool, metadata: Mapping[str, str]) -> None:
     import onnx
 
     if int8:
         model.shrink()
     with _quiet():
-        graph = _exported(model)
+        graph = _export(model)
         if int8:
             _quantize(graph, path)
             graph = onnx.load(path)
     graph.producer_name, graph.producer_version = "osbert", __version__
-    all_said = {"form": FORM, "version": __version__, **said}
+    all_said = {"form": FORM, "version": __version__, **metadata}
     onnx.helper.set_model_props(graph, {f"osbert.{name}": value for name, value in all_said.items()})
     onnx.save(graph, path)
 
 
-def _exported(model: PaddedGraph) -> Any:
+def _export(model: PaddedGraph) -> Any:
     batch = torch.export.Dim("batch")
     length = torch.export.Dim("length", max=model.backbone.architecture.length)
     # Sizes above 1: the exporter would take a size of 1 for a constant.

@@ -74,9 +74,9 @@ class PaddedGraph(nn.Module):
             # Computed here, not in the graph: at a bucket's edge another runtime might round a logarithm differently.
             sizes = self.backbone.architecture
             self.register_buffer("rows", distance_rows(sizes.buckets, sizes.farthest))
-        found = learner.heads[head] if head else None
-        assert found is None or isinstance(found, Head)
-        self.head = found
+        head_module = learner.heads[head] if head else None
+        assert head_module is None or isinstance(head_module, Head)
+        self.head = head_module
         self.pooler = pooler
         self.center, self.scale = center, scale
 
@@ -129,7 +129,7 @@ class PaddedGraph(nn.Module):
         for layer, block in enumerate(self.backbone.depth):
             local = sizes.is_local(layer)
             seen = (local_bias, local_turns) if local else (bias, turns)
-            hidden = _passed(block, hidden, *seen, distances)
+            hidden = _run_block(block, hidden, *seen, distances)
         return self.backbone.norm(hidden)
 
     def _turns(self, positions: Tensor, base: float) -> Tensor | None:
@@ -141,8 +141,8 @@ class PaddedGraph(nn.Module):
         table = self.backbone.embeddings.distances
         if not isinstance(table, DistanceTable):
             return None
-        found = Distances(vectors=table.norm(table.table.weight), rows=self.rows)
-        return found.vectors, found.rows_of(positions[:, None] - positions)[None]
+        distances = Distances(vectors=table.norm(table.table.weight), rows=self.rows)
+        return distances.vectors, distances.rows_of(positions[:, None] - positions)[None]
 
     def _bias(self, mask: Tensor, positions: Tensor, window: int = 0) -> Tensor:
         """Return the mask to add to attention scores: (B, 1, 1, T), or (B, 1, T, T) if it depends on the query.
@@ -188,7 +188,7 @@ class ByteTable(nn.Module):
         return self.codes[ids].float() * self.steps[ids]
 
 
-def scored(task: Task | None) -> Task | None:
+def scoring_task(task: Task | None) -> Task | None:
     """Return the task if its head has scores; None for a task whose outputs are vectors."""
     return None if task is None or task.form == "vectors" else task
 
@@ -203,16 +203,16 @@ def objections(learner: Learner, head: str = "") -> Iterator[str]:
         yield "it has recurrent layers above the encoder"
     elif learner.backbone.architecture.positions == "distances":
         yield "its positions are distances, for which there is no padded form yet"
-    found = learner.heads[head] if head else None
-    if found is None:
+    head_module = learner.heads[head] if head else None
+    if head_module is None:
         return
-    assert isinstance(found, Head)
-    if found.frozen is not None:
+    assert isinstance(head_module, Head)
+    if head_module.frozen is not None:
         yield "its head stands on features of a frozen encoder (--features)"
-    elif found.form == "text":
+    elif head_module.form == "text":
         yield f"it writes texts, and {ONE_PASS}"
-    elif found.form not in SCORED:
-        yield f"its head is a {type(found).__name__}, whose scores have no common name"
+    elif head_module.form not in SCORED:
+        yield f"its head is a {type(head_module).__name__}, whose scores have no common name"
 
 
 def _mean(states: Tensor, mask: Tensor) -> Tensor:
@@ -221,23 +221,23 @@ def _mean(states: Tensor, mask: Tensor) -> Tensor:
     return (states * counted).sum(dim=1) / counted.sum(dim=1).clamp_min(1)
 
 
-def _passed(
+def _run_block(
     block: Block, hidden: Tensor, bias: Tensor, turns: Tensor | None, distances: tuple[Tensor, Tensor] | None
 ) -> Tensor:
     """Return the output (B, T, D) of a block for `hidden` (B, T, D)."""
-    mixed = _attended(block.attention, block.attention_norm(hidden) if block.before else hidden, bias, turns, distances)
+    mixed = _attend(block.attention, block.attention_norm(hidden) if block.before else hidden, bias, turns, distances)
     hidden = hidden + block.attention_adapter(mixed)
     if block.before:
-        return hidden + _fed(block, block.feedforward_norm(hidden))
+        return hidden + _feed_forward(block, block.feedforward_norm(hidden))
     hidden = block.attention_norm(hidden)
-    return block.feedforward_norm(hidden + _fed(block, hidden))
+    return block.feedforward_norm(hidden + _feed_forward(block, hidden))
 
 
-def _fed(block: Block, hidden: Tensor) -> Tensor:
+def _feed_forward(block: Block, hidden: Tensor) -> Tensor:
     return block.feedforward_adapter(block.fed(hidden))
 
 
-def _attended(
+def _attend(
     attention: Attention,
     hidden: Tensor,
     bias: Tensor,
@@ -245,13 +245,15 @@ def _attended(
     distances: tuple[Tensor, Tensor] | None,
 ) -> Tensor:
     # Query, key and value in this order, from one stacked layer or two.
-    made = [getattr(attention, name)(hidden).chunk(len(parts), dim=-1) for name, parts in attention.matrices.items()]
+    projections = [
+        getattr(attention, name)(hidden).chunk(len(parts), dim=-1) for name, parts in attention.matrices.items()
+    ]
     width = hidden.shape[-1] // attention.heads
     query, key, value = (
-        part.unflatten(-1, (-1, width)).transpose(1, 2) for parts in made for part in parts
+        part.unflatten(-1, (-1, width)).transpose(1, 2) for parts in projections for part in parts
     )  # 3 x (B, H, T, K)
     if turns is not None:
-        query, key = _turned(query, turns), _turned(key, turns)
+        query, key = _rotate(query, turns), _rotate(key, turns)
     if attention.sharing > 1:
         key, value = (part.repeat_interleave(attention.sharing, dim=1) for part in (key, value))
     if distances is not None:
@@ -262,7 +264,7 @@ def _attended(
     return attention.outward((scores.softmax(dim=-1) @ value).transpose(1, 2).flatten(2))
 
 
-def _turned(heads: Tensor, turns: Tensor) -> Tensor:
+def _rotate(heads: Tensor, turns: Tensor) -> Tensor:
     """Rotate `heads` (B, H, T, K) as `positions.rotate` does, without complex numbers, which ONNX lacks."""
     (x, y), (cosine, sine) = heads.unflatten(-1, (-1, 2)).unbind(-1), turns.unbind(-1)
     return torch.stack([x * cosine - y * sine, x * sine + y * cosine], dim=-1).flatten(-2)

@@ -19,7 +19,7 @@ from torch import Tensor
 from osbert.errors import Problems, UserError
 from osbert.files import replace_file
 from osbert.guarded import read_bytes
-from osbert.interop.tensorflow.checksum import masked
+from osbert.interop.tensorflow.checksum import mask_checksum
 from osbert.interop.tensorflow.table import Row, read_number, read_table, write_number, write_table
 
 INDEX = ".index"
@@ -87,7 +87,7 @@ class Bundle:
         with path.open("rb") as file:
             file.seek(entry.start)
             content = bytearray(file.read(entry.size))
-        if masked(content) != entry.checksum:
+        if mask_checksum(content) != entry.checksum:
             raise UserError(
                 f"{path}: the checksum of {name} is another: the file is damaged. Copy it again.", code="damaged-file"
             )
@@ -124,7 +124,7 @@ def open_bundle(prefix: Path) -> Bundle:
 
 def write_bundle(tensors: Mapping[str, Tensor], prefix: Path) -> None:
     """Write `prefix`.data-00000-of-00001 and `prefix`.index, each atomically, the index last."""
-    types = {ours: theirs for theirs, ours in TYPES.items()}
+    types = {dtype: number for number, dtype in TYPES.items()}
     rows: list[Row] = [(b"", HEADER)]
 
     def write(aside: Path) -> None:
@@ -135,10 +135,10 @@ def write_bundle(tensors: Mapping[str, Tensor], prefix: Path) -> None:
                 content = tensor.view(-1).view(torch.uint8).numpy().astype(np.uint8, copy=False).tobytes()
                 # Fields of BundleEntryProto: 1 dtype, 2 shape, 4 offset, 5 size, 6 crc32c. Zeros are left out.
                 shape = b"".join(_message(2, _field(1, size) if size else b"") for size in tensor.shape)
-                said = _field(1, types[tensor.dtype]) + _message(2, shape)
-                said += (_field(4, start) if start else b"") + (_field(5, len(content)) if content else b"")
+                entry_proto = _field(1, types[tensor.dtype]) + _message(2, shape)
+                entry_proto += (_field(4, start) if start else b"") + (_field(5, len(content)) if content else b"")
                 # 0x35 is the tag of field 6 with wire type 5: the checksum as four bytes.
-                rows.append((name.encode(), said + b"\x35" + masked(content).to_bytes(4, "little")))
+                rows.append((name.encode(), entry_proto + b"\x35" + mask_checksum(content).to_bytes(4, "little")))
                 file.write(content)
                 start += len(content)
 
@@ -196,33 +196,33 @@ def _entry(value: bytes) -> Entry:
 
 def _fields(data: bytes) -> Fields:
     """Return the fields of a protocol buffer by number. Raises ValueError if it is not well-formed."""
-    found: Fields = {}
+    fields: Fields = {}
     for number, value in _each(data):
-        found.setdefault(number, []).append(value)
-    return found
+        fields.setdefault(number, []).append(value)
+    return fields
 
 
 def _each(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    place = 0
-    while place < len(data):
+    offset = 0
+    while offset < len(data):
         # The low three bits are the wire type: 0 varint, 1 eight bytes, 2 length-delimited, 5 four bytes.
-        tag, place = read_number(data, place)
+        tag, offset = read_number(data, offset)
         kind = tag & 7
         if kind == 0:
-            value, place = read_number(data, place)
+            value, offset = read_number(data, offset)
             yield tag >> 3, value
             continue
         if kind == 2:
-            size, place = read_number(data, place)
+            size, offset = read_number(data, offset)
         elif kind in (1, 5):
             size = 8 if kind == 1 else 4
         else:
             raise ValueError(f"an entry has a field of kind {kind}")
-        if place + size > len(data):
+        if offset + size > len(data):
             raise ValueError("an entry is cut short")
-        part = data[place : place + size]
+        part = data[offset : offset + size]
         yield tag >> 3, part if kind == 2 else int.from_bytes(part, "little")
-        place += size
+        offset += size
 
 
 def _number(fields: Fields, number: int) -> int:

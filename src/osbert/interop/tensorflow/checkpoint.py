@@ -76,15 +76,16 @@ def checkpoint(path: Path) -> Path | None:
             return prefix
     if not path.is_dir():
         return None
-    found = sorted(one.name.removesuffix(INDEX) for one in path.glob(f"*{INDEX}"))
-    if not found and (data := sorted(path.glob("*.data-*-of-*"))):
+    prefixes = sorted(index_path.name.removesuffix(INDEX) for index_path in path.glob(f"*{INDEX}"))
+    if not prefixes and (data := sorted(path.glob("*.data-*-of-*"))):
         raise UserError(f"{path} has {data[0].name}, but the index that belongs to it is missing.", code="missing-file")
-    if len(found) <= 1:
-        return path / found[0] if found else None
+    if len(prefixes) <= 1:
+        return path / prefixes[0] if prefixes else None
     newest = _newest(path / STATE)
-    if newest not in found:
+    if newest not in prefixes:
         raise UserError(
-            f"{path} has several checkpoints: give the path of one, such as {path / found[-1]}.", code="invalid-value"
+            f"{path} has several checkpoints: give the path of one, such as {path / prefixes[-1]}.",
+            code="invalid-value",
         )
     return path / newest
 
@@ -105,12 +106,12 @@ def read_google(prefix: Path) -> GoogleFolder:
     config["hidden_act"] = config.pop(ACTIVATION, config.get("hidden_act", "gelu"))
     architecture = configs.architecture(config, where=str(path))
     bundle = open_bundle(prefix)
-    known = {theirs(name): name for name in _known(architecture)}
+    known = {tensorflow_name(name): name for name in _list_names(architecture)}
     # Heads of our own are stored below osbert/, by their own names.
     known |= {name: name.removeprefix(OWN) for name in bundle.entries if name.startswith(OWN)}
-    read = {ours: _read(bundle, name) for name, ours in known.items() if name in bundle.entries}
+    read = {bert_name: _read(bundle, name) for name, bert_name in known.items() if name in bundle.entries}
     unused = {name: entry.shape for name, entry in bundle.entries.items() if name not in known}
-    require_finite({prefix: ((name, read[ours]) for name, ours in known.items() if ours in read)})
+    require_finite({prefix: ((name, read[bert_name]) for name, bert_name in known.items() if bert_name in read)})
     return GoogleFolder(config=config, tensors=read, unused=unused, folder=folder)
 
 
@@ -133,7 +134,7 @@ def write_google(
     if architecture.activation == "gelu_tanh":
         fields |= {"hidden_act": "gelu", ACTIVATION: config["hidden_act"]}
     folder.mkdir(parents=True, exist_ok=True)
-    named = {theirs(names.plain(name)): tensor for name, tensor in tensors.items()}
+    named = {tensorflow_name(names.plain(name)): tensor for name, tensor in tensors.items()}
     # TensorFlow multiplies x @ kernel, torch x @ weight.T.
     turned = {name: tensor.T if name.endswith("/kernel") else tensor for name, tensor in named.items()}
     write_bundle(turned, folder / PREFIX)
@@ -156,8 +157,8 @@ def objections(architecture: Sizes, tokenizer: AnyTokenizer) -> Iterator[str]:
         )
     wanted = {"direction": "both", "epsilon": 1e-12}
     for name, value in wanted.items():
-        if (found := getattr(architecture, name)) != value:
-            yield f"{name} = {found}, where theirs has {value}"
+        if (actual_value := getattr(architecture, name)) != value:
+            yield f"{name} = {actual_value}, where theirs has {value}"
     if not isinstance(tokenizer, Tokenizer):
         yield "a tokenizer that is not WordPiece"
         return
@@ -167,7 +168,7 @@ def objections(architecture: Sizes, tokenizer: AnyTokenizer) -> Iterator[str]:
         yield f"a tokenizer with lowercase = {tokenizer.lowercase} and strip_accents = {tokenizer.strip_accents}"
 
 
-def theirs(name: str) -> str:
+def tensorflow_name(name: str) -> str:
     """Return their name of a tensor from Hugging Face's name without prefix."""
     if name in _HEADS:
         return _HEADS[name]
@@ -187,7 +188,7 @@ def of_optimizer(name: str) -> bool:
     return name.endswith(OPTIMIZER)
 
 
-def _known(architecture: Sizes) -> Iterator[str]:
+def _list_names(architecture: Sizes) -> Iterator[str]:
     for parts in names.backbone(architecture).values():
         yield from parts
     for head in names.HEADS.values():

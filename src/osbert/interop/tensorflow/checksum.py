@@ -27,20 +27,20 @@ def checksum(data: bytes | bytearray) -> int:
     """Return the crc32c of bytes (RFC 3720, appendix B.4)."""
     content = np.frombuffer(data, np.uint8)
     state = np.array([0xFFFFFFFF], np.uint32)
-    place = 0
-    while len(content) - place >= RUN:
+    offset = 0
+    while len(content) - offset >= RUN:
         # The largest power of two of runs that fits, since sums are combined in pairs.
-        runs = min(1 << ((len(content) - place) // RUN).bit_length() - 1, RUNS)
-        end = place + runs * RUN
-        state = _over_zeros(state, runs * RUN) ^ _sum(content[place:end], runs)
-        place = end
+        runs = min(1 << ((len(content) - offset) // RUN).bit_length() - 1, RUNS)
+        end = offset + runs * RUN
+        state = _over_zeros(state, runs * RUN) ^ _sum(content[offset:end], runs)
+        offset = end
     table, value = _bytes(), int(state[0])
-    for byte in content[place:].tolist():
+    for byte in content[offset:].tolist():
         value = int(table[(value ^ byte) & 0xFF]) ^ (value >> 8)
     return value ^ 0xFFFFFFFF
 
 
-def masked(data: bytes | bytearray) -> int:
+def mask_checksum(data: bytes | bytearray) -> int:
     """Return the masked checksum of bytes, as files store it: rotated by 15 bits, plus MASK."""
     value = checksum(data)
     return ((value >> 15 | value << 17) + MASK) & 0xFFFFFFFF
@@ -63,10 +63,10 @@ def _sum(content: NDArray[np.uint8], runs: int) -> Words:
 
 def _over_zeros(states: Words, length: int) -> Words:
     """Return the states after `length` zero bytes; `length` is a power of two."""
-    return _mapped(states, _images(length.bit_length() - 1))
+    return _apply_map(states, _images(length.bit_length() - 1))
 
 
-def _mapped(states: Words, images: Words) -> Words:
+def _apply_map(states: Words, images: Words) -> Words:
     """Apply a linear map to states, given the image of each bit (32,)."""
     result = np.zeros_like(states)
     for bit in range(32):
@@ -81,7 +81,7 @@ def _images(doublings: int) -> Words:
     if doublings:
         # Squaring: the map of 2n zero bytes is the map of n bytes applied to itself.
         half = _images(doublings - 1)
-        return _mapped(half, half)
+        return _apply_map(half, half)
     bits = np.uint32(1) << np.arange(32, dtype=np.uint32)
     return _bytes()[bits & 0xFF] ^ (bits >> 8)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 
-from osbert.interop.tensorflow.checksum import masked
+from osbert.interop.tensorflow.checksum import mask_checksum
 
 MAGIC = 0xDB4775248B80FB57
 FOOTER = 48
@@ -35,8 +35,8 @@ def read_table(content: bytes) -> list[Row]:
     if int.from_bytes(footer[-8:], "little") != MAGIC:
         raise ValueError("it does not end as such a file does")
     # The footer starts with the handles of an unused meta-index block and of the index block.
-    _, place = _read_handle(footer, 0)
-    index, _ = _read_handle(footer, place)
+    _, offset = _read_handle(footer, 0)
+    index, _ = _read_handle(footer, offset)
     rows: list[Row] = []
     behind = 0
     for _, handle in _rows(_block(content, index)):
@@ -63,25 +63,25 @@ def write_table(rows: Sequence[Row], *, block: int = BLOCK, interval: int = INTE
     written = bytearray()
     index: list[Row] = []
     group: list[Row] = []
-    for place, (key, value) in enumerate(rows):
+    for row_number, (key, value) in enumerate(rows):
         group.append((key, value))
-        last = place == len(rows) - 1
-        if last or sum(len(one) + len(other) for one, other in group) >= block:
-            index.append((_successor(key) if last else key, _append(written, _packed(group, interval))))
+        last = row_number == len(rows) - 1
+        if last or sum(len(row_key) + len(other) for row_key, other in group) >= block:
+            index.append((_successor(key) if last else key, _append(written, _pack_block(group, interval))))
             group = []
-    handles = _append(written, _packed([], interval)) + _append(written, _packed(index, 1))
+    handles = _append(written, _pack_block([], interval)) + _append(written, _pack_block(index, 1))
     return bytes(written + handles.ljust(FOOTER - 8, b"\0") + MAGIC.to_bytes(8, "little"))
 
 
-def read_number(data: bytes, place: int) -> tuple[int, int]:
-    """Return the varint at offset `place` and the offset after it. Raises ValueError if it does not end."""
+def read_number(data: bytes, position: int) -> tuple[int, int]:
+    """Return the varint at offset `position` and the offset after it. Raises ValueError if it does not end."""
     value = shift = 0
-    while place < len(data) and shift < 70:
-        byte = data[place]
+    while position < len(data) and shift < 70:
+        byte = data[position]
         value |= (byte & 0x7F) << shift
-        place, shift = place + 1, shift + 7
+        position, shift = position + 1, shift + 7
         if byte < 0x80:
-            return value, place
+            return value, position
     raise ValueError("a number has no end")
 
 
@@ -100,7 +100,7 @@ def _block(content: bytes, handle: tuple[int, int]) -> bytes:
     if end + TRAILER > len(content):
         raise ValueError(f"a block ends at byte {end + TRAILER:,}, but there are {len(content):,}")
     kind, wanted = struct.unpack_from("<BI", content, end)
-    if masked(content[start : end + 1]) != wanted:
+    if mask_checksum(content[start : end + 1]) != wanted:
         raise ValueError(f"the checksum of the block at byte {start:,} is another")
     if kind:
         raise ValueError(f"the block at byte {start:,} is compressed (kind {kind}), which TensorFlow's indexes are not")
@@ -113,29 +113,29 @@ def _rows(block: bytes) -> Iterator[Row]:
     end = len(block) - 4 * (count + 1)
     if end < 0:
         raise ValueError("a block is shorter than its list of whole keys")
-    place, key = 0, b""
-    while place < end:
-        shared, place = read_number(block, place)
-        own, place = read_number(block, place)
-        size, place = read_number(block, place)
-        if shared > len(key) or place + own + size > end:
+    offset, key = 0, b""
+    while offset < end:
+        shared, offset = read_number(block, offset)
+        suffix_length, offset = read_number(block, offset)
+        size, offset = read_number(block, offset)
+        if shared > len(key) or offset + suffix_length + size > end:
             raise ValueError("an entry is longer than its block")
-        if shared + own > LONGEST_KEY:
-            raise ValueError(f"a key has {shared + own:,} bytes, more than {LONGEST_KEY:,}")
-        key = key[:shared] + block[place : place + own]
-        place += own
-        yield key, block[place : place + size]
-        place += size
+        if shared + suffix_length > LONGEST_KEY:
+            raise ValueError(f"a key has {shared + suffix_length:,} bytes, more than {LONGEST_KEY:,}")
+        key = key[:shared] + block[offset : offset + suffix_length]
+        offset += suffix_length
+        yield key, block[offset : offset + size]
+        offset += size
 
 
-def _packed(rows: Sequence[Row], interval: int) -> bytes:
+def _pack_block(rows: Sequence[Row], interval: int) -> bytes:
     """Return a block without its trailer."""
     packed, whole, before = bytearray(), [0], b""
-    for place, (key, value) in enumerate(rows):
+    for row_number, (key, value) in enumerate(rows):
         shared = 0
-        if place % interval:
+        if row_number % interval:
             shared = next((n for n, (a, b) in enumerate(zip(before, key)) if a != b), min(len(before), len(key)))
-        elif place:
+        elif row_number:
             whole.append(len(packed))
         packed += write_number(shared) + write_number(len(key) - shared) + write_number(len(value))
         packed += key[shared:] + value
@@ -147,19 +147,19 @@ def _append(written: bytearray, block: bytes) -> bytes:
     """Append a block and its trailer; return its handle, the offset and the size as varints."""
     handle = write_number(len(written)) + write_number(len(block))
     written += block + b"\0"
-    written += masked(block + b"\0").to_bytes(4, "little")
+    written += mask_checksum(block + b"\0").to_bytes(4, "little")
     return handle
 
 
-def _read_handle(data: bytes, place: int) -> tuple[tuple[int, int], int]:
-    start, place = read_number(data, place)
-    size, place = read_number(data, place)
-    return (start, size), place
+def _read_handle(data: bytes, offset: int) -> tuple[tuple[int, int], int]:
+    start, offset = read_number(data, offset)
+    size, offset = read_number(data, offset)
+    return (start, size), offset
 
 
 def _successor(key: bytes) -> bytes:
     """Return a short key that is not less than `key`, as LevelDB writes for the last block in the index."""
-    for place, byte in enumerate(key):
+    for index, byte in enumerate(key):
         if byte != 0xFF:
-            return key[:place] + bytes([byte + 1])
+            return key[:index] + bytes([byte + 1])
     return key

@@ -99,7 +99,7 @@ class Pair(Backbone):
                 return self.encoder(batch, read)
             before, source = turned(batch), batch
             # The same lookup as the encoder's, then reordered: hooks that replace embeddings affect both sides alike.
-            pieces, batch = self.embedding(batch.ids)[before], batch.changed(ids=batch.ids[before])
+            pieces, batch = self.embedding(batch.ids)[before], batch.replace_columns(ids=batch.ids[before])
         layout = self.encoder.layout(source)
         hidden = self.writer.written(batch, self.encoder(source).hidden, layout, pieces=pieces)
         return self.writer.summarised(hidden, batch)

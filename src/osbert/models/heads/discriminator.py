@@ -72,7 +72,7 @@ class DiscriminatorHead(Head):
             ids = batch.ids.index_copy(0, asked.index, pieces)
             truth = batch.ids.index_copy(0, asked.index, asked.labels)
         labelled = self._labelled(batch, ids != truth)
-        return batch.changed(ids=ids, targets={**batch.targets, self.target: labelled}), losses
+        return batch.replace_columns(ids=ids, targets={**batch.targets, self.target: labelled}), losses
 
     def outputs(self, states: States, batch: Batch) -> Tensor:
         """Return the scores (N, 1) of all tokens."""

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeAlias
 from osbert.errors import UserError
 from osbert.guarded import LARGEST
 from osbert.reading.compression import open_packed
-from osbert.reading.form import TableReading, decoding_error, find_encoding, marked_encoding
+from osbert.reading.form import TableReading, bom_encoding, decoding_error, find_encoding
 
 Entry: TypeAlias = tuple[int, Mapping[str, Any] | ValueError]
 """The number of a record, and its row or the error that prevents one."""
@@ -35,7 +35,7 @@ class Beginning:
     @cached_property
     def text(self) -> str:
         """Return them as text; undecodable bytes are dropped."""
-        return self.raw.decode(marked_encoding(self.raw), "ignore")
+        return self.raw.decode(bom_encoding(self.raw), "ignore")
 
 
 class FileForm:

@@ -61,8 +61,8 @@ def _fields(value: Any) -> Mapping[str, Any]:
     for name, kind in kinds.items():
         if not isinstance(value.get(name), kind):
             raise ValueError(f"its field '{name}' is missing or of another kind")
-    if not all(isinstance(one, int) for one in value["attrs"]) or not all(
-        isinstance(one, str) for one in value["strings"]
+    if not all(isinstance(attribute, int) for attribute in value["attrs"]) or not all(
+        isinstance(string, str) for string in value["strings"]
     ):
         raise ValueError("its attributes are no numbers, or its strings no texts")
     if _ORTH not in value["attrs"]:
@@ -84,8 +84,8 @@ def _documents(fields: Mapping[str, Any]) -> Iterator[Entry]:
             row = _document(tokens[start:end], spaces[start:end], attrs, names)
             row |= classes(cats[number - 1]) if isinstance(cats, list) and number <= len(cats) else {}
         except (KeyError, ValueError) as error:
-            told = f"no string has the hash {error}" if isinstance(error, KeyError) else str(error)
-            yield number, ValueError(told)
+            message = f"no string has the hash {error}" if isinstance(error, KeyError) else str(error)
+            yield number, ValueError(message)
         else:
             yield number, row
 
@@ -93,13 +93,13 @@ def _documents(fields: Mapping[str, Any]) -> Iterator[Entry]:
 def _document(
     tokens: NDArray[np.uint64], spaces: NDArray[np.uint8], attrs: Sequence[int], names: Mapping[int, str]
 ) -> dict[str, Any]:
-    words = [names[one] for one in tokens[:, attrs.index(_ORTH)].tolist()]
+    words = [names[word_hash] for word_hash in tokens[:, attrs.index(_ORTH)].tolist()]
     parts = [word + " " * bool(space) for word, space in zip(words, spaces.tolist())]
     row: dict[str, Any] = {"text": "".join(parts)}
     if _ENT_IOB not in attrs or _ENT_TYPE not in attrs:
         return row
     tags = tokens[:, attrs.index(_ENT_IOB)].tolist()
-    types = [names[one] for one in tokens[:, attrs.index(_ENT_TYPE)].tolist()]
+    types = [names[type_hash] for type_hash in tokens[:, attrs.index(_ENT_TYPE)].tolist()]
     starts = [*accumulate(map(len, parts), initial=0)]
     spans: list[list[Any]] = []
     before = ""
@@ -126,8 +126,8 @@ def text_hash(text: str) -> int:
         return 0
     value = 1 ^ (len(content) * _FACTOR & _MASK)
     whole_blocks = len(content) // 8 * 8
-    for place in range(0, whole_blocks, 8):
-        block = int.from_bytes(content[place : place + 8], "little") * _FACTOR & _MASK
+    for offset in range(0, whole_blocks, 8):
+        block = int.from_bytes(content[offset : offset + 8], "little") * _FACTOR & _MASK
         block = (block ^ (block >> 47)) * _FACTOR & _MASK
         value = (value ^ block) * _FACTOR & _MASK
     if rest := content[whole_blocks:]:

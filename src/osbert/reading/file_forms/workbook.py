@@ -88,17 +88,17 @@ def _require_bounded(path: Path) -> None:
 def _cells(sheet: Any, limit: UnpackingLimit) -> list[tuple[int, list[Any]]]:
     """Return the rows that are not empty, with their numbers. `limit` counts their cells, up to the last of each."""
     sheet.reset_dimensions()  # what a file says of its size need not be so
-    found = []
+    rows = []
     for number, cells in enumerate(sheet.iter_rows(values_only=True), 1):
         if number > _ROWS:
             raise ValueError(f"it has more than {_ROWS:,} rows")
         limit.add_values(len(cells))
-        kept = list(cells)
-        while kept and kept[-1] in (None, ""):
-            kept.pop()
-        if kept:
-            found.append((number, [_plain(cell) for cell in kept]))
-    return found
+        row_cells = list(cells)
+        while row_cells and row_cells[-1] in (None, ""):
+            row_cells.pop()
+        if row_cells:
+            rows.append((number, [_plain(cell) for cell in row_cells]))
+    return rows
 
 
 def _entries(path: Path, rows: Sequence[tuple[int, list[Any]]], reading: TableReading) -> list[Entry]:
@@ -109,7 +109,7 @@ def _entries(path: Path, rows: Sequence[tuple[int, list[Any]]], reading: TableRe
     names = [cell.strip() for cell in sample[0]] if header else []
     width = max(len(names), max(len(cells) for _, cells in rows))
     names += [""] * (width - len(names))
-    columns = [name or f"column {place + 1}" for place, name in enumerate(names)]
+    columns = [name or f"column {index + 1}" for index, name in enumerate(names)]
     if repeated := [name for name, count in Counter(columns).items() if count > 1]:
         raise UserError(
             f"{path}: the header names the column '{repeated[0]}' twice: {', '.join(columns)}.", code="duplicate-name"

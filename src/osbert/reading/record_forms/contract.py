@@ -25,28 +25,30 @@ class Suggestion:
     probabilities: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, said: Mapping[str, Any]) -> Self:
+    def of(cls, prediction: Mapping[str, Any]) -> Self:
         """Return the suggestion of a prediction as plain values, with "prediction" and "probabilities".
 
         >>> Suggestion.of({"prediction": "good", "probabilities": {"good": 0.9, "bad": 0.1}}).score
         0.9
         """
-        value, shares = said.get("prediction"), said.get("probabilities") or {}
+        value, probabilities = prediction.get("prediction"), prediction.get("probabilities") or {}
         if isinstance(value, str):  # a label, and not the answer to a question, if it has a probability among all
-            return cls(labels=(value,), probabilities=shares) if value in shares else cls()
+            return cls(labels=(value,), probabilities=probabilities) if value in probabilities else cls()
         if not isinstance(value, list):
             return cls()
-        if all(isinstance(one, str) for one in value) and (value or shares):
-            return cls(labels=tuple(value), probabilities=shares)
-        if all(isinstance(one, Mapping) and {*SpanMark._fields} <= {*one} for one in value):
-            return cls(marks=tuple(SpanMark(*(one[name] for name in SpanMark._fields)) for one in value))
+        if all(isinstance(label, str) for label in value) and (value or probabilities):
+            return cls(labels=tuple(value), probabilities=probabilities)
+        if all(isinstance(span, Mapping) and {*SpanMark._fields} <= {*span} for span in value):
+            return cls(marks=tuple(SpanMark(*(span[name] for name in SpanMark._fields)) for span in value))
         return cls()
 
     @property
     def score(self) -> float:
         """Return the lowest probability of the predictions, 1 if there are none."""
-        shares = [mark.probability for mark in self.marks or ()]
-        return min([*shares, *(self.probabilities.get(label, 0.0) for label in self.labels or ())], default=1.0)
+        mark_probabilities = [mark.probability for mark in self.marks or ()]
+        return min(
+            [*mark_probabilities, *(self.probabilities.get(label, 0.0) for label in self.labels or ())], default=1.0
+        )
 
 
 class RecordForm:
@@ -75,7 +77,7 @@ class RecordForm:
         """Return the rows of a record, usually one. Raises ValueError with the reason if it cannot be read."""
         raise NotImplementedError
 
-    def filled(self, record: Mapping[str, Any], said: Suggestion) -> dict[str, Any] | None:
+    def add_suggestion(self, record: Mapping[str, Any], suggestion: Suggestion) -> dict[str, Any] | None:
         """Return the record with the prediction in the fields of this form, None if it has none for it.
 
         Human annotations are never changed.
@@ -100,7 +102,7 @@ def text_in(record: Mapping[str, Any], name: str = "text") -> str:
     return text
 
 
-def listed(value: Any, what: str) -> list[Any]:
+def require_list(value: Any, what: str) -> list[Any]:
     """Return a list, [] for None. Raises ValueError for any other value; `what` is its name."""
     if value is None:
         return []
@@ -110,9 +112,9 @@ def listed(value: Any, what: str) -> list[Any]:
 
 
 def objects(value: Any, what: str) -> list[dict[str, Any]]:
-    """Return a list of objects, with the checks of `listed`."""
-    found = listed(value, what)
-    for one in found:
-        if not isinstance(one, dict):
-            raise ValueError(f"{what} hold {one!r:.40}, which is no object")
-    return found
+    """Return a list of objects, with the checks of `require_list`."""
+    elements = require_list(value, what)
+    for element in elements:
+        if not isinstance(element, dict):
+            raise ValueError(f"{what} hold {element!r:.40}, which is no object")
+    return elements

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
-from osbert.reading.offsets import Places
-from osbert.reading.record_forms.contract import RecordForm, Suggestion, listed, span_of, text_in
+from osbert.reading.offsets import TextOffsets
+from osbert.reading.record_forms.contract import RecordForm, Suggestion, require_list, span_of, text_in
 
 _SPANS = ("entities", "annotations", "labels", "label")
 _TRACES = ("Comments", "annotation_approver")
@@ -31,9 +31,9 @@ class Doccano(RecordForm):
         if not all(isinstance(value, list) for value in marked):  # a table of one's own
             return False
         values = [value[0] for value in marked if value]
-        if any(isinstance(one, dict) and "start_offset" in one for one in values):
+        if any(isinstance(mark, dict) and "start_offset" in mark for mark in values):
             return True
-        return ("id" in record and any(isinstance(one, list) for one in values)) or any(
+        return ("id" in record and any(isinstance(mark, list) for mark in values)) or any(
             name in record for name in _TRACES
         )
 
@@ -41,42 +41,42 @@ class Doccano(RecordForm):
         """Return the text with its spans, or its classes."""
         text = text_in(record, called := _text_name(record))
         row = {"text" if name == called else name: value for name, value in record.items() if name not in _SPANS}
-        name = next((one for one in _SPANS if one in record), "")
-        marked = listed(record.get(name), f"the {name}") if name else []
-        if marked and all(isinstance(one, str) for one in marked):
+        name = next((field for field in _SPANS if field in record), "")
+        marked = require_list(record.get(name), f"the {name}") if name else []
+        if marked and all(isinstance(mark, str) for mark in marked):
             row["label"] = marked
         elif marked or name == "entities":
             row["entities"] = self._spans(text, marked)
         elif name:
             row |= {"entities": [], "label": []}  # of which task the file is, no record says that has nothing
         if "cats" in record:
-            row["label"] = listed(record["cats"], "the cats")
+            row["label"] = require_list(record["cats"], "the cats")
         return [row]
 
-    def filled(self, record: Mapping[str, Any], said: Suggestion) -> dict[str, Any] | None:
+    def add_suggestion(self, record: Mapping[str, Any], suggestion: Suggestion) -> dict[str, Any] | None:
         """Return the record with predicted spans or classes if it has none."""
         text = text_in(record, _text_name(record))
-        if said.marks is not None:
-            name = next((one for one in _SPANS if one in record), "label")
+        if suggestion.marks is not None:
+            name = next((field for field in _SPANS if field in record), "label")
             if record.get(name):
                 return dict(record)
-            spans = [(*Places(text).units((one.start, one.end)), one.type) for one in said.marks]
+            spans = [(*TextOffsets(text).units((mark.start, mark.end)), mark.type) for mark in suggestion.marks]
             offsets = name in ("entities", "annotations")
-            made = [
+            entities = [
                 {"label": type_, "start_offset": start, "end_offset": end} if offsets else [start, end, type_]
                 for start, end, type_ in spans
             ]
-            return {**record, name: made}
-        name = next((one for one in ("cats", "labels", "label") if one in record), "label")
-        if said.labels is None or record.get(name):
+            return {**record, name: entities}
+        name = next((field for field in ("cats", "labels", "label") if field in record), "label")
+        if suggestion.labels is None or record.get(name):
             return dict(record)
-        return {**record, name: list(said.labels)}
+        return {**record, name: list(suggestion.labels)}
 
     def _spans(self, text: str, marked: list[Any]) -> list[list[Any]]:
-        spans = [_span(one) for one in marked]
-        places = Places(text)
-        units = places.counted_in([(start, end) for start, end, _ in spans], likely="utf-16")
-        return [[*(places.points((start, end), units) or (start, end)), type_] for start, end, type_ in spans]
+        spans = [_span(mark) for mark in marked]
+        offsets = TextOffsets(text)
+        units = offsets.detect_units([(start, end) for start, end, _ in spans], likely="utf-16")
+        return [[*(offsets.points((start, end), units) or (start, end)), type_] for start, end, type_ in spans]
 
 
 def _text_name(record: Mapping[str, Any]) -> str:

@@ -11,8 +11,8 @@ from json import JSONDecodeError
 from typing import Any, ClassVar
 
 from osbert.guarded import parse_json
-from osbert.reading.offsets import Places
-from osbert.reading.record_forms.contract import RecordForm, Suggestion, listed, objects, span_of
+from osbert.reading.offsets import TextOffsets
+from osbert.reading.record_forms.contract import RecordForm, Suggestion, objects, require_list, span_of
 
 _OWN = ("annotator", "annotation_id", "created_at", "updated_at", "lead_time")
 """Fields of JSON-MIN and CSV exports besides the data and the annotations."""
@@ -32,14 +32,14 @@ class LabelStudio(RecordForm):
         """Detect the tags of spans and of classes, and whether the records are tasks, which can hold predictions."""
         self.complete = any(isinstance(record.get("data"), dict) for record in records)
         controls: dict[str, Control] = {}
-        self.flat = {name for record in records for name in record if _marked(_parsed(record[name])) is not None}
+        self.flat = {name for record in records for name in record if _as_spans(_parse_cell(record[name])) is not None}
         self.spans = False
         for result in (result for record in records for result in _all_results(record)):
             kind = "choices" if "choices" in _value(result) else "labels" if "start" in _value(result) else ""
-            told = tuple(result.get(name) for name in ("from_name", "to_name", "type"))
+            control = tuple(result.get(name) for name in ("from_name", "to_name", "type"))
             self.spans |= kind == "labels"
-            if kind and all(isinstance(one, str) for one in told):
-                controls.setdefault(kind, told)  # type: ignore[arg-type]
+            if kind and all(isinstance(part, str) for part in control):
+                controls.setdefault(kind, control)  # type: ignore[arg-type]
         self.labels = controls.get("labels", ("label", "text", "labels"))
         self.choices = controls.get("choices", ("sentiment", "text", "choices"))
 
@@ -55,26 +55,35 @@ class LabelStudio(RecordForm):
         """Return the row of a task: its data, its spans, and a column for each tag of choices or numbers."""
         return [self._task(record) if isinstance(record.get("data"), dict) else self._row(record)]
 
-    def filled(self, record: Mapping[str, Any], said: Suggestion) -> dict[str, Any] | None:
+    def add_suggestion(self, record: Mapping[str, Any], suggestion: Suggestion) -> dict[str, Any] | None:
         """Return a task with a prediction added; None for a row, which cannot hold one."""
         data = record.get("data")
-        if not isinstance(data, dict) or (said.marks is None and said.labels is None):
+        if not isinstance(data, dict) or (suggestion.marks is None and suggestion.labels is None):
             return None
-        made = {"model_version": "osbert", "score": said.score, "result": [*self._said(_text(data), said)]}
+        prediction = {
+            "model_version": "osbert",
+            "score": suggestion.score,
+            "result": [*self._make_results(_text(data), suggestion)],
+        }
         before = record.get("predictions")  # some exports have their number there
-        return {**record, "predictions": [*(before if isinstance(before, list) else ()), made]}
+        return {**record, "predictions": [*(before if isinstance(before, list) else ()), prediction]}
 
-    def _said(self, text: str, said: Suggestion) -> Iterator[dict[str, Any]]:
-        for number, mark in enumerate(said.marks or (), 1):
+    def _make_results(self, text: str, suggestion: Suggestion) -> Iterator[dict[str, Any]]:
+        for number, mark in enumerate(suggestion.marks or (), 1):
             from_name, to_name, type_ = self.labels
             value = {"start": mark.start, "end": mark.end, "labels": [mark.type]}
             if text:
                 value["text"] = text[mark.start : mark.end]
-            told = {"id": f"osbert-{number}", "from_name": from_name, "to_name": to_name, "type": type_}
-            yield {**told, "score": mark.probability, "value": value}
-        if said.labels is not None:
+            fields = {"id": f"osbert-{number}", "from_name": from_name, "to_name": to_name, "type": type_}
+            yield {**fields, "score": mark.probability, "value": value}
+        if suggestion.labels is not None:
             from_name, to_name, type_ = self.choices
-            yield {"from_name": from_name, "to_name": to_name, "type": type_, "value": {"choices": [*said.labels]}}
+            yield {
+                "from_name": from_name,
+                "to_name": to_name,
+                "type": type_,
+                "value": {"choices": [*suggestion.labels]},
+            }
 
     def _task(self, record: Mapping[str, Any]) -> dict[str, Any]:
         data = record["data"]
@@ -84,12 +93,12 @@ class LabelStudio(RecordForm):
         for result in results or ():
             value, name = _value(result), str(result.get("from_name"))
             if "choices" in value:
-                row[name] = listed(value["choices"], "the choices")
+                row[name] = require_list(value["choices"], "the choices")
             elif "start" in value and isinstance(
                 kinds := value.get("labels", value.get(str(result.get("type")))), list
             ):
                 spans = [*(spans or ()), *_spans(_text(data), value, kinds)]
-            elif number := next((one for one in _NUMBERS if one in value), ""):
+            elif number := next((field for field in _NUMBERS if field in value), ""):
                 row[name] = value[number]
         if results is None:
             row |= {"entities": None}
@@ -101,13 +110,13 @@ class LabelStudio(RecordForm):
         row: dict[str, Any] = {}
         spans: list[list[Any]] | None = None
         for name, cell in record.items():
-            value = _parsed(cell)
-            marked = _marked(value)
+            value = _parse_cell(cell)
+            marked = _as_spans(value)
             if isinstance(value, dict) and "choices" in value:
-                row[name] = listed(value["choices"], "the choices")
+                row[name] = require_list(value["choices"], "the choices")
             elif marked is not None:
-                found = (_spans(_text(record), one, one["labels"]) for one in marked)
-                spans = [*(spans or ()), *(span for several in found for span in several)]
+                span_lists = (_spans(_text(record), mark, mark["labels"]) for mark in marked)
+                spans = [*(spans or ()), *(span for several in span_lists for span in several)]
             elif name not in _OWN and (cell or name not in self.flat):
                 row[name] = cell
         if spans is None and self.flat:
@@ -117,17 +126,21 @@ class LabelStudio(RecordForm):
 
 def _results(record: Mapping[str, Any]) -> list[dict[str, Any]] | None:
     """Return the results of the ground truth or of the first annotation that was not skipped; None if none."""
-    made = [one for name in _ANNOTATIONS for one in objects(record.get(name), f"the {name}")]
-    kept = [one for one in made if not (one.get("was_cancelled") or one.get("skipped"))]
-    first = sorted(kept, key=lambda one: not one.get("ground_truth"))[:1]
+    annotations = [annotation for name in _ANNOTATIONS for annotation in objects(record.get(name), f"the {name}")]
+    valid_annotations = [
+        annotation for annotation in annotations if not (annotation.get("was_cancelled") or annotation.get("skipped"))
+    ]
+    first = sorted(valid_annotations, key=lambda annotation: not annotation.get("ground_truth"))[:1]
     return objects(first[0].get("result"), "the results") if first else None
 
 
 def _all_results(record: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the results of all annotations and predictions of a task; [] if one cannot be read."""
     try:
-        made = [one for name in (*_ANNOTATIONS, "predictions") for one in objects(record.get(name), name)]
-        return [result for one in made for result in objects(one.get("result"), "the results")]
+        annotations = [
+            annotation for name in (*_ANNOTATIONS, "predictions") for annotation in objects(record.get(name), name)
+        ]
+        return [result for annotation in annotations for result in objects(annotation.get("result"), "the results")]
     except ValueError:
         return []
 
@@ -137,7 +150,7 @@ def _value(result: Mapping[str, Any]) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _parsed(cell: Any) -> Any:
+def _parse_cell(cell: Any) -> Any:
     """Return the JSON value of a CSV cell; any other value unchanged."""
     if not isinstance(cell, str) or not cell.startswith(("[", "{")):
         return cell
@@ -147,12 +160,12 @@ def _parsed(cell: Any) -> Any:
         return cell
 
 
-def _marked(value: Any) -> list[dict[str, Any]] | None:
+def _as_spans(value: Any) -> list[dict[str, Any]] | None:
     """Return a value if it is a list of spans, else None."""
     spans = (
         isinstance(value, list)
         and bool(value)
-        and all(isinstance(one, dict) and "start" in one and isinstance(one.get("labels"), list) for one in value)
+        and all(isinstance(span, dict) and "start" in span and isinstance(span.get("labels"), list) for span in value)
     )
     return value if spans else None
 
@@ -160,11 +173,13 @@ def _marked(value: Any) -> list[dict[str, Any]] | None:
 def _spans(text: str, value: Mapping[str, Any], types: Sequence[Any]) -> list[list[Any]]:
     mention = value.get("text")
     spans = [span_of(value["start"], value.get("end"), type_) for type_ in types]
-    found = []
+    entities = []
     for start, end, type_ in spans:
-        places = Places(text).matching((start, end), mention if isinstance(mention, str) else "", likely="points")
-        found.append([*(places or (start, end)), type_])
-    return found
+        point_span = TextOffsets(text).matching(
+            (start, end), mention if isinstance(mention, str) else "", likely="points"
+        )
+        entities.append([*(point_span or (start, end)), type_])
+    return entities
 
 
 def _text(data: Mapping[str, Any]) -> str:

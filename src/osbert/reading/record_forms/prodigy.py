@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from osbert.reading.record_forms.contract import RecordForm, Suggestion, listed, objects, span_of, text_in
+from osbert.reading.record_forms.contract import RecordForm, Suggestion, objects, require_list, span_of, text_in
 
 _ANSWERS = ("accept", "reject", "ignore")
 _HASHES = ("_input_hash", "_task_hash")
@@ -22,8 +22,8 @@ class Prodigy(RecordForm):
 
     def __init__(self, records: Sequence[Mapping[str, Any]]) -> None:
         """Detect whether the file has a single label to accept or reject."""
-        labels = {one["label"] for one in records if isinstance(one.get("label"), str)}
-        rejected = any(one.get("answer") == "reject" for one in records)
+        labels = {record["label"] for record in records if isinstance(record.get("label"), str)}
+        rejected = any(record.get("answer") == "reject" for record in records)
         self.only = labels.pop() if rejected and len(labels) == 1 else ""
 
     @classmethod
@@ -44,12 +44,12 @@ class Prodigy(RecordForm):
         taken = answer == "accept"
         if "spans" in record:
             spans = [
-                span_of(one.get("start"), one.get("end"), one.get("label"))
-                for one in objects(record["spans"], "the spans")
+                span_of(mark.get("start"), mark.get("end"), mark.get("label"))
+                for mark in objects(record["spans"], "the spans")
             ]
             row["entities"] = [list(span) for span in spans] if taken else None
         if "accept" in record or "options" in record:
-            chosen = listed(record.get("accept"), "the accepted options")
+            chosen = require_list(record.get("accept"), "the accepted options")
             row["label"] = chosen if taken and "accept" in record else None
         elif isinstance(record.get("label"), str):
             label = record["label"]
@@ -59,26 +59,30 @@ class Prodigy(RecordForm):
             row["entities"] = [] if "answer" in record and taken else None
         return [row]
 
-    def filled(self, record: Mapping[str, Any], said: Suggestion) -> dict[str, Any] | None:
+    def add_suggestion(self, record: Mapping[str, Any], suggestion: Suggestion) -> dict[str, Any] | None:
         """Return the record with predicted spans, accepted options or a label, if it has none, for review."""
-        marked = ("spans",) if said.marks is not None else ("label", "accept")
-        nothing = said.marks is None and said.labels is None
+        marked = ("spans",) if suggestion.marks is not None else ("label", "accept")
+        nothing = suggestion.marks is None and suggestion.labels is None
         if nothing or record.get("answer") in _ANSWERS or any(record.get(name) for name in marked):
             return dict(record)
         row = {name: value for name, value in record.items() if name != "_task_hash"}
-        if said.marks is not None:
+        if suggestion.marks is not None:
             first, last = _token_numbers(record, "start"), _token_numbers(record, "end")
             row["spans"] = []
-            for mark in said.marks:
+            for mark in suggestion.marks:
                 span = {"start": mark.start, "end": mark.end, "label": mark.type, "score": mark.probability}
                 if mark.start in first and mark.end in last:
                     span |= {"token_start": first[mark.start], "token_end": last[mark.end]}
                 row["spans"].append(span)
-        elif said.labels is not None and ("options" in record or len(said.labels) != 1):
-            known = [{"id": name, "text": name} for name in said.probabilities]
-            row |= {"options": record.get("options", known), "accept": list(said.labels), "score": said.score}
-        elif said.labels is not None:
-            row |= {"label": said.labels[0], "score": said.score}
+        elif suggestion.labels is not None and ("options" in record or len(suggestion.labels) != 1):
+            known = [{"id": name, "text": name} for name in suggestion.probabilities]
+            row |= {
+                "options": record.get("options", known),
+                "accept": list(suggestion.labels),
+                "score": suggestion.score,
+            }
+        elif suggestion.labels is not None:
+            row |= {"label": suggestion.labels[0], "score": suggestion.score}
         return row
 
 
@@ -86,5 +90,7 @@ def _token_numbers(record: Mapping[str, Any], end: str) -> dict[int, Any]:
     """Return the ids of the tokens by their "start" or "end"; malformed tokens are skipped."""
     tokens = record.get("tokens")
     listed_tokens = enumerate(tokens if isinstance(tokens, list) else [])
-    known = ((place, one) for place, one in listed_tokens if isinstance(one, dict) and type(one.get(end)) is int)
-    return {one[end]: one.get("id", place) for place, one in known}
+    known = (
+        (index, token) for index, token in listed_tokens if isinstance(token, dict) and type(token.get(end)) is int
+    )
+    return {token[end]: token.get("id", index) for index, token in known}

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from osbert.reading.record_forms.contract import RecordForm, listed, objects, span_of, text_in
+from osbert.reading.record_forms.contract import RecordForm, objects, require_list, span_of, text_in
 from osbert.reading.tagged.schemes import OUTSIDE, read_tags
 from osbert.text.split import Range
 
@@ -24,8 +24,10 @@ class Spacy(RecordForm):
     def claims(cls, record: Mapping[str, Any]) -> bool:
         """Return whether a record has paragraphs, ents of objects, or an object of annotations."""
         if isinstance(record.get("paragraphs"), list):
-            parts = [one for one in record["paragraphs"] if isinstance(one, dict)]  # SQuAD has paragraphs, too
-            return any("sentences" in one or "raw" in one for one in parts)
+            parts = [
+                paragraph for paragraph in record["paragraphs"] if isinstance(paragraph, dict)
+            ]  # SQuAD has paragraphs, too
+            return any("sentences" in paragraph or "raw" in paragraph for paragraph in parts)
         label = record.get("label")
         pair = isinstance(label, dict) and bool(label) and {*label} <= {*_ANNOTATIONS}
         return isinstance(record.get("text"), str) and (isinstance(record.get("ents"), list) or pair)
@@ -33,13 +35,13 @@ class Spacy(RecordForm):
     def read(self, record: Mapping[str, Any]) -> Iterable[dict[str, Any]]:
         """Return one row for each paragraph, or the single row of a text."""
         if "paragraphs" in record:
-            return [_paragraph(one) for one in objects(record["paragraphs"], "the paragraphs")]
-        said = record["label"] if isinstance(record.get("label"), dict) else record
+            return [_paragraph(paragraph) for paragraph in objects(record["paragraphs"], "the paragraphs")]
+        annotations = record["label"] if isinstance(record.get("label"), dict) else record
         row: dict[str, Any] = {"text": text_in(record)}
-        marked = said.get("entities", said.get("ents"))
+        marked = annotations.get("entities", annotations.get("ents"))
         if marked is not None:
-            row["entities"] = [list(_span(one)) for one in listed(marked, "the entities")]
-        return [row | classes(said.get("cats"))]
+            row["entities"] = [list(_span(entity)) for entity in require_list(marked, "the entities")]
+        return [row | classes(annotations.get("cats"))]
 
 
 def classes(cats: Any) -> dict[str, Any]:
@@ -72,22 +74,24 @@ def _paragraph(paragraph: Mapping[str, Any]) -> dict[str, Any]:
     tags = [token.get("ner", "-") for token in tokens]
     if tokens and not all(tag == "-" for tag in tags):
         spelt = [OUTSIDE if tag in ("-", "", None) else str(tag) for tag in tags]
-        places = list(_places(text, words))
-        row["entities"] = [[places[one.start][0], places[one.end - 1][1], one.type] for one in read_tags(spelt)]
+        word_ranges = list(_find_ranges(text, words))
+        row["entities"] = [
+            [word_ranges[span.start][0], word_ranges[span.end - 1][1], span.type] for span in read_tags(spelt)
+        ]
     elif "entities" in paragraph:
-        row["entities"] = [list(_span(one)) for one in listed(paragraph["entities"], "the entities")]
-    cats = {one.get("label"): one.get("value") for one in objects(paragraph.get("cats"), "the cats")}
+        row["entities"] = [list(_span(entity)) for entity in require_list(paragraph["entities"], "the entities")]
+    cats = {category.get("label"): category.get("value") for category in objects(paragraph.get("cats"), "the cats")}
     return row | classes(cats)
 
 
-def _places(text: str, words: Sequence[str]) -> Iterator[Range]:
+def _find_ranges(text: str, words: Sequence[str]) -> Iterator[Range]:
     """Yield the ranges of consecutive words in a text. Raises ValueError if a word does not follow."""
-    place = 0
+    position = 0
     for word in words:
-        start = text.find(word, place)
-        if start < 0 or text[place:start].strip():
+        start = text.find(word, position)
+        if start < 0 or text[position:start].strip():
             raise ValueError(
-                f"the token {word!r:.40} does not follow in the text at {place}: {text[place : place + 20]!r}"
+                f"the token {word!r:.40} does not follow in the text at {position}: {text[position : position + 20]!r}"
             )
-        place = start + len(word)
-        yield start, place
+        position = start + len(word)
+        yield start, position

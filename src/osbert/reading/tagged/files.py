@@ -16,7 +16,7 @@ from osbert.reading.file_forms.array import Array
 from osbert.reading.form import decoding_error, find_encoding, open_text, plain_suffix
 from osbert.reading.splits import USUAL, find_words
 from osbert.reading.table import Origin, Table, TableReading, open_records
-from osbert.reading.tagged.marks import apart, covered, marks
+from osbert.reading.tagged.marks import apart, cover_words, marks
 from osbert.reading.tagged.rows import TaggedWords, check_tags, read_columns, words_of
 from osbert.reading.tagged.schemes import EntitySpan, Spelling, read_tags, recognise
 from osbert.terminal import one_line
@@ -80,25 +80,25 @@ class TaggedFile:
     def describe(self) -> str:
         """Describe the detected form."""
         words = sum(len(sentence.words) for sentence in self.sentences)
-        said = f"{self.name}: {self.form}; {len(self.sentences):,} sentences, {words:,} words"
+        description = f"{self.name}: {self.form}; {len(self.sentences):,} sentences, {words:,} words"
         documents = {sentence.document for sentence in self.sentences} - {None}
         if documents:
-            said += f" in {len(documents):,} documents"
+            description += f" in {len(documents):,} documents"
         if self.spelling:
-            said += f"; tags in {self.spelling.scheme.upper()}"
+            description += f"; tags in {self.spelling.scheme.upper()}"
             if self.spelling.illegal:
-                said += f", {self.spelling.illegal:,} of them not as it spells them: read as conlleval does"
+                description += f", {self.spelling.illegal:,} of them not as it spells them: read as conlleval does"
         notes = (
             (self.widened, "entities cut a word, which is taken whole"),
             (self.dropped, "overlap a longer one and are left out"),
             (self.unlabelled, "texts are not labelled and are left out"),
         )
-        for places, what in notes:
-            said += f"; {len(places):,} {what} (first: {self.unit} {places[0]})" if places else ""
-        return said
+        for lines, what in notes:
+            description += f"; {len(lines):,} {what} (first: {self.unit} {lines[0]})" if lines else ""
+        return description
 
 
-def tagged_files(folder: Path) -> dict[str, Path]:
+def find_tagged(folder: Path) -> dict[str, Path]:
     """Return the file of each split of a folder, by train, dev (valid, testa) or test (testb) in its name.
 
     A single file is {"all": file}, and so is a folder with files of brat. Raises UserError if there is no file, or if a
@@ -129,7 +129,7 @@ def read_tagged(origin: Origin, reading: TagReading, problems: Problems, *, labe
         raise decoding_error(path, encoding) from error
 
 
-def laid_out(rows: TaggedWords, reading: TagReading) -> Sentence:
+def to_sentence(rows: TaggedWords, reading: TagReading) -> Sentence:
     """Return tagged words as a text: separated by spaces, or for characters side by side."""
     words = [reading.spell(word) for word in rows.words]
     gap = "" if reading.split == "characters" else " "
@@ -144,17 +144,17 @@ def laid_out(rows: TaggedWords, reading: TagReading) -> Sentence:
 
 
 class _Reader:
-    """Reads one file, or rows in memory. `place(line)`: the place of a line for messages."""
+    """Reads one file, or rows in memory. `locate(line)`: the place of a line for messages."""
 
     def __init__(
-        self, name: str, place: Callable[[int], str], reading: TagReading, problems: Problems, *, labelled: bool
+        self, name: str, locate: Callable[[int], str], reading: TagReading, problems: Problems, *, labelled: bool
     ) -> None:
-        self.name, self.place, self.reading, self.problems, self.labelled = name, place, reading, problems, labelled
-        self.found = TaggedFile(name=name, form="JSON lines")
+        self.name, self.locate, self.reading, self.problems, self.labelled = name, locate, reading, problems, labelled
+        self.tagged_file = TaggedFile(name=name, form="JSON lines")
         self.rows: list[TaggedWords] = []
 
     def columns(self, lines: Iterable[str]) -> TaggedFile:
-        self.found.form = "columns"
+        self.tagged_file.form = "columns"
         rows = read_columns(
             lines,
             name=self.name,
@@ -162,8 +162,8 @@ class _Reader:
             labelled=self.labelled,
             problems=self.problems,
         )
-        self.found.sentences = self._sentences(list(rows))
-        return self.found
+        self.tagged_file.sentences = self._sentences(list(rows))
+        return self.tagged_file
 
     def objects(self, lines: Iterable[str]) -> TaggedFile:
         for number, line in enumerate(lines, 1):
@@ -175,49 +175,51 @@ class _Reader:
                     self._object(value, number)
                 else:
                     self.problems.add(
-                        f"{self.place(number)}: {line.strip()[:40]!r} is not an object {{...}}; write one a line.",
+                        f"{self.locate(number)}: {line.strip()[:40]!r} is not an object {{...}}; write one a line.",
                         code="wrong-format",
                     )
             except JSONDecodeError as error:
                 self.problems.add(
-                    f"{self.place(number)}: not JSON ({not_json(error)} at character {error.colno}).",
+                    f"{self.locate(number)}: not JSON ({not_json(error)} at character {error.colno}).",
                     code="wrong-format",
                 )
             except ValueError as error:
-                self.problems.add(f"{self.place(number)}: {one_line(str(error))}.", code="unusable-row")
-        return self._ended()
+                self.problems.add(f"{self.locate(number)}: {one_line(str(error))}.", code="unusable-row")
+        return self._finish()
 
     def table(self, table: Table) -> TaggedFile:
-        self.found.form, _, _ = table.format.describe().partition("; columns: ")
-        self.found.unit = table.unit
+        self.tagged_file.form, _, _ = table.format.describe().partition("; columns: ")
+        self.tagged_file.unit = table.unit
         by_tool = table.format.kind == "records" and table.format.title != Array.title
         for row in table.rows(self.problems):
             if self.labelled and by_tool and row.source.get("entities", ()) is None:
-                self.found.unlabelled.append(row.line)
+                self.tagged_file.unlabelled.append(row.line)
                 continue
             try:
                 self._object(row.source or row.record, row.line)
             except ValueError as error:
-                self.problems.add(f"{self.place(row.line)}: {one_line(str(error))}.", code="unusable-row")
-        return self._ended()
+                self.problems.add(f"{self.locate(row.line)}: {one_line(str(error))}.", code="unusable-row")
+        return self._finish()
 
     def _object(self, value: Mapping[str, Any], number: int) -> None:
         """Add an object with words and tags, or with a text and its entities."""
-        if words := _named(value, WORDS):
+        if words := _first_name(value, WORDS):
             row = self._words(value, words)
             row.lines = [number] * len(row.words)
             self.rows.append(row)
         else:
-            self.found.sentences.append(self._marked(value, number))
+            self.tagged_file.sentences.append(self._read_entities(value, number))
 
-    def _ended(self) -> TaggedFile:
-        marked, words = self.found.sentences, self._sentences(self.rows)
+    def _finish(self) -> TaggedFile:
+        marked, words = self.tagged_file.sentences, self._sentences(self.rows)
         # Each of the two is in the order of the rows, which need not be that of their numbers (a DataFrame's index).
-        self.found.sentences = sorted(marked + words, key=lambda one: one.line) if marked and words else marked + words
-        return self.found
+        self.tagged_file.sentences = (
+            sorted(marked + words, key=lambda sentence: sentence.line) if marked and words else marked + words
+        )
+        return self.tagged_file
 
     def _words(self, value: Mapping[str, Any], words: str) -> TaggedWords:
-        tags = _named([name for name, told in value.items() if told is not None], _TAGS)
+        tags = _first_name([name for name, cell in value.items() if cell is not None], _TAGS)
         if self.labelled and not tags:
             raise ValueError(f"it has {words}, but no tags ({', '.join(_TAGS)})")
         rows = words_of(value, words, tags)
@@ -225,9 +227,9 @@ class _Reader:
             raise ValueError("the text is empty. Remove the line")
         return rows
 
-    def _marked(self, value: Mapping[str, Any], line: int) -> Sentence:
+    def _read_entities(self, value: Mapping[str, Any], line: int) -> Sentence:
         texts = (self.reading.text,) if self.reading.text else _TEXTS
-        name, label = _named(value, texts), _named(value, _MARKS)
+        name, label = _first_name(value, texts), _first_name(value, _MARKS)
         if not name or not isinstance(value[name], str):
             raise ValueError(
                 f"there is no '{texts[0]}' in it, nor '{WORDS[0]}'; it has {', '.join(value) or 'nothing'}"
@@ -242,21 +244,21 @@ class _Reader:
             raise ValueError("the text is empty. Remove the line")
         spans = None
         if label and value[label] is not None:
-            spans = tuple(self._covered(marks(value[label], text), words, line))
+            spans = tuple(self._cover_words(marks(value[label], text), words, line))
         return Sentence(text=text, words=tuple(words), spans=spans, line=line)
 
-    def _covered(self, marked: list[EntitySpan], words: list[Range], line: int) -> Iterator[EntitySpan]:
+    def _cover_words(self, marked: list[EntitySpan], words: list[Range], line: int) -> Iterator[EntitySpan]:
         wanted = []
         for mark in marked:
-            span = covered(mark, words)
+            span = cover_words(mark, words)
             if span.start == span.end:
                 raise ValueError(f"the {mark.type} from {mark.start} to {mark.end} holds no word")
             if mark.start > words[span.start][0] or mark.end < words[span.end - 1][1]:
-                self.found.widened.append(line)
+                self.tagged_file.widened.append(line)
             wanted.append(span)
-        kept = apart(wanted)
-        self.found.dropped += [line] * (len(wanted) - len(kept))
-        yield from kept
+        spans = apart(wanted)
+        self.tagged_file.dropped += [line] * (len(wanted) - len(spans))
+        yield from spans
 
     def _sentences(self, rows: list[TaggedWords]) -> list[Sentence]:
         """Return the sentences of tagged words; the scheme is detected from all of them."""
@@ -264,15 +266,15 @@ class _Reader:
         if not self.reading.plain:
             # Where no labels are needed, what stands in their place may be anything.
             noted = self.problems if self.labelled else Problems(heading="")
-            check_tags(rows, place=self.place, problems=noted)
+            check_tags(rows, locate=self.locate, problems=noted)
             if noted.count > (before if self.labelled else 0):
                 for sentence in rows:
                     sentence.tags = None
             elif any(sentence.tags for sentence in rows):
-                self.found.spelling = recognise([sentence.tags or () for sentence in rows])
-        return [laid_out(sentence, self.reading) for sentence in rows]
+                self.tagged_file.spelling = recognise([sentence.tags or () for sentence in rows])
+        return [to_sentence(sentence, self.reading) for sentence in rows]
 
 
-def _named(value: Collection[str], names: Iterable[str]) -> str:
+def _first_name(value: Collection[str], names: Iterable[str]) -> str:
     """Return the first of some names that an object has, "" if none."""
     return next((name for name in names if name in value), "")

@@ -21,25 +21,25 @@ def marks(value: Any, text: str) -> list[EntitySpan]:
 
     Raises ValueError with the reason if one has an unknown form or is outside the text.
     """
-    found = sorted(_mentions(value, text) if isinstance(value, Mapping) else _listed(value))
-    for start, end, type_ in found:
+    spans = sorted(_mentions(value, text) if isinstance(value, Mapping) else _list_spans(value))
+    for start, end, type_ in spans:
         if not 0 <= start < end <= len(text):
             raise ValueError(
                 f"the {type_} from {start} to {end} does not lie in the text, which has {len(text)} characters"
             )
-    return found
+    return spans
 
 
 def apart(spans: Sequence[EntitySpan]) -> list[EntitySpan]:
     """Return the spans in order, without those that overlap a longer one (or an earlier one of equal length)."""
-    kept: list[EntitySpan] = []
+    disjoint: list[EntitySpan] = []
     for span in sorted(spans, key=lambda span: (span.start - span.end, span)):
-        if all(span.end <= other.start or other.end <= span.start for other in kept):
-            kept.append(span)
-    return sorted(kept)
+        if all(span.end <= other.start or other.end <= span.start for other in disjoint):
+            disjoint.append(span)
+    return sorted(disjoint)
 
 
-def covered(span: EntitySpan, words: Sequence[Range]) -> EntitySpan:
+def cover_words(span: EntitySpan, words: Sequence[Range]) -> EntitySpan:
     """Return the span of the words that a span of characters touches; empty if there are none."""
     first = bisect_right(words, span.start, key=lambda word: word[1])
     end = bisect_left(words, span.end, key=lambda word: word[0])
@@ -51,31 +51,31 @@ def _mentions(value: Mapping[str, Any], text: str) -> Iterator[EntitySpan]:
     for type_, mentions in value.items():
         if not isinstance(mentions, Mapping):
             raise ValueError(f"the {type_} is not of the form {{mention: [[start, last], ...]}}")
-        for mention, places in mentions.items():
-            for place in places:
-                start, last = _numbers(place[:2], place)
+        for mention, ranges in mentions.items():
+            for bounds in ranges:
+                start, last = _numbers(bounds[:2], bounds)
                 if text[start : last + 1] != mention:
                     raise ValueError(f"the {type_} '{mention}' does not stand at {start} to {last}")
                 yield EntitySpan(start, last + 1, type_)
 
 
-def _listed(value: Any) -> Iterator[EntitySpan]:
+def _list_spans(value: Any) -> Iterator[EntitySpan]:
     if not isinstance(value, list):
         raise ValueError(f"the entities are no list: {str(value)[:40]}")
     for item in value:
         if isinstance(item, Mapping):
             type_ = next((item[name] for name in _TYPES if name in item), None)
-            place = [item.get("start"), item.get("end")]
+            bounds = [item.get("start"), item.get("end")]
         elif isinstance(item, list) and len(item) == 3:
-            *place, type_ = item
+            *bounds, type_ = item
         else:
             raise ValueError(f"no entity with start, end and label: {str(item)[:60]}")
         if not isinstance(type_, str) or not type_:
             raise ValueError(f"an entity without a label: {str(item)[:60]}")
-        yield EntitySpan(*_numbers(place, item), type_)
+        yield EntitySpan(*_numbers(bounds, item), type_)
 
 
-def _numbers(place: Sequence[Any], item: Any) -> tuple[int, int]:
-    if len(place) != 2 or not all(type(number) is int for number in place):
+def _numbers(bounds: Sequence[Any], item: Any) -> tuple[int, int]:
+    if len(bounds) != 2 or not all(type(number) is int for number in bounds):
         raise ValueError(f"start and end are not whole numbers: {str(item)[:60]}")
-    return place[0], place[1]
+    return bounds[0], bounds[1]

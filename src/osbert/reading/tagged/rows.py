@@ -75,9 +75,9 @@ class _Columns:
         else:
             self.rows.words.append(cells[0])
             self.rows.lines.append(number)
-            if self.place is not None:
+            if self.tag_index is not None:
                 self.rows.tags = self.rows.tags or []
-                self.rows.tags.append(cells[self.place].strip())
+                self.rows.tags.append(cells[self.tag_index].strip())
 
     def cut(self) -> TaggedWords:
         rows, self.rows = self.rows, TaggedWords()
@@ -88,12 +88,12 @@ class _Columns:
         """Determine the column of the tags from the first line with a word."""
         self.width, self.first = len(cells), number
         wanted = self.column or -1
-        place = wanted - 1 if wanted > 0 else self.width + wanted
-        self.place = place if 0 < place < self.width else None
-        if self.place is None and self.labelled:
-            asked = f"--column {self.column} is none of them" if self.column else "there are none"
+        index = wanted - 1 if wanted > 0 else self.width + wanted
+        self.tag_index = index if 0 < index < self.width else None
+        if self.tag_index is None and self.labelled:
+            reason = f"--column {self.column} is none of them" if self.column else "there are none"
             self.problems.add(
-                f"{self.name}, line {number}: {self.width} columns, the first of which is the word; of tags {asked}. "
+                f"{self.name}, line {number}: {self.width} columns, the first of which is the word; of tags {reason}. "
                 "A line holds a word and its tag, with a tab or spaces between.",
                 code="unusable-row",
             )
@@ -108,15 +108,15 @@ def words_of(value: Mapping[str, Any], words: str, tags: str) -> TaggedWords:
     if tags:
         rows.tags = _texts(value[tags], tags)
         if len(rows.tags) != len(rows.words):
-            found = f"{len(rows.words):,} in '{words}', but {len(rows.tags):,} in '{tags}'"
-            raise ValueError(f"{found}: write a tag for each word, O where there is none")
+            mismatch = f"{len(rows.words):,} in '{words}', but {len(rows.tags):,} in '{tags}'"
+            raise ValueError(f"{mismatch}: write a tag for each word, O where there is none")
     if any(not word.strip() for word in rows.words):
         raise ValueError("one of the words is empty. Write it, or remove it and its tag")
     return rows
 
 
-def check_tags(sentences: Iterable[TaggedWords], *, place: Callable[[int], str], problems: Problems) -> None:
-    """Add each tag of no known scheme to `problems`, once, with the `place` of its first line."""
+def check_tags(sentences: Iterable[TaggedWords], *, locate: Callable[[int], str], problems: Problems) -> None:
+    """Add each tag of no known scheme to `problems`, once, with the `tag_index` of its first line."""
     seen: set[str] = set()
     for sentence in sentences:
         for tag, line in zip(sentence.tags or (), sentence.lines):
@@ -127,14 +127,14 @@ def check_tags(sentences: Iterable[TaggedWords], *, place: Callable[[int], str],
                 parse(tag)
             except ValueError as error:
                 problems.add(
-                    f"{place(line)}: {error}: a tag is O, or begins with B-, I-, E- or S- (or BILOU's and BMES's "
+                    f"{locate(line)}: {error}: a tag is O, or begins with B-, I-, E- or S- (or BILOU's and BMES's "
                     "L-, U-, M-). Where tags are labels of single words, such as parts of speech, give --scheme words.",
                     code="unusable-row",
                 )
 
 
 def _texts(value: Any, name: str) -> list[str]:
-    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
         raise ValueError(
             f"'{name}' is not a list of texts: {str(value)[:40]}. Write words and tags as texts, tags by name"
         )

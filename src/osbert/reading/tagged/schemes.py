@@ -64,17 +64,17 @@ def read_tags(tags: Sequence[str], *, words: bool = False) -> list[EntitySpan]:
     EntitySpan(start=3, end=4, type='LOC')
     """
     if words:
-        return [EntitySpan(place, place + 1, tag) for place, tag in enumerate(tags) if tag != OUTSIDE]
+        return [EntitySpan(index, index + 1, tag) for index, tag in enumerate(tags) if tag != OUTSIDE]
     spans: list[EntitySpan] = []
     before, before_type, start = OUTSIDE, "", 0
     # The appended O closes an entity at the end.
-    for place, tag in enumerate([*tags, OUTSIDE]):
+    for index, tag in enumerate([*tags, OUTSIDE]):
         letter, type_ = parse(tag)
         goes_on = before in "BI" and letter in "IE" and type_ == before_type
         if before != OUTSIDE and not goes_on:
-            spans.append(EntitySpan(start, place, before_type))
+            spans.append(EntitySpan(start, index, before_type))
         if not goes_on:
-            start = place
+            start = index
         before, before_type = letter, type_
     return spans
 
@@ -116,10 +116,10 @@ def recognise(sentences: Sequence[Sequence[str]]) -> Spelling:
         if all(tag == OUTSIDE for tag in sentence):
             continue
         spans = read_tags(sentence)
-        found = [parse(tag) for tag in sentence]
+        tag_parts = [parse(tag) for tag in sentence]
         for scheme in schemes:
             spelt = write_tags(spans, len(sentence), scheme)
-            illegal[scheme] += sum(parse(tag) != one for tag, one in zip(spelt, found))
+            illegal[scheme] += sum(parse(tag) != part for tag, part in zip(spelt, tag_parts))
     scheme = min(schemes, key=illegal.__getitem__)
     return Spelling(scheme=scheme, illegal=illegal[scheme])
 

@@ -17,23 +17,23 @@ def entity_scores(
     `types`. Each type also has "precision/TYPE" and "recall/TYPE". A type with neither true nor predicted entities has
     no scores and is not part of the mean. 0 / 0 is 0.
     """
-    said: Counter[str] = Counter()
-    there: Counter[str] = Counter()
+    predicted_counts: Counter[str] = Counter()
+    true_counts: Counter[str] = Counter()
     right: Counter[str] = Counter()
     for spans, wanted in zip(predicted, true, strict=True):
-        said.update(span.type for span in spans)
-        there.update(span.type for span in wanted)
+        predicted_counts.update(span.type for span in spans)
+        true_counts.update(span.type for span in wanted)
         right.update(span.type for span in set(spans) & set(wanted))
-    met = [type_ for type_ in types if said[type_] or there[type_]]
-    one_by_one = {type_: _scores(right[type_], said[type_], there[type_]) for type_ in met}
-    precision, recall, f1 = _scores(right.total(), said.total(), there.total())
+    met = [type_ for type_ in types if predicted_counts[type_] or true_counts[type_]]
+    one_by_one = {type_: _scores(right[type_], predicted_counts[type_], true_counts[type_]) for type_ in met}
+    precision, recall, f1 = _scores(right.total(), predicted_counts.total(), true_counts.total())
     macro = sum(scores[2] for scores in one_by_one.values()) / max(len(met), 1)
     named = {"precision": precision, "recall": recall, "f1": f1, "macro_f1": macro}
-    for place, name in enumerate(("precision", "recall", "f1")):
-        named |= {f"{name}/{type_}": scores[place] for type_, scores in one_by_one.items()}
+    for index, name in enumerate(("precision", "recall", "f1")):
+        named |= {f"{name}/{type_}": scores[index] for type_, scores in one_by_one.items()}
     return named
 
 
-def _scores(right: int, said: int, there: int) -> tuple[float, float, float]:
+def _scores(right: int, predicted_count: int, true_count: int) -> tuple[float, float, float]:
     """Return precision, recall and F1 from counts of entities."""
-    return right / max(said, 1), right / max(there, 1), 2 * right / max(said + there, 1)
+    return right / max(predicted_count, 1), right / max(true_count, 1), 2 * right / max(predicted_count + true_count, 1)

@@ -78,7 +78,7 @@ def adapt(request: AdaptationRequest, *, watch: Watch = ignore, wish: Interrupti
     with wish.at_once():
         # Two adaptations must not write the parts of one folder; pretraining locks it again by itself.
         with claim(request.out):
-            main = _prepared(request, partial(_pass_notice, watch))
+            main = _prepare(request, partial(_pass_notice, watch))
         plan = main.plan()
         fresh = [name for name in first_weights(plan)[1] if name in plan.objectives]
     if fresh:
@@ -101,7 +101,7 @@ def _pass_notice(watch: Watch, event: Any) -> None:
         watch(event)
 
 
-def _prepared(request: AdaptationRequest, watch: Watch) -> PretrainRequest:
+def _prepare(request: AdaptationRequest, watch: Watch) -> PretrainRequest:
     """Build the corpus of the texts, and one of general text if the model has none; return the pretraining."""
     require_folder(request.out)
     RunFolder(request.out).refuse_foreign()
@@ -119,7 +119,7 @@ def _prepared(request: AdaptationRequest, watch: Watch) -> PretrainRequest:
     begun = _is_begun(request, identity)
     parts.mkdir(parents=True, exist_ok=True)
     encoding, column = options.encoding or "utf-8", options.text or "text"
-    files = source.written(parts / "texts.jsonl", options.text, encoding=encoding, again=not begun)
+    files = source.write_tables(parts / "texts.jsonl", options.text, encoding=encoding, again=not begun)
     tokenizer = request.model if not options.extend else parts / "tokenizer"
     if options.extend and not begun:
         pieces = ExtensionSettings(pieces=options.extend, field=column, encoding=encoding)
@@ -142,11 +142,11 @@ def _prepared(request: AdaptationRequest, watch: Watch) -> PretrainRequest:
     if general is None and other_text(main.plan()):
         watch(Notice(f"General text: what {request.model} was measured on before."))
         return main
-    found = _general(request, general, watch)
-    if found is not None:
+    general_files = _general(request, general, watch)
+    if general_files is not None:
         marks = CorpusSettings(capitals=capitals)
-        build_corpus(found, tokenizer=tokenizer, out=parts / "general", settings=marks, opening=request.opening)
-    return replace(main, general=None if found is None else parts / "general")
+        build_corpus(general_files, tokenizer=tokenizer, out=parts / "general", settings=marks, opening=request.opening)
+    return replace(main, general=None if general_files is None else parts / "general")
 
 
 def _objective(request: AdaptationRequest, origin: Origin, name: str, watch: Watch) -> tuple[dict[str, Any], bool]:
@@ -163,8 +163,8 @@ def _objective(request: AdaptationRequest, origin: Origin, name: str, watch: Wat
             code="missing-option",
         )
     # A left-to-right model cannot predict masked pieces, so its own objective replaces the recipe's.
-    if own := origin.architecture.language_objective:
-        settings = {"objectives": [own], **settings}
+    if model_objective := origin.architecture.language_objective:
+        settings = {"objectives": [model_objective], **settings}
     chosen = read_settings(name, settings, model=origin.table(), opening=request.opening)
     if sentences := origin.source.sentences:
         twice = "same_text" in chosen.objectives
@@ -188,7 +188,7 @@ def _general(request: AdaptationRequest, given: DomainTexts | None, watch: Watch
     """Return the files of general text, by default of docstrings; None if there are none."""
     rows = request.parts / "general.jsonl"
     if given is not None:
-        files = given.written(rows, "")
+        files = given.write_tables(rows, "")
         what = str(request.options.general)
     elif general_rows(rows):
         files = [rows]

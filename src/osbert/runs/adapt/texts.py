@@ -69,7 +69,7 @@ class DomainTexts:
             digest.update(json.dumps(row.values, sort_keys=True).encode())
         return cls(files=(), tables=(table,), identity=[digest.hexdigest()])
 
-    def written(self, path: Path, column: str, *, encoding: str = "utf-8", again: bool = False) -> list[Path]:
+    def write_tables(self, path: Path, column: str, *, encoding: str = "utf-8", again: bool = False) -> list[Path]:
         """Return the files of which a corpus can be built; the texts of all tables go into `path`, unless it is there.
 
         `column`: the one with the texts, "" if it is detected by its name; the rows of `path` have them under it, or
@@ -77,7 +77,7 @@ class DomainTexts:
         for every unusable row.
         """
         if self.tables and (again or not path.exists()):
-            with replacing(path) as made, made.open("w", encoding=encoding) as stream:
+            with replacing(path) as aside, aside.open("w", encoding=encoding) as stream:
                 for table in self.tables:
                     write_rows(_column_texts(table, column), stream, column or "text")
         return [*self.files, *([path] if self.tables else [])]
@@ -91,7 +91,7 @@ class DomainTexts:
 def general_rows(path: Path) -> Path | None:
     """Return a file with docstrings of Python's standard library, written if missing; None if there are none."""
     if not path.exists() and (passages := sample(GENERAL_CHARACTERS)):
-        with replacing(path) as made, made.open("w", encoding="utf-8") as stream:
+        with replacing(path) as aside, aside.open("w", encoding="utf-8") as stream:
             write_rows(passages, stream)
     return path if path.exists() else None
 
@@ -106,9 +106,9 @@ def write_rows(texts: Iterable[str], stream: Any, field: str = "text") -> None:
 def _inside(path: Path, without: Path | None) -> list[Path]:
     """Return the files in a folder that hold texts; the path itself if it is a file, or a folder without any."""
     problems = Problems(heading="These texts cannot be read")
-    found = files_below(path, problems, without=without, known=_holds_texts) if path.is_dir() else []
+    files = files_below(path, problems, without=without, known=_holds_texts) if path.is_dir() else []
     problems.stop_if_any()
-    return found or [path]
+    return files or [path]
 
 
 def _holds_texts(name: str) -> bool:
@@ -116,8 +116,8 @@ def _holds_texts(name: str) -> bool:
 
 
 def _columns(table: Table, column: str) -> TextColumns:
-    found = choose(table.columns, asked=TextColumns(text=column), path=table.called, labelled=False)
-    return TextColumns(text=found.text, pair=found.pair)
+    columns = choose(table.columns, user_columns=TextColumns(text=column), path=table.called, labelled=False)
+    return TextColumns(text=columns.text, pair=columns.pair)
 
 
 def _column_texts(table: Table, column: str) -> Iterator[str]:
@@ -125,7 +125,7 @@ def _column_texts(table: Table, column: str) -> Iterator[str]:
     problems = Problems(heading=f"{table.called} cannot be used")
     for row in table.rows(problems):
         for name in row.nested.intersection(names):
-            told = f"{table.place(row.line)}: '{name}' holds a list or an object and no text. Give another --text."
-            problems.add(told, code="unusable-row")
+            message = f"{table.place(row.line)}: '{name}' holds a list or an object and no text. Give another --text."
+            problems.add(message, code="unusable-row")
         yield from (row.values.get(name, "") for name in names)
     problems.stop_if_any()

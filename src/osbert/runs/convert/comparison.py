@@ -25,24 +25,32 @@ class ModelComparison:
     def lines(self) -> Iterator[str]:
         """Yield a line for each difference, marked if it exceeds its bound."""
         yield f"{self.of}, largest differences (bound {self.differences[0].bound:g}):"
-        yield from (f"  {one.what}: {one.largest:.2g}{'' if one.small else '  PROBLEM'}" for one in self.differences)
+        yield from (
+            f"  {difference.what}: {difference.largest:.2g}{'' if difference.small else '  PROBLEM'}"
+            for difference in self.differences
+        )
 
 
 def compare(source: Path, written: Path, hint: TaskHint, opening: Opening, watch: Watch) -> None:
     """Load both models from disk and compare their outputs. Raises UserError if a difference exceeds its bound."""
     first, second = model_of(open_any(source, opening), hint), model_of(open_any(written, opening))
     try:
-        found = differences(first, second)
+        model_differences = differences(first, second)
     except ValueError as error:
         raise UserError(f"The forward check has failed: {error}. Nothing was written.", code="check-failed") from error
-    require_small(found, of=f"Both loaded anew, on {counted(len(sequences(first)), 'sequence')}", watch=watch)
+    require_small(
+        model_differences, of=f"Both loaded anew, on {counted(len(sequences(first)), 'sequence')}", watch=watch
+    )
 
 
-def require_small(found: Sequence[Difference], *, of: str, watch: Watch) -> None:
+def require_small(model_differences: Sequence[Difference], *, of: str, watch: Watch) -> None:
     """Report the differences of two models. Raises UserError if one exceeds its bound."""
-    watch(ModelComparison(of=of, differences=found))
+    watch(ModelComparison(of=of, differences=model_differences))
     problems = Problems(heading="The forward check has failed; nothing was written")
-    for one in found:
-        if not one.small:
-            problems.add(f"{one.what} differ by {one.largest:g}, more than {one.bound:g}", code="check-failed")
+    for difference in model_differences:
+        if not difference.small:
+            problems.add(
+                f"{difference.what} differ by {difference.largest:g}, more than {difference.bound:g}",
+                code="check-failed",
+            )
     problems.stop_if_any()

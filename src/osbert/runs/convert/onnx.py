@@ -15,7 +15,7 @@ from osbert.inference.engine import Engine, load
 from osbert.interop.conversion import ModelParts, write_model_as
 from osbert.interop.conversion_check import HIDDEN, Difference, sequences
 from osbert.interop.onnx.files import require_writers
-from osbert.interop.onnx.padded import objections, scored
+from osbert.interop.onnx.padded import objections, scoring_task
 from osbert.interop.opening import Opening
 from osbert.interop.task_files import TaskHint
 from osbert.runs.contract import Watch
@@ -29,7 +29,7 @@ BOUND = 1e-4
 def refuse(model: ModelParts) -> None:
     """Raise UserError if a library is missing, or the model cannot be exported to ONNX."""
     require_writers()
-    task = scored(model.task)
+    task = scoring_task(model.task)
     if reasons := list(objections(model.learner, task.name if task else "")):
         raise UserError(f"{model.source} cannot be exported: {' and '.join(reasons)}.", code="not-exportable")
 
@@ -47,19 +47,19 @@ def write_exported(
         compare(source, run, hint, opening, watch)
         engine = load(run, device="cpu", opening=opening)
         write(engine, run, folder, int8=False)
-    found = _differences(engine, load(folder, opening=opening), model)
-    require_small(found, of="In onnxruntime", watch=watch)
+    differences = _differences(engine, load(folder, opening=opening), model)
+    require_small(differences, of="In onnxruntime", watch=watch)
 
 
 def _differences(run: Engine, exported: Engine, model: ModelParts) -> list[Difference]:
     examples = sequences(model)
     states = (engine.states_of(examples) for engine in (run, exported))
-    found = [Difference(what=HIDDEN, largest=_largest(*states), bound=BOUND)]
-    if task := scored(run.task):
+    differences = [Difference(what=HIDDEN, largest=_largest(*states), bound=BOUND)]
+    if task := scoring_task(run.task):
         scores = (engine.backend.outputs(task, examples, tokens=TOKENS) for engine in (run, exported))
-        found.append(Difference(what=f"scores of {task.name}", largest=_largest(*scores), bound=BOUND))
-    return found
+        differences.append(Difference(what=f"scores of {task.name}", largest=_largest(*scores), bound=BOUND))
+    return differences
 
 
 def _largest(first: Sequence[Vectors], second: Sequence[Vectors]) -> float:
-    return max(float(np.abs(one - other).max()) for one, other in zip(first, second, strict=True))
+    return max(float(np.abs(values - other).max()) for values, other in zip(first, second, strict=True))

@@ -19,7 +19,7 @@ from osbert.lock import claim
 from osbert.runs.contract import Watch, ignore
 from osbert.runs.convert import word_vectors
 from osbert.runs.convert.comparison import compare
-from osbert.runs.convert.table import count, described, table_lines
+from osbert.runs.convert.table import count, describe_model, table_lines
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +48,7 @@ class SourceModel:
     @property
     def description(self) -> str:
         """A one-line description of the result."""
-        return described(self.model)
+        return describe_model(self.model)
 
     @property
     def tensors(self) -> Sequence[TensorRow]:
@@ -94,12 +94,12 @@ def convert(
     if word_vectors.is_vector_file(source):
         if to != "osbert":
             raise UserError(f"{source} holds word vectors: give --to osbert first.", code="not-convertible")
-        with claim(target) as place:
-            return Conversion(target=target, notes=word_vectors.read_into_folder(source, place), problems=[])
-    with claim(target) as place:
-        check_target(source, place)
+        with claim(target) as claimed_path:
+            return Conversion(target=target, notes=word_vectors.read_into_folder(source, claimed_path), problems=[])
+    with claim(target) as claimed_path:
+        check_target(source, claimed_path)
         hint = TaskHint(kind=settings.task, labels=settings.labels)
-        model = opened(source, hint, opening, watch)
+        model = open_model(source, hint, opening, watch)
         problems = model.report.problems
         if problems and not settings.anyway:
             raise UserError(
@@ -111,7 +111,7 @@ def convert(
 
             onnx.refuse(model)
         # The folder gets its name when the block ends without an error, so a failed comparison leaves nothing behind.
-        with whole_folder(place) as folder:
+        with whole_folder(claimed_path) as folder:
             if to == "onnx":
                 onnx.write_exported(model, source, folder, hint, opening.again, watch)
             else:
@@ -123,7 +123,7 @@ def convert(
     return Conversion(target=target, notes=[*conversion.notes(model, to)], problems=problems)
 
 
-def opened(source: Path, hint: TaskHint, opening: Opening, watch: Watch) -> ModelParts:
+def open_model(source: Path, hint: TaskHint, opening: Opening, watch: Watch) -> ModelParts:
     """Open a model and report events on it. Raises UserError if `hint` names a layer that the model lacks."""
     model = conversion.model_of(conversion.open_any(source, opening), hint)
     if model.task is None and (hint.kind or hint.labels):

@@ -14,7 +14,7 @@ from osbert.terminal import in_columns
 LAYER = re.compile(r"\blayer[._](\d+)\b")
 
 
-def described(model: ModelParts) -> str:
+def describe_model(model: ModelParts) -> str:
     """Describe the result in one line."""
     sizes = model.learner.backbone.architecture
     forms: dict[FolderForm, str] = {
@@ -30,14 +30,14 @@ def described(model: ModelParts) -> str:
 
 def table_lines(report: Report) -> Iterator[str]:
     """Yield the table of all tensors, and the totals."""
-    rows = gathered(report.rows)
+    rows = merge_layers(report.rows)
     yield from in_columns(
         [(row.name, " x ".join(map(str, row.shape)) or "number", row.status, mark(row), row.remark) for row in rows],
         indent="  ",
     )
-    totals = {status: len(report.named(status)) for status in ("loaded", "new", "unused")}
-    said = ", ".join(f"{number:,} {status}" for status, number in totals.items())
-    yield f"{said}; {count(report.problems) if report.problems else 'no problem'}"
+    totals = {status: len(report.select_names(status)) for status in ("loaded", "new", "unused")}
+    summary = ", ".join(f"{number:,} {status}" for status, number in totals.items())
+    yield f"{summary}; {count(report.problems) if report.problems else 'no problem'}"
 
 
 def mark(row: TensorRow) -> str:
@@ -45,23 +45,23 @@ def mark(row: TensorRow) -> str:
     return "expected" if row.expected else "PROBLEM"
 
 
-def gathered(rows: tuple[TensorRow, ...]) -> list[TensorRow]:
+def merge_layers(rows: tuple[TensorRow, ...]) -> list[TensorRow]:
     """Merge rows that differ only in their layer, in the order of the first one."""
     groups: dict[TensorRow, list[int]] = {}
     for row in rows:
-        place = LAYER.search(row.name)
+        match = LAYER.search(row.name)
         # Replace the layer's number by "*": rows of all layers then have the same key.
-        name = row.name if place is None else f"{row.name[: place.start(1)]}*{row.name[place.end(1) :]}"
-        groups.setdefault(replace(row, name=name), []).append(int(place[1]) if place else -1)
-    found = []
+        name = row.name if match is None else f"{row.name[: match.start(1)]}*{row.name[match.end(1) :]}"
+        groups.setdefault(replace(row, name=name), []).append(int(match[1]) if match else -1)
+    merged_rows = []
     for row, layers in groups.items():
         several = f"{min(layers)}-{max(layers)}" if len(layers) > 1 else str(layers[0])
         # Merge consecutive layers only: "0-11" must not hide a gap.
         if len(layers) == max(layers) - min(layers) + 1:
-            found.append(replace(row, name=row.name.replace("*", several)))
+            merged_rows.append(replace(row, name=row.name.replace("*", several)))
         else:
-            found += [replace(row, name=row.name.replace("*", str(layer))) for layer in layers]
-    return found
+            merged_rows += [replace(row, name=row.name.replace("*", str(layer))) for layer in layers]
+    return merged_rows
 
 
 def count(rows: Sequence[TensorRow]) -> str:

@@ -27,9 +27,9 @@ def is_vector_file(path: Path) -> bool:
 def read_into_folder(source: Path, target: Path) -> list[str]:
     """Write a run folder with the vectors of a file; return remarks for the user."""
     require_free(target)
-    found = read_word_vectors(source)
+    vectors = read_word_vectors(source)
     with whole_folder(target) as folder:
-        remark = found.write_model(folder)
+        remark = vectors.write_model(folder)
         facts = {"osbert": osbert.__version__, "command": "convert", "source": str(source), "form": "vectors"}
         write_json(folder / FACTS, {**facts, "settings": {}})
         RunFolder(folder).finish({})

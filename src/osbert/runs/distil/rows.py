@@ -54,15 +54,15 @@ class Lessons:
 
     def heads(self, task: Task, backbone: Backbone) -> dict[str, Head]:
         """Return the head of the task and those of the distillation losses, by name."""
-        head, theirs = task.head(backbone), self.teacher.learner.heads[task.name]
+        head, teacher_head = task.head(backbone), self.teacher.learner.heads[task.name]
         if self.same_head:
-            head.load_state_dict(theirs.state_dict())
+            head.load_state_dict(teacher_head.state_dict())
         heads, settings = {task.name: head}, self.settings
         teacher = Teacher(self.teacher.learner, task.name)
         if settings.soft:
-            asked = teacher if task.per_token else None
+            token_teacher = teacher if task.per_token else None
             heads[SOFT] = SoftTargetHead(
-                head, values=task.values, target=SOFT, temperature=settings.temperature, teacher=asked
+                head, values=task.values, target=SOFT, temperature=settings.temperature, teacher=token_teacher
             )
         if settings.states:
             heads[STATES] = StateHead(backbone, target=STATES, teacher=teacher)
@@ -89,13 +89,13 @@ class Lessons:
         count, form = len(examples), self.teacher.task.form
         if form == "sequence":
             # The windows of a record share its outputs, with weight 1 / (K x windows) each: every record counts 1.
-            found = self.outputs[examples.records]  # (B, K)
-            _, places, windows = np.unique(examples.records, return_inverse=True, return_counts=True)
-            shares = 1 / (found.shape[1] * windows[places])
+            outputs = self.outputs[examples.records]  # (B, K)
+            _, record_indices, windows = np.unique(examples.records, return_inverse=True, return_counts=True)
+            weights = 1 / (outputs.shape[1] * windows[record_indices])
             return Targets(
-                labels=found.ravel(),
-                counts=np.full(count, found.shape[1], np.int64),
-                weights=np.repeat(shares, found.shape[1]).astype(np.float32),
+                labels=outputs.ravel(),
+                counts=np.full(count, outputs.shape[1], np.int64),
+                weights=np.repeat(weights, outputs.shape[1]).astype(np.float32),
             )
         if form == "span":  # a start and an end a sequence
             return Targets(labels=np.zeros(2 * count, np.float32), counts=np.full(count, 2, np.int64))
@@ -113,7 +113,7 @@ class TaughtRows(TaskRows):
     lessons: Lessons
 
     @classmethod
-    def taught(cls, task: Task, records: Mapping[str, Sequence[Record]], packer: Packer, lessons: Lessons) -> Self:
+    def of_lessons(cls, task: Task, records: Mapping[str, Sequence[Record]], packer: Packer, lessons: Lessons) -> Self:
         """Encode the training records, unless the task is `lazy`: "train", and "texts" without labels; and "dev".
 
         Raises UserError that lists every record that is too long, if the task does not allow truncation.

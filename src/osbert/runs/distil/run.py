@@ -30,7 +30,7 @@ from osbert.runs.finetune.plan import LENGTH, FinetunePlan, name_of, with_develo
 from osbert.runs.finetune.records import SPLITS, data_notices
 from osbert.runs.finetune.result import FinetuneRun
 from osbert.runs.finetune.rows import FinetuneRows
-from osbert.runs.finetune.warnings import data_warnings, deduplicated
+from osbert.runs.finetune.warnings import data_warnings, deduplicate
 from osbert.runs.study.search import Comparison
 from osbert.tasks import Record, Task, load
 from osbert.terminal import counted, one_line
@@ -84,7 +84,7 @@ def distil(request: DistilRequest, *, watch: Watch = ignore, wish: Interruption 
         lessons = settings.distil
         if request.student is None and not lessons.layers:
             lessons = dataclasses.replace(lessons, layers=max(1, teacher.layers // 2))
-        task = _moved(teacher.task, data, settings)
+        task = _switch_data(teacher.task, data, settings)
         records = _records(task, request.texts, settings, watch)
         plan = _plan(request, task, settings, names)
         plan = fill_open(plan, [_countable(task, records)], [records["dev"]], out, watch)
@@ -101,8 +101,10 @@ def distil(request: DistilRequest, *, watch: Watch = ignore, wish: Interruption 
         steps.train(plan, FinetuneRows.of([rows]), model, out, watch, wish)
         steps.conclude(plan, out, watch)
         run = DistilRun(folder=out, development={task.name: records["dev"]}, teacher=scores)
-        kept = f"dev {task.criterion} {run.metrics[task.criterion]:.4f}, the teacher's {scores[task.criterion]:.4f}"
-        watch(Notice(kept))
+        score_text = (
+            f"dev {task.criterion} {run.metrics[task.criterion]:.4f}, the teacher's {scores[task.criterion]:.4f}"
+        )
+        watch(Notice(score_text))
         return run
 
 
@@ -126,13 +128,13 @@ def _check(request: DistilRequest, settings: DistilSettings) -> None:
     problems.stop_if_any()
 
 
-def _moved(task: Task, data: Data, settings: DistilSettings) -> Task:
+def _switch_data(task: Task, data: Data, settings: DistilSettings) -> Task:
     """Return the teacher's task for other data, with its columns by name. Raises UserError if they are missing."""
-    place = Path(data) if isinstance(data, str | Path) else tables(data)
-    moved = task.source.moved(place, settings.file.given(task))
+    path_or_tables = Path(data) if isinstance(data, str | Path) else tables(data)
+    moved = task.source.moved(path_or_tables, settings.file.as_settings(task))
     # The task of the teacher, on other files and lengths; its labels and columns stay.
-    own = {name: value for name in ("dev", "length") if (value := getattr(settings.distil, name))}
-    return moved.source.passed_on(dataclasses.replace(moved, **own)).source.resolved()
+    overrides = {name: value for name in ("dev", "length") if (value := getattr(settings.distil, name))}
+    return moved.source.passed_on(dataclasses.replace(moved, **overrides)).source.resolved()
 
 
 def _records(task: Task, texts: Data, settings: DistilSettings, watch: Watch) -> dict[str, list[Record]]:
@@ -143,26 +145,26 @@ def _records(task: Task, texts: Data, settings: DistilSettings, watch: Watch) ->
     """
     _, records = load(task, SPLITS, fit=False)
     if settings.training.deduplicate:
-        records = deduplicated(records)
+        records = deduplicate(records)
     for text in data_notices(task, records):
         watch(Notice(text))
     for text in data_warnings(task, records):
         watch(Notice(text, warning=True))
-    return records | {"texts": [] if texts is None else _unlabelled(task, texts, watch)}
+    return records | {"texts": [] if texts is None else _read_unlabelled(task, texts, watch)}
 
 
-def _unlabelled(task: Task, texts: Data, watch: Watch) -> list[Record]:
+def _read_unlabelled(task: Task, texts: Data, watch: Watch) -> list[Record]:
     """Return records of a file, or of rows in memory, without labels."""
     if isinstance(texts, str | Path) and not Path(texts).is_file():
         raise UserError(f"{texts}: no such file. --texts takes one with texts, a row each.", code="missing-file")
-    place = Path(texts) if isinstance(texts, str | Path) else tables(texts)
-    origin = place if isinstance(place, Path) else next(iter(place.values()))
-    inputs = task.source.moved(place, {}).source.inputs(origin)
+    path_or_tables = Path(texts) if isinstance(texts, str | Path) else tables(texts)
+    origin = path_or_tables if isinstance(path_or_tables, Path) else next(iter(path_or_tables.values()))
+    inputs = task.source.moved(path_or_tables, {}).source.inputs(origin)
     problems = Problems(heading=f"{inputs.describe} cannot be used")
-    found = [dataclasses.replace(record, label=None) for _, record in inputs.rows(problems) if record is not None]
+    records = [dataclasses.replace(record, label=None) for _, record in inputs.rows(problems) if record is not None]
     problems.stop_if_any()
-    watch(Notice(f"texts: {inputs.describe}; {counted(len(found), 'row')} without labels"))
-    return found
+    watch(Notice(f"texts: {inputs.describe}; {counted(len(records), 'row')} without labels"))
+    return records
 
 
 def _countable(task: Task, records: Mapping[str, Sequence[Record]]) -> list[Record]:
@@ -195,7 +197,7 @@ def _rows(task: Task, records: Mapping[str, Sequence[Record]], model: StartingMo
     longest = [task.length, model.backbone.architecture.length]
     if lessons.settings.states or task.per_token:
         longest.append(lessons.teacher.learner.backbone.architecture.length)
-    return TaughtRows.taught(task, records, Packer(tokenizer=model.tokenizer, length=min(longest)), lessons)
+    return TaughtRows.of_lessons(task, records, Packer(tokenizer=model.tokenizer, length=min(longest)), lessons)
 
 
 def _size(backbone: Backbone) -> str:

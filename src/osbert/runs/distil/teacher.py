@@ -43,7 +43,7 @@ class TeacherRun:
     def open(cls, path: Path, opening: Opening, *, device: str) -> Self:
         """Open the run in a folder. Raises UserError if it cannot teach, and as `Folder` does."""
         folder = open_folder(path, opening)
-        task = _untuned(folder)
+        task = _read_untuned_task(folder)
         weights = folder.fingerprint
         learner = Learner(folder.backbone, folder.heads)
         head = learner.heads[task.name]
@@ -91,7 +91,7 @@ class TeacherRun:
         return (sums / counts[:, None]).astype(np.float32)
 
 
-def _untuned(folder: Folder) -> Task:
+def _read_untuned_task(folder: Folder) -> Task:
     """Return the task of a folder without values tuned on the development rows, which run.json does not have.
 
     Raises UserError if there is no task, or a distillation does not support it.

@@ -25,7 +25,7 @@ def local_texts(texts: TextFile, out: Out, *, inputs: Sequence[Path] = ()) -> It
     """
     with ExitStack() as held:
         held.enter_context(reading_copies())
-        place: Out | Path = out
+        local_out: Out | Path = out
         if isinstance(out, Path):
-            place = held.enter_context(local_output(out, inputs=[texts.path, *inputs]))
-        yield replace(texts, path=local_copy(texts.path)), place
+            local_out = held.enter_context(local_output(out, inputs=[texts.path, *inputs]))
+        yield replace(texts, path=local_copy(texts.path)), local_out

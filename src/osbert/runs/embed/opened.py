@@ -52,10 +52,16 @@ class EmbeddedRows:
         engine = load(folder, device=options.device)
         rows.fit(engine)
         embedder = _embedder(engine, options)
-        kept = rows.others if options.keep_columns else {}
-        facts = {**_facts(embedder, rows, weights), "output": source.form, **({"kept": [*kept]} if kept else {})}
+        other_columns = rows.others if options.keep_columns else {}
+        facts = {
+            **_facts(embedder, rows, weights),
+            "output": source.form,
+            **({"kept": [*other_columns]} if other_columns else {}),
+        }
         tables = rows.table.format.kind != "lines"
-        batches = RowBatches(embedder=embedder, is_json=source.form == ".jsonl", tables=tables, kept=kept)
+        batches = RowBatches(
+            embedder=embedder, is_json=source.form == ".jsonl", tables=tables, other_columns=other_columns
+        )
         return cls(rows=rows, engine=engine, embedder=embedder, batches=batches, facts=facts)
 
     def windows(self, start: int = 0, stop: int | None = None) -> Iterator[list[Row]]:

@@ -23,7 +23,7 @@ Output = Path | BinaryIO
 """A file; or a pipe or device by its path, or a stream that is open, none of which can be gone on with."""
 
 
-def named(out: Output) -> str:
+def describe_output(out: Output) -> str:
     """Return what messages call an output."""
     return str(out) if isinstance(out, Path) else "standard output"
 
@@ -33,7 +33,7 @@ def is_streamed(out: Output) -> bool:
     return not isinstance(out, Path) or is_stream(out)
 
 
-def opened_stream(out: Output) -> AbstractContextManager[BinaryIO]:
+def open_stream(out: Output) -> AbstractContextManager[BinaryIO]:
     """Return a stream to write to; one that was open stays so."""
     return out.open("wb") if isinstance(out, Path) else nullcontext(out)
 
@@ -47,7 +47,7 @@ def form_of(out: Output, options: VectorOptions) -> str:
     form = f".{options.out_form}" if options.out_form else suffix or (".jsonl" if is_streamed(out) else "")
     if form not in SUFFIXES:
         raise UserError(
-            f"{named(out)}: vectors are written as {', '.join(SUFFIXES)}: give one as the ending of --out, or as "
+            f"{describe_output(out)}: vectors are written as {', '.join(SUFFIXES)}: give one as the ending of --out, or as "
             "--out-form.",
             code="unknown-output-format",
         )
@@ -65,18 +65,18 @@ def fitting(options: VectorOptions, form: str, out: Output) -> VectorOptions:
         return options
     if form not in (".npz", ".jsonl"):
         raise UserError(
-            f"{named(out)}: with --pooling tokens a text has many vectors. Write .npz or .jsonl.",
+            f"{describe_output(out)}: with --pooling tokens a text has many vectors. Write .npz or .jsonl.",
             code="unknown-output-format",
         )
     if form == ".jsonl" and options.keep_columns:
         raise UserError(
-            f"{named(out)}: JSON lines of tokens have no place for the file's columns. Leave --keep-columns out, or "
+            f"{describe_output(out)}: JSON lines of tokens have no place for the file's columns. Leave --keep-columns out, or "
             "give a --pooling such as mean.",
             code="options-exclude-each-other",
         )
     if form == ".jsonl" and options.layers in NAMED:
         raise UserError(
-            f"{named(out)}: JSON lines of tokens number the layers: give --layers as numbers, such as -1,-2,-3,-4.",
+            f"{describe_output(out)}: JSON lines of tokens number the layers: give --layers as numbers, such as -1,-2,-3,-4.",
             code="unknown-output-format",
         )
     return options

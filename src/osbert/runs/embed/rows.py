@@ -15,7 +15,7 @@ from osbert.reading.snapshot import Snapshot
 from osbert.reading.table import Row, Table, TableReading, open_table, require_columns
 from osbert.runs.embed.settings import TextFile
 from osbert.runs.predict.forms.contract import free_names
-from osbert.runs.standard_input import NAME, STREAM, kept_input
+from osbert.runs.standard_input import NAME, STREAM, resolve_input
 from osbert.terminal import counted
 
 TAKEN = ("vectors", "vector", "lines", "line", "text", "pair", "starts", "ids", "settings")
@@ -39,7 +39,7 @@ class TextRows:
     def open(cls, texts: TextFile, folder: Path) -> TextRows:
         """Open a file; standard input goes into `folder` first. Raises UserError if it has no column of texts."""
         file, options = texts.path, texts.options
-        path = kept_input(file, folder, form=texts.form or ("txt" if file == STREAM else ""))
+        path = resolve_input(file, folder, form=texts.form or ("txt" if file == STREAM else ""))
         reading = TableReading(
             delimiter=options.delimiter,
             header=options.header,
@@ -49,8 +49,8 @@ class TextRows:
         )
         table = require_columns(open_table(path, reading))
         before = Snapshot(path, name=NAME if file == STREAM else str(file))
-        asked = TextColumns(text=options.text, pair=options.pair)
-        columns = choose(table.columns, asked=asked, path=before.name, labelled=False)
+        user_columns = TextColumns(text=options.text, pair=options.pair)
+        columns = choose(table.columns, user_columns=user_columns, path=before.name, labelled=False)
         return cls(file=file, before=before, table=table, columns=TextColumns(text=columns.text, pair=columns.pair))
 
     @property
@@ -61,18 +61,20 @@ class TextRows:
     @property
     def others(self) -> dict[str, str]:
         """Return the columns that hold no texts, by names that a file of vectors has no other use for."""
-        own = [name for name in self.table.columns if name not in self.columns.texts]
-        clashing = [name for name in own if name in TAKEN or name.endswith(ENDS)]
-        free = dict(zip(clashing, free_names(clashing, {*TAKEN, *own})))
-        return {free.get(name, name): name for name in own}
+        other_names = [name for name in self.table.columns if name not in self.columns.texts]
+        clashing = [name for name in other_names if name in TAKEN or name.endswith(ENDS)]
+        free = dict(zip(clashing, free_names(clashing, {*TAKEN, *other_names})))
+        return {free.get(name, name): name for name in other_names}
 
     def describe(self) -> str:
         """Describe the file, and a first line of standard input that may be a header."""
-        said = f"{self.name}: {self.table.format.describe()}; {self.columns.describe().removesuffix(', no label')}"
+        description = (
+            f"{self.name}: {self.table.format.describe()}; {self.columns.describe().removesuffix(', no label')}"
+        )
         first = next(self.rows(), None) if self.table.format.kind == "lines" and self.file == STREAM else None
         if first is None or not is_known(word := first.values[self.columns.text].strip()):
-            return said
-        return f"{said}; its first line, '{word}', is a text as well: if it is a header, give --form csv"
+            return description
+        return f"{description}; its first line, '{word}', is a text as well: if it is a header, give --form csv"
 
     def check(self) -> list[str]:
         """Read the whole file, and return in words what has no vector.

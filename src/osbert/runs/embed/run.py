@@ -22,7 +22,7 @@ from osbert.inference.vectors.growing import GrowingFiles
 from osbert.inference.vectors.settings import VectorSettings
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.lock import claim
-from osbert.remote.addresses import shown
+from osbert.remote.addresses import display_path
 from osbert.remote.cache import address_of
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.embed.addresses import local_texts
@@ -34,17 +34,17 @@ from osbert.runs.embed.output import (
     fitting,
     form_of,
     is_streamed,
-    opened_stream,
+    open_stream,
     refuse_half,
 )
 from osbert.runs.embed.rows import TextRows
 from osbert.runs.embed.settings import TextFile, VectorOptions
-from osbert.runs.embed.tasks import EmbeddingWork, joined
-from osbert.runs.embed.windows import GrowingColumns, kept_as
+from osbert.runs.embed.tasks import EmbeddingWork, join_columns
+from osbert.runs.embed.windows import GrowingColumns, name_column_files
 from osbert.runs.file_options import TextOptions
 from osbert.runs.row_tasks import RowTasks, row_plan
-from osbert.runs.standard_input import named_as_given
-from osbert.runs.unfinished import UnfinishedOutput, explaining_stops, linked, unfinished_output
+from osbert.runs.standard_input import rename_in_errors
+from osbert.runs.unfinished import UnfinishedOutput, explaining_stops, link_or_copy, open_unfinished_output
 from osbert.terminal import counted
 
 
@@ -69,10 +69,10 @@ class FileVectors:
     settings: VectorSettings
     tally: Mapping[str, int]
 
-    def described(self) -> Iterator[str]:
+    def describe(self) -> Iterator[str]:
         """Yield sentences on the file's content, and on texts that were empty, truncated or windowed."""
         tally, settings = self.tally, self.settings
-        target = f" -> {shown(self.path)}" if self.path else ""
+        target = f" -> {display_path(self.path)}" if self.path else ""
         yield f"{counted(tally['rows'], 'text')}: vectors {self.shape}{target}"
         if empty := tally["empty"]:
             vectors = "text is empty: its vector is that" if empty == 1 else "texts are empty: their vectors are those"
@@ -103,8 +103,8 @@ def embed_file(
 
     Raises UserError for invalid arguments, and if the unfinished run had other arguments.
     """
-    with local_texts(texts, out) as (local, place):
-        done = _embed(model, local, out=place, vectors=vectors, opening=opening, watch=watch)
+    with local_texts(texts, out) as (local, local_out):
+        done = _embed(model, local, out=local_out, vectors=vectors, opening=opening, watch=watch)
     return replace(done, path=out) if done.path and isinstance(out, Path) else done
 
 
@@ -123,10 +123,10 @@ def _embed(
     begin = partial(_Embedding, model=model, options=vectors, opening=opening, watch=watch, reading=texts.options)
     if not isinstance(out, Path) or is_streamed(out):
         # A stream cannot be resumed, so its columns grow in a temporary folder; a file's grow beside it and are kept.
-        with TemporaryDirectory(prefix="osbert-") as place, named_as_given(folder := Path(place)):
+        with TemporaryDirectory(prefix="osbert-") as scratch, rename_in_errors(folder := Path(scratch)):
             path = folder / f"finished{form}"
             target = VectorOutput(form=form, path=path, rows=beside(path) if form == ".npy" else None)
-            with opened_stream(out) as stream:
+            with open_stream(out) as stream:
                 return begin(out=target, folder=folder, stream=stream).complete(TextRows.open(texts, folder))
     written = [out, beside(out)] if form == ".npy" else [out]
     for path in written:
@@ -136,8 +136,8 @@ def _embed(
         # Every output is claimed before the work, so that two runs cannot write the same file.
         paths = [held.enter_context(claim(path)) for path in written]
         target = VectorOutput(form=form, path=paths[0], rows=paths[1] if len(paths) > 1 else None)
-        work = held.enter_context(unfinished_output(target.path, "an embedding that was begun"))
-        held.enter_context(named_as_given(work.folder))
+        work = held.enter_context(open_unfinished_output(target.path, "an embedding that was begun"))
+        held.enter_context(rename_in_errors(work.folder))
         return begin(out=target, folder=work.folder, work=work).complete(TextRows.open(texts, work.folder))
 
 
@@ -179,9 +179,9 @@ class _Embedding:
         # Counting the rows reads the whole file: a resumed run knows the number.
         count = before.get("count", rows.count)
         if plan is None:
-            growing = self._grown(opened, count)
+            growing = self._grow(opened, count)
         else:
-            growing = self._grown_in_tasks(RowTasks(plan=plan, folder=self.folder), opened, source)
+            growing = self._grow_in_tasks(RowTasks(plan=plan, folder=self.folder), opened, source)
         model, file = address_of(self.model), address_of(rows.file)
         model = model if model != str(self.model) else str(self.model.resolve())
         settings = {"osbert": __version__, "model": model, "file": file, **facts}
@@ -199,7 +199,7 @@ class _Embedding:
             form=self.out.form,
         )
 
-    def _grown(self, opened: EmbeddedRows, count: int) -> GrowingColumns:
+    def _grow(self, opened: EmbeddedRows, count: int) -> GrowingColumns:
         """Embed the remaining texts in this process."""
         growing = LineStream(self.stream) if self.stream and self.out.form == ".jsonl" else GrowingFiles(self.folder)
         texts = counted(count, "text")
@@ -213,14 +213,14 @@ class _Embedding:
             opened.rows.before.require_same(whole=True)
         return growing
 
-    def _grown_in_tasks(self, tasks: RowTasks, opened: EmbeddedRows, source: EmbeddingSource) -> GrowingColumns:
+    def _grow_in_tasks(self, tasks: RowTasks, opened: EmbeddedRows, source: EmbeddingSource) -> GrowingColumns:
         """Embed all texts in tasks."""
 
         def report(done: int, count: int) -> None:
             self.watch(EmbeddingProgress(done=done, count=count))
 
         parts = tasks.run(EmbeddingWork.of(source, opened.facts), opened.windows, report)
-        return joined(parts, self.folder / "tasks-joined")
+        return join_columns(parts, self.folder / "tasks-joined")
 
     def _finish(self, growing: GrowingColumns, embedder: Embedder, settings: Mapping[str, Any]) -> tuple[int, ...]:
         """Write the output from the columns, unless it was streamed; return the shape of all vectors."""
@@ -244,15 +244,15 @@ def _write(growing: GrowingFiles, embedder: Embedder, out: VectorOutput, setting
     """Write the output file from the columns."""
     growing.check()
     if out.form == ".jsonl":
-        replace_file(out.path, lambda aside: linked(growing.path(LINES), aside))
+        replace_file(out.path, lambda aside: link_or_copy(growing.path(LINES), aside))
         return
     kinds = {"vectors": "<f4"} | {name: "|u1" for name in growing.sizes if name + ENDS in growing.sizes}
     columns = {}
-    kept = kept_as(settings.get("kept", ()))
-    shown = {own + end: name + end for own, name in kept.items() for end in ("", ENDS)}
+    names_by_file = name_column_files(settings.get("kept", ()))
+    output_names = {file_name + end: name + end for file_name, name in names_by_file.items() for end in ("", ENDS)}
     for name, size in growing.sizes.items():
         dtype, inner = kinds.get(name, "<i8"), embedder.shape if name == "vectors" else ()
         # Columns are raw bytes on disk, so their number of rows follows from their size.
         rows = size // (np.dtype(dtype).itemsize * int(np.prod(inner, dtype=np.int64)))
-        columns[shown.get(name, name)] = Column(path=growing.path(name), dtype=dtype, shape=(rows, *inner))
+        columns[output_names.get(name, name)] = Column(path=growing.path(name), dtype=dtype, shape=(rows, *inner))
     write_vectors(out, columns, {**settings, "rows": growing.tally["rows"]})

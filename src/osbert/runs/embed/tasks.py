@@ -53,7 +53,7 @@ class EmbeddingWork:
         opened.rows.before.require_same(whole=True)
 
 
-def joined(parts: Sequence[tuple[RowRange, Path]], folder: Path) -> GrowingFiles:
+def join_columns(parts: Sequence[tuple[RowRange, Path]], folder: Path) -> GrowingFiles:
     """Join the columns of all parts in a folder, which is made anew; offsets then count from the first part on.
 
     Raises UserError if a part is damaged or not whole.
@@ -62,9 +62,9 @@ def joined(parts: Sequence[tuple[RowRange, Path]], folder: Path) -> GrowingFiles
     folder.mkdir()
     whole = GrowingFiles(folder)
     tally: Counter[str] = Counter()
-    for rows, place in parts:
-        part = GrowingFiles(place)
-        require_whole(rows, part.tally.get("rows"), place)
+    for rows, part_folder in parts:
+        part = GrowingFiles(part_folder)
+        require_whole(rows, part.tally.get("rows"), part_folder)
         before = dict(whole.sizes)
         for name in part.sizes:
             base = tally["pieces"] if name == STARTS else before.get(name.removesuffix(ENDS), 0)

@@ -37,14 +37,14 @@ class GrowingColumns(Protocol):
 class RowBatches:
     """Converts rows into parts of columns: vectors, or JSON lines (`is_json`) with a vector or those of all tokens.
 
-    `tables`: whether texts come from a table (rows are counted) or from lines of text. `kept`: further columns of the
+    `tables`: whether texts come from a table (rows are counted) or from lines of text. `other_columns`: further columns of the
     table to store, by their stored names.
     """
 
     embedder: Embedder
     is_json: bool
     tables: bool
-    kept: Mapping[str, str] = field(default_factory=dict)
+    other_columns: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def characters(self) -> int:
@@ -67,8 +67,11 @@ class RowBatches:
 
     def grow(self, growing: GrowingColumns, rows: Sequence[Row], names: Sequence[str]) -> None:
         """Embed the rows' texts in the columns `names`, and append the results to `growing`."""
-        texts = {kept: [row.values[name] for row in rows] for kept, name in zip(TEXTS, names)}
-        groups = [self.embedder.sequences(own, place) for place, own in enumerate(zip(*texts.values(), strict=True))]
+        texts = {key: [row.values[name] for row in rows] for key, name in zip(TEXTS, names)}
+        groups = [
+            self.embedder.sequences(row_texts, index)
+            for index, row_texts in enumerate(zip(*texts.values(), strict=True))
+        ]
         values = self.embedder.vectors(groups)
         if self.is_json:
             tokens = self.embedder.settings.pooling == "tokens"
@@ -77,8 +80,8 @@ class RowBatches:
                 LINES: self._lines(rows, groups, values, first) if tokens else self._vector_lines(rows, texts, values)
             }
         else:
-            named = zip(kept_as(self.kept), self.kept.values())
-            others = {kept: [row.values.get(name, "") for row in rows] for kept, name in named}
+            named = zip(name_column_files(self.other_columns), self.other_columns.values())
+            others = {file_name: [row.values.get(name, "") for row in rows] for file_name, name in named}
             parts = self._vectors(groups, values, growing) | _texts(texts | others, growing)
             parts["lines"] = np.array([row.line for row in rows], np.int64).tobytes()
         growing.append(parts, _tally(growing.tally, texts, groups))
@@ -101,9 +104,9 @@ class RowBatches:
         """Return JSON lines. The index of a text, from 0, is that of its line, or for tables of its row."""
         layers, tokenizer = self.embedder.layers.numbers, self.embedder.packer.tokenizer
         lines = []
-        for place, (row, (example,), states) in enumerate(zip(rows, groups, values, strict=True)):
+        for offset, (row, (example,), states) in enumerate(zip(rows, groups, values, strict=True)):
             tokens = [tokenizer.vocabulary[piece] for piece in example.ids.tolist()]
-            index = before + place if self.tables else row.line - 1
+            index = before + offset if self.tables else row.line - 1
             lines.append(feature_line(index, tokens, states.reshape(len(tokens), len(layers), -1), layers) + "\n")
         return "".join(lines).encode()
 
@@ -115,23 +118,25 @@ class RowBatches:
         Numbers have the fewest digits that identify the float32.
         """
         lines = []
-        for row, vector, *own in zip(rows, values, *texts.values(), strict=True):
-            others = {kept: (row.source or row.values).get(name) for kept, name in self.kept.items()}
-            told = json.dumps({"line": row.line, **dict(zip(texts, own)), **others}, ensure_ascii=False, default=str)
+        for row, vector, *row_texts in zip(rows, values, *texts.values(), strict=True):
+            others = {key: (row.source or row.values).get(name) for key, name in self.other_columns.items()}
+            row_json = json.dumps(
+                {"line": row.line, **dict(zip(texts, row_texts)), **others}, ensure_ascii=False, default=str
+            )
             # str of a float32 gives its shortest digits; json.dumps would write those of a float64.
             numbers = ["[" + ", ".join(map(str, layer)) + "]" for layer in np.atleast_2d(vector)]
-            shown = numbers[0] if vector.ndim == 1 else f"[{', '.join(numbers)}]"
-            lines.append(f'{told[:-1]}, "vector": {shown}}}\n')
+            vector_json = numbers[0] if vector.ndim == 1 else f"[{', '.join(numbers)}]"
+            lines.append(f'{row_json[:-1]}, "vector": {vector_json}}}\n')
         return "".join(lines).encode("utf-8", "backslashreplace")
 
 
-def kept_as(kept: Iterable[str]) -> dict[str, str]:
+def name_column_files(columns: Iterable[str]) -> dict[str, str]:
     """Return names of files for the kept columns while they grow, mapped to the columns' names.
 
-    >>> kept_as(["id", "a/b"])
+    >>> name_column_files(["id", "a/b"])
     {'kept-0': 'id', 'kept-1': 'a/b'}
     """
-    return {f"kept-{place}": name for place, name in enumerate(kept)}
+    return {f"kept-{index}": name for index, name in enumerate(columns)}
 
 
 def _texts(texts: Mapping[str, Sequence[str]], growing: GrowingColumns) -> dict[str, bytes]:
@@ -148,12 +153,12 @@ def _tally(
     before: Mapping[str, int], texts: Mapping[str, Sequence[str]], groups: Sequence[Sequence[Example]]
 ) -> dict[str, int]:
     cut = [sum(example.truncated for example in group) for group in groups]
-    found = {
+    counts = {
         "rows": len(groups),
         "pieces": sum(len(example) for group in groups for example in group),
-        "empty": sum(not any(text.strip() for text in own) for own in zip(*texts.values(), strict=True)),
+        "empty": sum(not any(text.strip() for text in row_texts) for row_texts in zip(*texts.values(), strict=True)),
         "cut": sum(count > 0 for count in cut),
         "unread": sum(cut),
         "windowed": sum(len(group) > 1 for group in groups),
     }
-    return {name: before.get(name, 0) + count for name, count in found.items()}
+    return {name: before.get(name, 0) + count for name, count in counts.items()}

@@ -54,13 +54,13 @@ class ExportComparison:
         """The largest absolute difference of two outputs; NaN if one is NaN."""
         # np.max propagates NaN; Python's max would depend on the order.
         pairs = zip(self.run.outputs, self.exported.outputs, strict=True)
-        return float(np.max([np.abs(one - other).max() for one, other in pairs]))
+        return float(np.max([np.abs(output - other).max() for output, other in pairs]))
 
     @property
     def drop(self) -> float | None:
         """The metric of the run minus that of the export; None without a metric."""
-        one, other = self.run.score, self.exported.score
-        return None if one is None or other is None else one - other
+        score, other = self.run.score, self.exported.score
+        return None if score is None or other is None else score - other
 
     def lines(self, *, int8: bool) -> list[str]:
         """Return the comparison as a table for a reader."""
@@ -80,7 +80,7 @@ class ExportComparison:
 def compare_predictions(run: Engine, exported: Engine, task: Task, records: Sequence[Record]) -> ExportComparison:
     """Compare both on labelled records. Raises UserError if a record has no label."""
     require_labels(records)
-    sides = [_scored(engine, task, records) for engine in (run, exported)]
+    sides = [_score_side(engine, task, records) for engine in (run, exported)]
     return ExportComparison(
         run=sides[0], exported=sides[1], what=counted(len(records), "row"), criterion=task.criterion
     )
@@ -96,12 +96,12 @@ def compare_states(run: Engine, exported: Engine) -> ExportComparison:
         nothing = np.zeros(size, np.bool_)
         examples.append(Example(ids=ids, segments=np.zeros(size, np.int8), words=nothing, special=nothing))
     what = f"an encoder, on {SEQUENCES} sequences of random pieces"
-    sides = [_encoded(engine, examples) for engine in (run, exported)]
+    sides = [_encode_side(engine, examples) for engine in (run, exported)]
     return ExportComparison(run=sides[0], exported=sides[1], what=what)
 
 
-def _scored(engine: Engine, task: Task, records: Sequence[Record]) -> Side:
-    found: list[Vectors] = []
+def _score_side(engine: Engine, task: Task, records: Sequence[Record]) -> Side:
+    all_outputs: list[Vectors] = []
     seconds = 0.0
 
     def outputs(examples: Sequence[Example]) -> list[Vectors]:
@@ -111,21 +111,21 @@ def _scored(engine: Engine, task: Task, records: Sequence[Record]) -> Side:
         started = time.perf_counter()
         given = engine.backend.outputs(task, examples, tokens=TOKENS)
         seconds += time.perf_counter() - started
-        found.extend(given)
+        all_outputs.extend(given)
         return given
 
     refuse_long(task, records, engine.packer)
     pairs = encoded(task, records, engine.packer)
     predictions = decoded(pairs, outputs=outputs, decode=engine.backend.decoding(task))
     score = task.metrics(predictions, records)[task.criterion]
-    return Side(outputs=found, seconds=seconds, size=_size(engine), score=score)
+    return Side(outputs=all_outputs, seconds=seconds, size=_size(engine), score=score)
 
 
-def _encoded(engine: Engine, examples: Sequence[Example]) -> Side:
+def _encode_side(engine: Engine, examples: Sequence[Example]) -> Side:
     engine.states_of(examples[:1])
     started = time.perf_counter()
-    found = engine.states_of(examples)
-    return Side(outputs=found, seconds=time.perf_counter() - started, size=_size(engine))
+    states = engine.states_of(examples)
+    return Side(outputs=states, seconds=time.perf_counter() - started, size=_size(engine))
 
 
 def _size(engine: Engine) -> int:

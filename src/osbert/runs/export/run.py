@@ -15,7 +15,7 @@ from osbert.inference.engine import load as load_engine
 from osbert.interop.hub import default_out
 from osbert.interop.huggingface.tokenizers import write_any_tokenizer
 from osbert.interop.onnx.files import ONNX, require_writers, write_onnx
-from osbert.interop.onnx.padded import PaddedGraph, objections, scored
+from osbert.interop.onnx.padded import PaddedGraph, objections, scoring_task
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.sentence_files import PROMPTS, write_sentence_model
 from osbert.lock import claim
@@ -55,25 +55,25 @@ def export(
     require_writers()
     settings = settings or ExportSettings()
     out = out or default_out(run, "-int8" if settings.int8 else "-onnx")
-    with claim(out) as place:
-        require_free(place)
-        engine = opened(run, opening, watch)
+    with claim(out) as claimed_path:
+        require_free(claimed_path)
+        engine = open_run(run, opening, watch)
         _require_form(engine, run)
         if engine.task is None and engine.writes:
             watch(Notice(f"What is exported of {run} gives states of texts; it does not write them."))
         data = None if settings.data is None else Path(settings.data)
         rows = None if settings.unchecked else development(engine, run, data, options or LabelledOptions())
-        with whole_folder(place) as folder:
+        with whole_folder(claimed_path) as folder:
             write(engine, run, folder, int8=settings.int8)
             if settings.unchecked:
                 return Export(folder=out)
-            comparison = compared(engine, load_engine(folder, opening=opening), rows)
+            comparison = compare_engines(engine, load_engine(folder, opening=opening), rows)
             watch(comparison)
             refuse(comparison, settings.tolerance)
     return Export(folder=out, comparison=comparison)
 
 
-def opened(run: Path, opening: Opening, watch: Watch) -> Engine:
+def open_run(run: Path, opening: Opening, watch: Watch) -> Engine:
     """Open a run, and give notice of what is odd about its folder."""
     engine = load_engine(run, device="cpu", opening=opening)
     report_remarks(engine, watch)
@@ -90,7 +90,7 @@ def development(
 
     Raises UserError when there are none at hand.
     """
-    task = scored(engine.task)
+    task = scoring_task(engine.task)
     if task is None:
         if data is not None:
             raise UserError(
@@ -100,8 +100,8 @@ def development(
             )
         return None
     if data is not None:
-        task = task.source.moved(data, options.given(task))
-    elif options.given(task):
+        task = task.source.moved(data, options.as_settings(task))
+    elif options.as_settings(task):
         raise UserError(
             "--label and how to read a file (--text, ...) go with --data.", code="options-exclude-each-other"
         )
@@ -116,7 +116,7 @@ def development(
     return task, by_split[split]
 
 
-def compared(engine: Engine, exported: Engine, rows: tuple[Task, Sequence[Record]] | None) -> ExportComparison:
+def compare_engines(engine: Engine, exported: Engine, rows: tuple[Task, Sequence[Record]] | None) -> ExportComparison:
     """Return how the export differs from the run on the rows; without rows, in its states."""
     return compare_predictions(engine, exported, *rows) if rows else compare_states(engine, exported)
 
@@ -124,7 +124,7 @@ def compared(engine: Engine, exported: Engine, rows: tuple[Task, Sequence[Record
 def write(engine: Engine, run: Path, folder: Path, *, int8: bool) -> None:
     """Write the model, its tokenizer and the facts of the run into a folder. UserError if it cannot be exported."""
     _require_form(engine, run)
-    learner, task = engine.learner, scored(engine.task)
+    learner, task = engine.learner, scoring_task(engine.task)
     sentences = engine.sentence_model()
     published = task.published() if task else {}
     units = {name: published[name] for name in ("center", "scale") if name in published}
@@ -144,7 +144,7 @@ def write(engine: Engine, run: Path, folder: Path, *, int8: bool) -> None:
 
 
 def _require_form(engine: Engine, run: Path) -> None:
-    task = scored(engine.task)
+    task = scoring_task(engine.task)
     if reasons := list(objections(engine.learner, task.name if task else "")):
         raise UserError(f"{run} cannot be exported: {' and '.join(reasons)}.", code="not-exportable")
 

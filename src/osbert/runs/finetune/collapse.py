@@ -26,12 +26,12 @@ def advice(settings: Mapping[str, Any], *, steps: int, flags: Sequence[str] = ()
     training, rate = settings["training"], settings["optimizer"]["learning_rate"]
     if training.get("few_shot", "none") != "none":
         return "The encoder's vectors do not part the labels: give more rows of each, or --few-shot none."
-    made = f"{steps:,} steps ({counted(training['epochs'], 'epoch')}, batch {training['batch']})"
+    steps_text = f"{steps:,} steps ({counted(training['epochs'], 'epoch')}, batch {training['batch']})"
     if steps < STEPS and flags:
-        return f"{made} are few: leave {' and '.join(flags)} out, and the rows decide."
+        return f"{steps_text} are few: leave {' and '.join(flags)} out, and the rows decide."
     if steps < STEPS:
-        return f"{made} are few: give more --epochs or a smaller --batch, for {STEPS} steps or more."
+        return f"{steps_text} are few: give more --epochs or a smaller --batch, for {STEPS} steps or more."
     seeds = "another --seed, or several (--seeds 5)"
     if rate >= HIGH[training["tuning"]]:
-        return f"It took {made} at a rate of {rate:g}: try --learning-rate {rate / 2:g} or {seeds}."
-    return f"It took {made} at a rate of {rate:g}: try {seeds}, or more --epochs."
+        return f"It took {steps_text} at a rate of {rate:g}: try --learning-rate {rate / 2:g} or {seeds}."
+    return f"It took {steps_text} at a rate of {rate:g}: try {seeds}, or more --epochs."

@@ -35,17 +35,20 @@ class DataMapRecorder:
     @classmethod
     def of(cls, rows: FinetuneRows, learner: Learner, folder: Path) -> DataMapRecorder:
         """Return the recorder of a run. Raises UserError if rows have no single label with a probability."""
-        own = rows.tasks[0]
+        task_rows = rows.tasks[0]
         if (
             not rows.single
-            or columns(predict(learner, own.task, own.training[:1], own.packer), own.training[:1]) is None
+            or columns(
+                predict(learner, task_rows.task, task_rows.training[:1], task_rows.packer), task_rows.training[:1]
+            )
+            is None
         ):
             raise UserError(
                 "A data map needs one task whose rows have one label out of several, such as classify or choose. Leave "
                 "--data-map out.",
                 code="options-exclude-each-other",
             )
-        return cls(rows=own, folder=folder)
+        return cls(rows=task_rows, folder=folder)
 
     @property
     def records(self) -> Sequence[Record]:
@@ -54,40 +57,40 @@ class DataMapRecorder:
 
     def note(self, epoch: Epoch, learner: Learner) -> None:
         """Save the probability of each row's label, and whether it is the highest one of the row."""
-        found = columns(predict(learner, self.rows.task, self.records, self.rows.packer), self.records)
-        assert found is not None  # `of` has looked
-        shares, labels = found
-        probabilities = np.take_along_axis(shares, labels[:, None], axis=1)[:, 0]
+        probability_columns = columns(predict(learner, self.rows.task, self.records, self.rows.packer), self.records)
+        assert probability_columns is not None  # `of` has looked
+        label_probabilities, labels = probability_columns
+        probabilities = np.take_along_axis(label_probabilities, labels[:, None], axis=1)[:, 0]
         with writing_output(self._path(epoch)) as aside, aside.open("wb") as stream:
-            np.save(stream, np.stack([probabilities, np.nanmax(shares, axis=1) == probabilities]))
+            np.save(stream, np.stack([probabilities, np.nanmax(label_probabilities, axis=1) == probabilities]))
 
     def read(self, epochs: Sequence[Epoch]) -> DataMap | None:
         """Return the map of all scores after step 0; None if there are fewer than LEAST."""
-        found = [np.load(self._path(epoch)) for epoch in epochs if epoch.step]
-        if len(found) < LEAST:
+        arrays = [np.load(self._path(epoch)) for epoch in epochs if epoch.step]
+        if len(arrays) < LEAST:
             return None
-        both = np.array(found)  # (E, 2, n)
+        both = np.array(arrays)  # (E, 2, n)
         return DataMap(probabilities=both[:, 0], right=both[:, 1] > 0)
 
-    def write(self, found: DataMap) -> str:
+    def write(self, data_map: DataMap) -> str:
         """Write all rows in the map's order to MAP, and return a sentence on the suspicious ones."""
         path = self.folder / MAP
         head = ["file", "line", "label", "confidence", "variability", "correctness"]
-        scores = [f"score {number}" for number in range(1, 1 + len(found.probabilities))]
-        texts = [f"text {number}" for number in range(1, 1 + max(len(one.texts) for one in self.records))]
+        scores = [f"score {number}" for number in range(1, 1 + len(data_map.probabilities))]
+        texts = [f"text {number}" for number in range(1, 1 + max(len(record.texts) for record in self.records))]
         with (
             writing_output(path) as aside,
             aside.open("w", encoding="utf-8", newline="", errors="backslashreplace") as stream,
         ):
             lines = csv.writer(stream)
             lines.writerow([*head, *scores, *texts])
-            measures = (found.confidence, found.variability, found.correctness, *found.probabilities)
-            for row in found.order.tolist():
+            measures = (data_map.confidence, data_map.variability, data_map.correctness, *data_map.probabilities)
+            for row in data_map.order.tolist():
                 record = self.records[row]
                 numbers = [f"{measure[row]:.4f}" for measure in measures]
                 lines.writerow([record.path, record.line, record.label, *numbers, *record.texts])
         return (
-            f"data map: the label of {len(found.suspicious):,} of {len(self.records):,} training rows was never the "
+            f"data map: the label of {len(data_map.suspicious):,} of {len(self.records):,} training rows was never the "
             f"likeliest; they are the first lines of {path}"
         )
 

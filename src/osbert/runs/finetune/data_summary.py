@@ -10,7 +10,7 @@ from osbert.reports.bars import BarRow, bar_plot
 from osbert.reports.outcomes import text_lengths
 from osbert.reports.page import paragraph, table
 from osbert.runs.finetune.rows import TaskRows
-from osbert.runs.finetune.warnings import repeated
+from osbert.runs.finetune.warnings import find_repeats
 from osbert.tasks import Record
 
 MEASURED = 20_000
@@ -31,7 +31,10 @@ def data_parts(rows: TaskRows) -> Iterator[str]:
     yield table(_figures(splits, lengths), head=("", *SPLITS))
     if rows.truncation:
         yield paragraph(rows.truncation)
-    counts = {name: Counter(label for one in found for label in rows.task.names(one)) for name, found in splits.items()}
+    counts = {
+        name: Counter(label for record in records for label in rows.task.names(record))
+        for name, records in splits.items()
+    }
     if any(counts.values()):
         yield _labels(counts)
     yield _histogram(lengths)
@@ -46,49 +49,55 @@ def _lengths(records: Sequence[Record], rows: TaskRows) -> list[int]:
 def _figures(splits: Mapping[str, Sequence[Record]], lengths: Mapping[str, Sequence[int]]) -> Iterator[tuple[str, ...]]:
     yield ("rows", *(f"{len(records):,}" for records in splits.values()))
     for name, figure in (("median", statistics.median), ("longest", max)):
-        yield (f"tokens of a row, {name}", *(f"{figure(found):,.0f}" if found else "" for found in lengths.values()))
-    numbers = [[one.label for one in records if isinstance(one.label, float)] for records in splits.values()]
-    if any(len({*found}) > 1 for found in numbers):
-        yield ("labels", *(f"{min(found):g} to {max(found):g}" if found else "" for found in numbers))
+        yield (
+            f"tokens of a row, {name}",
+            *(f"{figure(row_lengths):,.0f}" if row_lengths else "" for row_lengths in lengths.values()),
+        )
+    numbers = [[record.label for record in records if isinstance(record.label, float)] for records in splits.values()]
+    if any(len({*values}) > 1 for values in numbers):
+        yield ("labels", *(f"{min(values):g} to {max(values):g}" if values else "" for values in numbers))
 
 
 def _labels(counts: Mapping[str, Counter[str]]) -> str:
     """Return a bar chart of the fraction of each label in a split."""
     total = sum(counts.values(), Counter[str]())
-    shown = [label for label, _ in total.most_common(MOST_LABELS)]
-    bars = [BarRow(name=label, values=[own[label] / max(own.total(), 1) for own in counts.values()]) for label in shown]
-    more = f", the {len(shown)} most frequent of {len(total):,}" if len(total) > len(shown) else ""
+    top_labels = [label for label, _ in total.most_common(MOST_LABELS)]
+    bars = [
+        BarRow(name=label, values=[counter[label] / max(counter.total(), 1) for counter in counts.values()])
+        for label in top_labels
+    ]
+    more = f", the {len(top_labels)} most frequent of {len(total):,}" if len(total) > len(top_labels) else ""
     return bar_plot(bars, [*counts], title=f"Labels{more}")
 
 
 def _histogram(lengths: Mapping[str, Sequence[int]]) -> str:
     """Return a histogram of the lengths of a split's rows."""
-    longest = max((max(found) for found in lengths.values() if found), default=1)
+    longest = max((max(row_lengths) for row_lengths in lengths.values() if row_lengths), default=1)
     step = max(1, round(longest / BINS))
-    groups = [Counter(length // step for length in found) for found in lengths.values()]
+    groups = [Counter(length // step for length in row_lengths) for row_lengths in lengths.values()]
     bars = [
         BarRow(
-            name=f"{place * step:,} to {(place + 1) * step - 1:,}" if step > 1 else f"{place:,}",
-            values=[own[place] / max(own.total(), 1) for own in groups],
+            name=f"{index * step:,} to {(index + 1) * step - 1:,}" if step > 1 else f"{index:,}",
+            values=[counter[index] / max(counter.total(), 1) for counter in groups],
         )
-        for place in range(longest // step + 1)
+        for index in range(longest // step + 1)
     ]
     return bar_plot(bars, [*lengths], title="Rows by their tokens")
 
 
 def _overlap(training: Sequence[Record], development: Sequence[Record]) -> Iterator[str]:
     """Yield the number of development rows that have the texts of a training row, and the first of them."""
-    found = repeated(training, development)
-    if not found:
+    repeats = find_repeats(training, development)
+    if not repeats:
         yield paragraph("No development row has the texts of a training row.")
         return
-    other = sum(repr(record.label) != repr(first.label) for record, first in found)
+    other = sum(repr(record.label) != repr(first.label) for record, first in repeats)
     yield paragraph(
-        f"{len(found):,} of {len(development):,} development rows have the texts of a training row, up to case and "
+        f"{len(repeats):,} of {len(development):,} development rows have the texts of a training row, up to case and "
         f"spaces; {other:,} of them with another label. They make the scores look better than they are."
     )
     cells = [
         (" | ".join(text[:LONGEST] for text in record.texts), record.place, first.place)
-        for record, first in found[:SHOWN]
+        for record, first in repeats[:SHOWN]
     ]
     yield table(cells, head=("text", "development", "training"))

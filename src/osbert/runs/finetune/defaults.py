@@ -14,8 +14,8 @@ from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.finetune.few_shot import with_sentences
 from osbert.runs.finetune.plan import FEW, LEFT_OPEN, LENGTH, FinetunePlan, flag
 from osbert.runs.finetune.settings import FinetuneOptimizer, ScoreSettings
-from osbert.runs.pretrained_tokens import pretrained_tokens
-from osbert.runs.study.search import listed
+from osbert.runs.pretrained_tokens import count_pretraining_tokens
+from osbert.runs.study.search import describe_settings
 from osbert.tasks import Record, Task
 from osbert.terminal import counted
 from osbert.training.run_folder import RunFolder
@@ -73,7 +73,7 @@ class TrainingDemand:
     @classmethod
     def of(cls, plan: FinetunePlan) -> TrainingDemand:
         """Return the demand of a plan's encoder, by its pretraining tokens if known, and by the tasks."""
-        tokens, forms = pretrained_tokens(plan.model), {task.form for task in plan.tasks}
+        tokens, forms = count_pretraining_tokens(plan.model), {task.form for task in plan.tasks}
         # 0 if a task has labels without places.
         placed = min(PLACE_EPOCHS.get(form, 0) for form in forms)
         if tokens is not None and tokens < YOUNG:
@@ -141,13 +141,15 @@ def fill_defaults(
     tasks.
     """
     chosen, reason, warning = _choice(plan, records, out)
-    plan = plan.changed(chosen)
+    plan = plan.replace_settings(chosen)
     if plan.training.few_shot == "linear":
-        plan = replace(plan, tasks=tuple(task.by_vectors(own) for task, own in zip(plan.tasks, records)))
+        plan = replace(
+            plan, tasks=tuple(task.by_vectors(task_records) for task, task_records in zip(plan.tasks, records))
+        )
     table = plan.table()
-    said = {name: table[name.partition(".")[0]][name.partition(".")[2]] for name in _shown(plan)}
-    said |= dict.fromkeys(plan.comparison.varied, "searched")
-    watch(Notice(f"{listed(said)}: {reason}"))
+    settings = {name: table[name.partition(".")[0]][name.partition(".")[2]] for name in _names_to_report(plan)}
+    settings |= dict.fromkeys(plan.comparison.varied, "searched")
+    watch(Notice(f"{describe_settings(settings)}: {reason}"))
     if warning:
         watch(Notice(warning, warning=True))
     return plan
@@ -176,7 +178,7 @@ def keep_last_of_few(
     return replace(plan, scores=replace(plan.scores, keep="last"))
 
 
-def _shown(plan: FinetunePlan) -> tuple[str, ...]:
+def _names_to_report(plan: FinetunePlan) -> tuple[str, ...]:
     """Return the names of the settings to report."""
     few_shot = plan.training.few_shot
     if few_shot == "none":
@@ -186,11 +188,11 @@ def _shown(plan: FinetunePlan) -> tuple[str, ...]:
 
 def _choice(plan: FinetunePlan, records: Sequence[Sequence[Record]], out: Path) -> tuple[dict[str, Any], str, str]:
     """Return the chosen settings by their dotted names ({} to keep those of the plan), the reason, and a warning."""
-    if stored := _stored(out, plan.open):
+    if stored := _read_settings(out, plan.open):
         return stored, f"kept from the run in {out}", ""
     if plan.training.few_shot != "none":
-        own = {} if plan.training.few_shot == "linear" else _contrastive(plan, records)
-        chosen = {name: value for name, value in own.items() if name in plan.open}
+        defaults = {} if plan.training.few_shot == "linear" else _contrastive(plan, records)
+        chosen = {name: value for name, value in defaults.items() if name in plan.open}
         reason = "and what goes with it" if chosen else "whatever the number of rows"
         return {"training.few_shot": plan.training.few_shot, **chosen}, f"few-shot learning, as given, {reason}", ""
     if not plan.open:
@@ -287,7 +289,7 @@ def _contrastive(plan: FinetunePlan, records: Sequence[Sequence[Record]]) -> dic
     A step is one pass, since the loss compares all its texts. If the mean number of tokens in a step would exceed
     `micro_tokens`, the batch is smaller, to limit memory.
     """
-    rows = [row for own in records for row in own][:MEASURED]
+    rows = [row for task_records in records for row in task_records][:MEASURED]
     tokenizer, most = open_folder(plan.model, plan.opening.again).tokenizer, min(task.length for task in plan.tasks)
     tokens = sum(min(most, len(tokenizer.encode(text))) for row in rows for text in row.texts)
     long = CONTRASTIVE["training.batch"] * tokens > plan.training.micro_tokens * len(rows)
@@ -297,10 +299,10 @@ def _contrastive(plan: FinetunePlan, records: Sequence[Sequence[Record]]) -> dic
 def _of_sentences(folder: Folder) -> bool:
     """Return whether an encoder was trained for sentence vectors, and osbert computes them exactly as its files say."""
     try:
-        found = folder.sentences
+        sentence_model = folder.sentences
     except UserError:  # a pooling that there is not here
         return False
-    return found is not None and found.pooling in ("cls", "mean") and not found.remarks
+    return sentence_model is not None and sentence_model.pooling in ("cls", "mean") and not sentence_model.remarks
 
 
 def _small_data(
@@ -310,7 +312,7 @@ def _small_data(
 
     The warning names the given settings that make fewer steps than are needed, "" if none does.
     """
-    counts = [steps_per_epoch(task, own) for task, own in zip(plan.tasks, records)]
+    counts = [steps_per_epoch(task, task_records) for task, task_records in zip(plan.tasks, records)]
 
     def steps(batch: int, epochs: int) -> int:
         return epochs * sum(count(batch) for count in counts)
@@ -319,11 +321,11 @@ def _small_data(
     usual = paper["batch"], paper["epochs"]
     suited = small_data(lambda batch: steps(batch, 1), batch=usual[0], epochs=usual[1], need=need)
     enough = suited == usual
-    found: dict[str, Any] = dict(zip(LENGTH, suited))
+    batch_and_epochs: dict[str, Any] = dict(zip(LENGTH, suited))
     rate = need.usual_rate if enough else need.rate
     if rate and plan.training.tuning == "full":  # for few weights the plan has a rate of its own
-        found[RATE_NAME] = rate
-    chosen = {name: value for name, value in found.items() if name in plan.open}
+        batch_and_epochs[RATE_NAME] = rate
+    chosen = {name: value for name, value in batch_and_epochs.items() if name in plan.open}
     batch, epochs = (chosen.get(name, getattr(plan.training, name.partition(".")[2])) for name in LENGTH)
     count, given = steps(batch, epochs), [name for name in LENGTH if name in plan.given]
     before = f"{need.reason}, and " if need.young else ""
@@ -365,15 +367,15 @@ def _far_rate(plan: FinetunePlan, suited: float) -> str:
     return f"a learning rate of {rate:g} is far from the {suited:g} that suits these rows: leave {flag(RATE_NAME)} out."
 
 
-def _stored(out: Path, names: Collection[str]) -> dict[str, Any]:
+def _read_settings(out: Path, names: Collection[str]) -> dict[str, Any]:
     """Return the settings `names` of the run in a folder; without the learning rate if the run failed with it."""
     facts = RunFolder(out).facts if names else {}
     if facts.get("command") != "finetune":
         return {}
     tables: Mapping[str, Any] = facts.get("settings", {})
-    found = {
+    settings = {
         name: tables.get(name.partition(".")[0], {}).get(name.partition(".")[2]) for name in LEFT_OPEN if name in names
     }
     if "failed" in facts:
-        found.pop("optimizer.learning_rate", None)
-    return {name: value for name, value in found.items() if value is not None}
+        settings.pop("optimizer.learning_rate", None)
+    return {name: value for name, value in settings.items() if value is not None}

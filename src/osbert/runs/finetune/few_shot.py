@@ -83,7 +83,7 @@ def fit(learner: Learner, name: str, batches: Iterable[Batch]) -> float:
     scale = torch.cat([_length(block).expand(block.shape[1]) for block in every])
     given = [(torch.cat(blocks, dim=1) - center) / scale for blocks in frozen]
     # Tensors made in inference mode cannot take part in a backward pass; their copies can.
-    given = [own.clone() for own in given]
+    given = [features.clone() for features in given]
     penalty = PENALTY if len(every) == 1 else PAIR_PENALTY
     linear = head.linear
     torch.nn.init.zeros_(linear.weight)
@@ -91,7 +91,9 @@ def fit(learner: Learner, name: str, batches: Iterable[Batch]) -> float:
     optimizer = torch.optim.LBFGS(linear.parameters(), max_iter=ITERATIONS, line_search_fn="strong_wolfe")
 
     def total() -> Tensor:
-        return torch.stack([head.loss(linear(own), target).total for own, target in zip(given, targets)]).sum()
+        return torch.stack(
+            [head.loss(linear(features), target).total for features, target in zip(given, targets)]
+        ).sum()
 
     def objective() -> Tensor:
         optimizer.zero_grad()

@@ -57,13 +57,13 @@ def finetune(
     Raises UserError that lists everything wrong with names, settings and data.
     """
     tasks = [task] if isinstance(task, (str, Task)) else list(task)
-    inputs = [one for one in (model, data) if isinstance(one, str | Path)]
-    with output_folder(out, FORM, inputs=inputs) as own, claim(own.path) as folder, reading_copies():
+    inputs = [path for path in (model, data) if isinstance(path, str | Path)]
+    with output_folder(out, FORM, inputs=inputs) as output, claim(output.path) as folder, reading_copies():
         RunFolder(folder).refuse_foreign()
-        found = locate(model, watch=watch).path
-        plan, records = read_tasks(tasks, settings, model=found, data=local_data(data), watch=watch)
+        model_path = locate(model, watch=watch).path
+        plan, records = read_tasks(tasks, settings, model=model_path, data=local_data(data), watch=watch)
         run = finetune_plan(plan, records, folder, watch, wish)
-    return run if own.path == Path(out) else replace(run, folder=Path(out))
+    return run if output.path == Path(out) else replace(run, folder=Path(out))
 
 
 def _development(plan: FinetunePlan, records: Sequence[Splits]) -> list[Sequence[Record]]:
@@ -96,4 +96,4 @@ def finetune_plan(
         if plan.learning_curve:
             learning_curve(given, records[0], out, watch, wish)
     steps.conclude(plan, out, watch)
-    return FinetuneRun(folder=out, development={task.name: own["dev"] for task, own in zip(plan.tasks, records)})
+    return FinetuneRun(folder=out, development={task.name: splits["dev"] for task, splits in zip(plan.tasks, records)})

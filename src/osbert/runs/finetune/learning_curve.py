@@ -52,22 +52,22 @@ def learning_curve(
     order = np.random.Generator(np.random.PCG64(plan.training.seed)).permutation(len(teaching))
 
     def train(trial: StudyTrial) -> None:
-        kept: Sequence[Record] = trial.settings
-        splits: Splits = {**records, "train": kept}
-        own = fill_open(plan, [kept], [records["dev"]], trial.folder, watch)
-        model = steps.start(own)
-        steps.train(own, steps.lay_out(own, [splits], model, watch), model, trial.folder, watch, wish)
+        training_rows: Sequence[Record] = trial.settings
+        splits: Splits = {**records, "train": training_rows}
+        trial_plan = fill_open(plan, [training_rows], [records["dev"]], trial.folder, watch)
+        model = steps.start(trial_plan)
+        steps.train(trial_plan, steps.lay_out(trial_plan, [splits], model, watch), model, trial.folder, watch, wish)
 
     trials = []
     for part in PARTS:
-        rows = [teaching[place] for place in sorted(order[: len(teaching) // part].tolist())]
+        rows = [teaching[index] for index in sorted(order[: len(teaching) // part].tolist())]
         name = f"1/{part} of the training rows ({len(rows):,})"
         trials.append(StudyTrial(name=name, folder=out / FOLDER / f"1-{part}", settings=rows))
     failed = Problems(heading="Parts of the learning curve")
     results = Study(work=train, watch=watch, problems=failed).run(trials)
     for message in failed.messages:
         watch(Notice(f"not in the learning curve: {message}", warning=True))
-    points = {len(one.trial.settings): one.metrics for one in results if one.best}
+    points = {len(result.trial.settings): result.metrics for result in results if result.best}
     points[len(teaching)] = RunFolder(out).facts["finished"]["best"]["metrics"]
     criterion = plan.task.criterion
     for count, metrics in points.items():
@@ -76,15 +76,19 @@ def learning_curve(
 
 
 def _section(points: Mapping[int, Mapping[str, float]], criterion: str, results: Sequence[TrialResult]) -> Section:
-    curve = Series(name=criterion, points=[(count, found[criterion]) for count, found in points.items()])
+    curve = Series(name=criterion, points=[(count, metrics[criterion]) for count, metrics in points.items()])
     dots = dataclasses.replace(curve, name="", look="dots")
-    names = [name for name in points[max(points)] if "/" not in name and all(name in own for own in points.values())]
-    cells = [(f"{count:,}", *(f"{own[name]:.4f}" for name in names)) for count, own in points.items()]
-    said = (
+    names = [
+        name for name in points[max(points)] if "/" not in name and all(name in metrics for metrics in points.values())
+    ]
+    cells = [(f"{count:,}", *(f"{metrics[name]:.4f}" for name in names)) for count, metrics in points.items()]
+    explanation = (
         "One run for each number of rows, each with the defaults that suit it, scored on the same development rows. "
         "Where the curve still climbs at its end, more rows are likely to help."
     )
-    if failed := [one.trial.name for one in results if not one.best]:
-        said += f" Without a score, for their runs failed: {', '.join(failed)}."
+    if failed := [result.trial.name for result in results if not result.best]:
+        explanation += f" Without a score, for their runs failed: {', '.join(failed)}."
     parts = [line_plot([curve, dots], title=f"{criterion} by training rows", across="training rows")]
-    return Section(heading="Learning curve", parts=[*parts, table(cells, head=("rows", *names)), paragraph(said)])
+    return Section(
+        heading="Learning curve", parts=[*parts, table(cells, head=("rows", *names)), paragraph(explanation)]
+    )

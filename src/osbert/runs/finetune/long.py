@@ -36,8 +36,8 @@ class TextFit:
         """Describe how many texts do not fit and what happens to them; "" if all fit."""
         if self.cut.any():
             long, pieces = self.cut > 0, int(self.cut.sum())
-            share = pieces / (pieces + self.tokens)
-            fate = f"{pieces:,} pieces ({share:.1%} of all) {task.unread} are not read"
+            fraction = pieces / (pieces + self.tokens)
+            fate = f"{pieces:,} pieces ({fraction:.1%} of all) {task.unread} are not read"
         elif (self.sequences > 1).any() and task.batching == "sequences":
             long = self.sequences > 1
             fate = f"they are read in {self.sequences[long].sum():,} overlapping windows"
@@ -70,7 +70,10 @@ class ModelReader:
         `records`: by split: "train" and "dev" of a fine-tuning, "test" of a prediction.
         """
         read = [
-            record for split, found in records.items() for record in found if split != "train" or not task.lacks(record)
+            record
+            for split, split_records in records.items()
+            for record in split_records
+            if split != "train" or not task.lacks(record)
         ]
         refuse_long(task, read, Packer(tokenizer=self.tokenizer, length=min(task.length, self.length)))
 
@@ -86,27 +89,27 @@ def long_texts(
         cuts = {"train": task.cuts(records, packer), "dev": task.cuts(development, packer)}
         return "\n".join(f"{split}: {cut}" for split, cut in cuts.items() if cut)
     parts = {
-        "train": _made(training, together=task.batching != "sequences"),
-        "dev": _encoded(task, development, packer),
+        "train": _measure_encoded(training, together=task.batching != "sequences"),
+        "dev": _encode_and_measure(task, development, packer),
     }
-    told = {split: part.describe(task, packer.length) for split, part in parts.items()}
-    lines = [f"{split}: {line}" for split, line in told.items() if line]
+    descriptions = {split: part.describe(task, packer.length) for split, part in parts.items()}
+    lines = [f"{split}: {line}" for split, line in descriptions.items() if line]
     if any(part.cut.any() for part in parts.values()):
         lines[-1] += f" {task.longer}"
     return "\n".join(lines)
 
 
-def _made(ready: EncodedAhead, *, together: bool) -> TextFit:
+def _measure_encoded(ready: EncodedAhead, *, together: bool) -> TextFit:
     owners = np.repeat(np.arange(len(ready)), ready.counts)
     cut = np.bincount(owners, weights=ready.examples.truncated, minlength=len(ready)).astype(np.int64)
     return TextFit(sequences=ready.counts, cut=cut, tokens=_tokens(ready.examples, owners, together=together))
 
 
-def _encoded(task: Task, records: Sequence[Record], packer: Packer) -> TextFit:
+def _encode_and_measure(task: Task, records: Sequence[Record], packer: Packer) -> TextFit:
     sequences, cut, tokens = np.ones(len(records), np.int64), np.zeros(len(records), np.int64), 0
-    for place, record in enumerate(records):
+    for index, record in enumerate(records):
         examples = Examples.of(task.encode(record, packer))
-        sequences[place], cut[place] = len(examples), int(examples.truncated.sum())
+        sequences[index], cut[index] = len(examples), int(examples.truncated.sum())
         tokens += _tokens(examples, np.zeros(len(examples), np.int64), together=task.batching != "sequences")
     return TextFit(sequences=sequences, cut=cut, tokens=tokens)
 

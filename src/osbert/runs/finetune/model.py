@@ -57,18 +57,18 @@ def read_model(
     """
     seed, source = settings.seed, open_folder(folder, opening)
     with seeded(seed + 1):  # a new pooler must not repeat the random numbers of the head, drawn from `seed`
-        own = source.backbone
+        source_backbone = source.backbone
     before = source.tokenizer  # read now: one that does not fit is refused before anything is laid out
     tokenizer = for_tasks(before)
-    sizes = own.architecture
+    sizes = source_backbone.architecture
     if tokenizer is not before:
         sizes = sizes.changed(vocabulary=max(sizes.vocabulary, len(tokenizer)))
-    sizes, backbone = _laid_out(folder, sizes, settings)
-    remarks, learner = list(source.remarks), Learner(own, {})
+    sizes, backbone = _build_empty(folder, sizes, settings)
+    remarks, learner = list(source.remarks), Learner(source_backbone, {})
     if settings.auxiliary or writes:  # before there are new pieces, for which the stored head has no rows
         with seeded(seed + 5):
-            learner, found = _with_language(own, {} if from_scratch else source.tensors)
-        remarks += [remark for remark in found.remarks if remark not in remarks]
+            learner, report = _with_language(source_backbone, {} if from_scratch else source.tensors)
+        remarks += [remark for remark in report.remarks if remark not in remarks]
     if tokenizer is not before:
         with seeded(seed + 4):
             draw_pieces(learner, len(before), len(tokenizer) - len(before))
@@ -83,8 +83,8 @@ def read_model(
         # Each part has its own seed: the head is drawn from `seed`, a new pooler from the next one.
         for number, add in enumerate((add_recurrent, add_adapters), start=2):
             with seeded(seed + number):
-                remarks += filter(None, [add(own, sizes)])
-        backbone.load_state_dict(own.state_dict(), assign=True)
+                remarks += filter(None, [add(source_backbone, sizes)])
+        backbone.load_state_dict(source_backbone.state_dict(), assign=True)
     language = None
     for head in learner.heads.values():
         with seeded(seed + 5):  # it shares the embeddings of this backbone, not those of `own`
@@ -99,10 +99,12 @@ def read_model(
     )
 
 
-def _laid_out(folder: Path, own: Sizes, settings: FinetuneSettings) -> tuple[Sizes, Backbone]:
+def _build_empty(folder: Path, base_sizes: Sizes, settings: FinetuneSettings) -> tuple[Sizes, Backbone]:
     """Return the encoder's settings for fine-tuning, and the encoder without weights. Raises UserError."""
     try:
-        sizes = tuned_sizes(own, dropout=settings.dropout, recurrent=settings.recurrent, adapters=settings.adapters)
+        sizes = tuned_sizes(
+            base_sizes, dropout=settings.dropout, recurrent=settings.recurrent, adapters=settings.adapters
+        )
         backbone = sizes.empty()
     except ValueError as error:
         raise UserError(

@@ -51,7 +51,7 @@ class FinetunePlan:
     """Further tables of the recipe, by name, such as those of a distillation."""
 
     @classmethod
-    def joined(cls, plans: Sequence[FinetunePlan]) -> FinetunePlan:
+    def combine(cls, plans: Sequence[FinetunePlan]) -> FinetunePlan:
         """Return one plan for the tasks of several plans, which differ in nothing else."""
         return dataclasses.replace(
             plans[0],
@@ -74,10 +74,10 @@ class FinetunePlan:
 
     def of(self, task: Task) -> FinetunePlan:
         """Return the plan of one of the tasks, given in its tuned form."""
-        [path] = [path for path, own in zip(self.paths, self.tasks) if own.name == task.name]
+        [path] = [path for path, plan_task in zip(self.paths, self.tasks) if plan_task.name == task.name]
         return dataclasses.replace(self, tasks=(task,), paths=(path,))
 
-    def changed(self, chosen: Mapping[str, Any]) -> FinetunePlan:
+    def replace_settings(self, chosen: Mapping[str, Any]) -> FinetunePlan:
         """Return the plan with changed settings of training and optimiser, by their dotted names.
 
         They may come from a file in the run folder. Raises UserError if one has a wrong type.
@@ -85,8 +85,8 @@ class FinetunePlan:
         parts: dict[str, Any] = {}
         for part in ("training", "optimizer"):
             before = getattr(self, part)
-            own = {name.partition(".")[2]: value for name, value in chosen.items() if name.startswith(f"{part}.")}
-            parts[part] = recipe.build(type(before), recipe.as_table(before) | own, where="The run folder")
+            values = {name.partition(".")[2]: value for name, value in chosen.items() if name.startswith(f"{part}.")}
+            parts[part] = recipe.build(type(before), recipe.as_table(before) | values, where="The run folder")
         return dataclasses.replace(self, **parts)
 
     def table(self) -> dict[str, Any]:
@@ -144,8 +144,8 @@ def read_plan(task: str | Task, settings: Mapping[str, Any], *, model: Path, dat
     # Where the records of a step are each other's negatives, fewer of them are another task.
     fixed = built.defaults.settings == "paper" or chosen.batching == "step"
     # The epoch to keep is open unless the user asks for a choice by the development rows.
-    kept = set() if built.scores.patience or f"{name}.kept_by" in given else {"scores.keep"}
-    open_ = frozenset() if fixed else frozenset({*LEFT_OPEN, *kept}) - given - frozenset(built.comparison.varied)
+    open_scores = set() if built.scores.patience or f"{name}.kept_by" in given else {"scores.keep"}
+    open_ = frozenset() if fixed else frozenset({*LEFT_OPEN, *open_scores}) - given - frozenset(built.comparison.varied)
     if built.report.learning_curve and built.comparison.wanted:
         raise UserError(
             "--learning-curve is of one run: leave it out, or leave out --seeds, --search and --folds.",
@@ -207,8 +207,8 @@ def with_development(settings: Mapping[str, Any], data: Any) -> tuple[Mapping[st
 
 def _as_path(dev: Any) -> Any:
     """Return a path of development rows as a text, that of the copy for an address; rows in memory as they are."""
-    found = local_data(dev)
-    return str(found) if isinstance(found, Path) else found
+    path_or_rows = local_data(dev)
+    return str(path_or_rows) if isinstance(path_or_rows, Path) else path_or_rows
 
 
 def check_few(built: Any) -> None:
@@ -305,14 +305,14 @@ def schemas(tasks: Sequence[str]) -> list[type]:
     """Return the schema of each task of a run. Raises UserError that lists all unknown tasks."""
     if len(tasks) == 1:
         return [schema(tasks[0])]
-    found, problems = [], Problems(heading="These tasks cannot be learnt together")
+    task_schemas, problems = [], Problems(heading="These tasks cannot be learnt together")
     for task in tasks:
         try:
-            found.append(schema(task))
+            task_schemas.append(schema(task))
         except UserError as error:
             problems.add_from(task, error)
     problems.stop_if_any()
-    return found
+    return task_schemas
 
 
 def call_schema(task: str) -> type:

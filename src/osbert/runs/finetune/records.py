@@ -10,7 +10,7 @@ from typing import Any
 from osbert.errors import Problems, UserError
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.finetune.plan import FinetunePlan, name_of, read_plan, read_settings
-from osbert.runs.finetune.warnings import data_warnings, deduplicated, overlap
+from osbert.runs.finetune.warnings import data_warnings, deduplicate, overlap
 from osbert.runs.seen_texts import TELLING
 from osbert.tasks import Record, Task, findings, load, passed_over
 from osbert.terminal import one_line
@@ -41,14 +41,14 @@ def read_tasks(
         warnings += [f"{before}{text}" for text in data_warnings(plan.task, splits)]
     for text in warnings:
         watch(Notice(text, warning=True))
-    return FinetunePlan.joined([plan for plan, _ in plans]), [splits for _, splits in plans]
+    return FinetunePlan.combine([plan for plan, _ in plans]), [splits for _, splits in plans]
 
 
 def data_notices(task: Task, records: Splits) -> Iterator[str]:
     """Yield descriptions of the data: the form of each file, the columns, the rows, the labels."""
     yield from map(one_line, findings(task))
-    for split, found in records.items():
-        yield f"{split}: {one_line(task.describe(found))}"
+    for split, split_records in records.items():
+        yield f"{split}: {one_line(task.describe(split_records))}"
     if skipped := passed_over(task, records["train"]):
         yield f"train: {one_line(skipped)}"
     repeated, fraction = overlap(task, records)
@@ -63,7 +63,7 @@ def _read(
     fitted, records = load(plan.task, SPLITS)
     if plan.training.deduplicate:
         before = len(records["train"])
-        records = deduplicated(records)
+        records = deduplicate(records)
         left_out = f"{before - len(records['train']):,} of {before:,} training rows are left out (--deduplicate)"
         watch(Notice(f"{fitted.name}: {left_out}: their texts stand in the development rows"))
     return dataclasses.replace(plan, tasks=(fitted,)), records
@@ -75,8 +75,8 @@ def _read_several(
     from osbert.runs.finetune.long import ModelReader
 
     names = {name_of(task): task for task in tasks}
-    own = [name.rpartition(".")[2] for name in names]
-    if len(set(own)) < len(tasks) or not tasks:
+    task_names = [name.rpartition(".")[2] for name in names]
+    if len(set(task_names)) < len(tasks) or not tasks:
         raise UserError(
             f"The tasks {', '.join(map(name_of, tasks))} cannot be learnt together: name one or more, each by a name "
             "of its own.",
@@ -84,7 +84,7 @@ def _read_several(
         )
     if "dev" in settings:
         raise UserError(
-            f"dev is of one task: give each its own, such as --{own[0]}.dev FILE.", code="ambiguous-setting"
+            f"dev is of one task: give each its own, such as --{task_names[0]}.dev FILE.", code="ambiguous-setting"
         )
     folders = data_of(names, data)
     reader = ModelReader.of(model)
@@ -137,7 +137,7 @@ def data_of(names: Iterable[str], data: Any) -> dict[str, Any]:
     """Return the data of each task: from a mapping, or the file or folder with the task's name in a folder."""
     if not isinstance(data, Mapping):
         return {name: Path(data) / _entry(name, Path(data)) for name in names}
-    data = {name_of(name): own for name, own in data.items()}
+    data = {name_of(name): task_data for name, task_data in data.items()}
     if unlike := {*names} ^ {*data}:
         raise UserError(
             f"data must have what each task learns from, and no more; it differs in {', '.join(unlike)}.",
@@ -150,6 +150,6 @@ def _entry(name: str, data: Path) -> str:
     """Return the entry of a folder with a task's name: "SST-2" for sst2, or sst2.csv; by default the name."""
     name = name.rpartition(".")[2]
     entries = sorted(data.glob("*"), key=lambda path: (path.is_dir(), path.name))  # of two of one name the folder
-    found = {(path if path.is_dir() else Path(path.name.partition(".")[0])).name: path.name for path in entries}
-    plain = {own.lower().replace("-", ""): entry for own, entry in found.items()}
+    names_by_stem = {(path if path.is_dir() else Path(path.name.partition(".")[0])).name: path.name for path in entries}
+    plain = {stem.lower().replace("-", ""): entry for stem, entry in names_by_stem.items()}
     return plain.get(name.lower(), name)

@@ -28,20 +28,20 @@ def finetuning_report(run: FinetuneTrainer, *, name: str) -> Path:
     settings = recipe.read(folder / "recipe.toml")
     epochs = [line for line in lines if "epoch" in line]
     names = [key for key in epochs[0] if key.startswith("dev.")]
-    shown = [key for key in names if "/" not in key]
-    scores = ", ".join(f"{key.removeprefix('dev.')} {best.metrics[key.removeprefix('dev.')]:.4f}" for key in shown)
+    score_keys = [key for key in names if "/" not in key]
+    scores = ", ".join(f"{key.removeprefix('dev.')} {best.metrics[key.removeprefix('dev.')]:.4f}" for key in score_keys)
     tasks = [
-        _task_sections(run, own, rows, predictions, intervals)
-        for own, (rows, predictions), intervals in zip(
-            run.outcomes, run.rows.own(run.predictions), run.intervals, strict=True
+        _task_sections(run, outcome, rows, predictions, intervals)
+        for outcome, (rows, predictions), intervals in zip(
+            run.outcomes, run.rows.split_predictions(run.predictions), run.intervals, strict=True
         )
     ]
     sections = [
         *(scores for scores, *_ in tasks),
-        Section(heading="Curves", parts=_curves(run, lines, epochs, shown)),
-        Section(heading="Epochs", parts=[_epochs(epochs, shown, best.epoch)]),
+        Section(heading="Curves", parts=_curves(run, lines, epochs, score_keys)),
+        Section(heading="Epochs", parts=[_epochs(epochs, score_keys, best.epoch)]),
         *(section for _, *others in tasks for section in others),
-        *([found.section(list(run.map.records), MAP)] if run.map and (found := run.data_map) else []),
+        *([data_map.section(list(run.map.records), MAP)] if run.map and (data_map := run.data_map) else []),
         Section(heading="Settings", parts=[code(recipe.dump(settings))]),
     ]
     lead = (
@@ -54,13 +54,13 @@ def finetuning_report(run: FinetuneTrainer, *, name: str) -> Path:
 
 def _task_sections(
     run: FinetuneTrainer,
-    own: TaskOutcome,
+    outcome: TaskOutcome,
     rows: TaskRows,
     predictions: Sequence[Prediction],
     intervals: Mapping[str, ScoreInterval],
 ) -> list[Section]:
     """Return the sections of one task, its scores first. The predictions are those before temperature scaling."""
-    task, calibration = own.task, own.calibration
+    task, calibration = outcome.task, outcome.calibration
     fitted = calibration is not None and calibration.temperature != 1
     result = TaskResult(
         task=task,
@@ -68,11 +68,11 @@ def _task_sections(
         predictions=at_temperature(predictions, calibration.temperature) if calibration and fitted else predictions,
         raw=predictions if fitted else (),
         lengths=text_lengths(rows.development, rows.packer),
-        name=own.folder,
+        name=outcome.folder,
     )
     chosen = ", by which the epoch was chosen as well" if run.scores.chooses(run.settings) else ""
-    said = f"On {len(rows.development):,} development rows{chosen}."
-    parts = [scores_table(task.metrics(predictions, rows.development), intervals), paragraph(said)]
+    caption = f"On {len(rows.development):,} development rows{chosen}."
+    parts = [scores_table(task.metrics(predictions, rows.development), intervals), paragraph(caption)]
     return [
         Section(heading=result.heading(f"Scores of the {run.scores.keep} epoch"), parts=parts),
         Section(heading=result.heading("Data"), parts=[*data_parts(rows)]),
@@ -84,7 +84,7 @@ def _curves(
     run: FinetuneTrainer,
     lines: Sequence[Mapping[str, Any]],
     epochs: Sequence[Mapping[str, Any]],
-    shown: Sequence[str],
+    score_keys: Sequence[str],
 ) -> list[str]:
     losses = run.course or curve(lines, "loss")
     smoothed = Series(name="training", points=smooth(losses, window=max(1, len(losses) // 25)))
@@ -95,14 +95,14 @@ def _curves(
     auxiliary = f"{LeftToRight().name}.loss"
     if any(auxiliary in line for line in lines):
         names = dict.fromkeys(key for line in lines for key in line if key.endswith(".loss") and key != "train.loss")
-        shares = [
-            Series(name=key.removesuffix(".loss"), points=curve(lines, key), color=place % 6)
-            for place, key in enumerate(names)
+        loss_series = [
+            Series(name=key.removesuffix(".loss"), points=curve(lines, key), color=index % 6)
+            for index, key in enumerate(names)
         ]
-        parts.append(line_plot(shares, title="Losses by name, without their weights"))
+        parts.append(line_plot(loss_series, title="Losses by name, without their weights"))
     scores = [
-        Series(name=key.removeprefix("dev."), points=curve(epochs, key), look="dots", color=place % 6)
-        for place, key in enumerate(shown)
+        Series(name=key.removeprefix("dev."), points=curve(epochs, key), look="dots", color=index % 6)
+        for index, key in enumerate(score_keys)
         if not key.endswith(("mse", "threshold"))  # the others are shares of 1
     ]
     parts.append(line_plot(scores, title="Scores on the development rows"))
@@ -110,14 +110,14 @@ def _curves(
     return parts
 
 
-def _epochs(epochs: Sequence[Mapping[str, Any]], shown: Sequence[str], best: float) -> str:
-    head = ("epoch", "step", "training loss", *(key.removeprefix("dev.") for key in shown), "")
+def _epochs(epochs: Sequence[Mapping[str, Any]], score_keys: Sequence[str], best: float) -> str:
+    head = ("epoch", "step", "training loss", *(key.removeprefix("dev.") for key in score_keys), "")
     rows = [
         (
             f"{round(line['epoch'], 2):g}",
             f"{line['step']:,}",
             f"{line['train.loss']:.4f}",
-            *("not a number" if line[key] is None else f"{line[key]:.4f}" for key in shown),
+            *("not a number" if line[key] is None else f"{line[key]:.4f}" for key in score_keys),
             "its weights are the model" if line["epoch"] == best else "",
         )
         for line in epochs
@@ -125,12 +125,14 @@ def _epochs(epochs: Sequence[Mapping[str, Any]], shown: Sequence[str], best: flo
     return table(rows, head=head)
 
 
-def _calibration(found: Calibration) -> list[str]:
-    rows = [("before", found.error_before), ("after", found.error_after)]
-    said = f"{found.describe()}. The scores above were taken on the same rows; a temperature changes none of them."
+def _calibration(calibration: Calibration) -> list[str]:
+    rows = [("before", calibration.error_before), ("after", calibration.error_after)]
+    description = (
+        f"{calibration.describe()}. The scores above were taken on the same rows; a temperature changes none of them."
+    )
     return [
         table([(when, f"{error:.4f}") for when, error in rows], head=("", "expected calibration error")),
-        paragraph(said[0].upper() + said[1:]),
+        paragraph(description[0].upper() + description[1:]),
     ]
 
 

@@ -66,8 +66,8 @@ class FinetuneRun(Run):
 
         None for a run of several tasks, if the score is not a number, and if all bootstrap samples are equal.
         """
-        found = self.facts.get("interval")
-        return ScoreInterval(**found) if found else None
+        fields = self.facts.get("interval")
+        return ScoreInterval(**fields) if fields else None
 
     @property
     def tasks(self) -> dict[str, FinetuneRun]:

@@ -42,7 +42,7 @@ MEAN = "mean"
 class TaskOutcome:
     """A task of a run, tuned on so many development `rows`, and the `calibration` of its probabilities, if any.
 
-    `collapsed`: the one prediction for all of these rows, "" if they differ. `folder`: the subfolder of the run for its
+    `find_collapse`: the one prediction for all of these rows, "" if they differ. `folder`: the subfolder of the run for its
     model, "" for the run's folder itself.
     """
 
@@ -55,8 +55,10 @@ class TaskOutcome:
     def scores(self, best: Mapping[str, Any]) -> dict[str, Any]:
         """Return the facts of the best epoch with the metrics of this task only, without their prefix."""
         prefix = f"{self.folder}." if self.folder else ""
-        own = {name.removeprefix(prefix): value for name, value in best["metrics"].items() if name.startswith(prefix)}
-        return {**best, "metrics": own, "collapsed": self.collapsed}
+        metrics = {
+            name.removeprefix(prefix): value for name, value in best["metrics"].items() if name.startswith(prefix)
+        }
+        return {**best, "metrics": metrics, "collapsed": self.collapsed}
 
 
 class EpochLoader(Loader, Protocol):
@@ -171,30 +173,30 @@ class TaskRows:
         """Return predictions for the development records, and the task's metrics, at the best threshold for them."""
         return score(learner, self.task, self.development, self.packer)
 
-    def collapsed(self, predictions: Sequence[Prediction]) -> str:
+    def find_collapse(self, predictions: Sequence[Prediction]) -> str:
         """Return the one prediction for all development records, as `evaluation.score.collapsed`.
 
         It is "" if they differ, and for fewer than HANDFUL records.
         """
         return "" if len(self.development) < HANDFUL else collapsed(self.task, predictions, self.development)
 
-    def learnt(self, predictions: Sequence[Prediction]) -> dict[str, Any]:
+    def tune_values(self, predictions: Sequence[Prediction]) -> dict[str, Any]:
         """Return the values tuned on the development records (such as thresholds) and the calibration, as a table."""
         task, calibration = self.task.tuned(predictions, self.development)
         return {
             "tuned": recipe.as_table(task),
             "calibration": calibration.as_dict() if calibration else {},
-            "collapsed": self.collapsed(predictions),
+            "collapsed": self.find_collapse(predictions),
         }
 
-    def outcome(self, learnt: Mapping[str, Any], folder: str = "") -> TaskOutcome:
-        """Return the outcome with the values of `learnt`; `folder`: the subfolder for the task's model."""
-        calibration = learnt["calibration"]
+    def outcome(self, tuned_values: Mapping[str, Any], folder: str = "") -> TaskOutcome:
+        """Return the outcome with the values of `tuned_values`; `folder`: the subfolder for the task's model."""
+        calibration = tuned_values["calibration"]
         return TaskOutcome(
-            task=recipe.build(type(self.task), learnt["tuned"], where="The checkpoint"),
+            task=recipe.build(type(self.task), tuned_values["tuned"], where="The checkpoint"),
             rows=len(self.development),
             calibration=Calibration(**calibration) if calibration else None,
-            collapsed=learnt["collapsed"],
+            collapsed=tuned_values["collapsed"],
             folder=folder,
         )
 
@@ -220,12 +222,12 @@ class FinetuneRows:
     """The rows of all tasks of a fine-tuning, in the order given.
 
     With several tasks, names of scores are prefixed with the task's name. `remarks`: corrections and faults in the
-    data, one line for each record. `kept`: a folder where several runs share cached vectors; None for the run's own.
+    data, one line for each record. `vector_folder`: a folder where several runs share cached vectors; None for the run's own.
     """
 
     tasks: Sequence[TaskRows]
     remarks: Sequence[str] = ()
-    kept: Path | None = None
+    vector_folder: Path | None = None
 
     @classmethod
     def of(cls, tasks: Sequence[TaskRows]) -> Self:
@@ -262,7 +264,7 @@ class FinetuneRows:
     @property
     def truncation(self) -> str:
         """A description of the texts that do not fit, "" if all fit."""
-        return "\n".join(self._labelled(rows, rows.truncation, ": ") for rows in self.tasks if rows.truncation)
+        return "\n".join(self._prefix_task(rows, rows.truncation, ": ") for rows in self.tasks if rows.truncation)
 
     @property
     def compared(self) -> bool:
@@ -293,7 +295,7 @@ class FinetuneRows:
         loader = self.loader(batch=batch, micro_tokens=1, seed=seed)
         if not isinstance(loader, MixedLoader):
             return ""
-        drawn = np.concatenate([loader.drawn(epoch) for epoch in range(epochs)])
+        drawn = np.concatenate([loader.draw_loaders(epoch) for epoch in range(epochs)])
         steps = dict(zip(loader.loaders, np.bincount(drawn, minlength=len(loader.loaders)).tolist()))
         if idle := [name for name, count in steps.items() if not count]:
             raise UserError(
@@ -301,48 +303,63 @@ class FinetuneRows:
                 "more --epochs, a smaller --batch or another --seed.",
                 code="too-little-data",
             )
-        return ", ".join(f"{name} {share:.0%} ({steps[name]:,} steps)" for name, share in zip(steps, loader.shares))
+        return ", ".join(
+            f"{name} {probability:.0%} ({steps[name]:,} steps)"
+            for name, probability in zip(steps, loader.probabilities)
+        )
 
     def prepare(self, learner: Learner, folder: Path) -> str:
         """Cache vectors of frozen encoders in `kept` or a folder; return a description, "" for none."""
-        return "\n".join(filter(None, (rows.prepare(learner, self.kept or folder) for rows in self.tasks)))
+        return "\n".join(filter(None, (rows.prepare(learner, self.vector_folder or folder) for rows in self.tasks)))
 
     def score(self, learner: Learner) -> Score:
         """Return predictions for the development records, task by task, and all scores, with the mean of several."""
         scores = [rows.score(learner) for rows in self.tasks]
         metrics = {} if self.single else {MEAN: statistics.fmean(map(_merit, scores, self.tasks))}
-        for one, rows in zip(scores, self.tasks):
-            metrics |= {self._labelled(rows, name, "."): value for name, value in one.metrics.items()}
-        return Score(metrics=metrics, predictions=[one for found in scores for one in found.predictions])
+        for task_score, rows in zip(scores, self.tasks):
+            metrics |= {self._prefix_task(rows, name, "."): value for name, value in task_score.metrics.items()}
+        return Score(
+            metrics=metrics, predictions=[prediction for task_score in scores for prediction in task_score.predictions]
+        )
 
-    def collapsed(self, predictions: Sequence[Prediction]) -> str:
+    def find_collapse(self, predictions: Sequence[Prediction]) -> str:
         """Return the one prediction for all development records of a task, with the task's name if several; else ""."""
-        found = [(rows.task.name, answer) for rows, own in self.own(predictions) if (answer := rows.collapsed(own))]
-        return ", ".join(answer if self.single else f"{answer} ({name})" for name, answer in found)
+        collapses = [
+            (rows.task.name, answer)
+            for rows, task_predictions in self.split_predictions(predictions)
+            if (answer := rows.find_collapse(task_predictions))
+        ]
+        return ", ".join(answer if self.single else f"{answer} ({name})" for name, answer in collapses)
 
-    def learnt(self, predictions: Sequence[Prediction]) -> dict[str, Any]:
+    def tune_values(self, predictions: Sequence[Prediction]) -> dict[str, Any]:
         """Return the values that the tasks tune on the predictions for the development records, as plain tables."""
-        found = {rows.task.name: rows.learnt(own) for rows, own in self.own(predictions)}
-        return next(iter(found.values())) if self.single else found
+        values_by_task = {
+            rows.task.name: rows.tune_values(task_predictions)
+            for rows, task_predictions in self.split_predictions(predictions)
+        }
+        return next(iter(values_by_task.values())) if self.single else values_by_task
 
     def intervals(self, predictions: Sequence[Prediction]) -> list[dict[str, ScoreInterval]]:
         """Return the intervals of each task's metrics on the development rows."""
-        return [score_intervals(rows.task, own, rows.development) for rows, own in self.own(predictions)]
+        return [
+            score_intervals(rows.task, task_predictions, rows.development)
+            for rows, task_predictions in self.split_predictions(predictions)
+        ]
 
-    def outcomes(self, learnt: Mapping[str, Any]) -> list[TaskOutcome]:
-        """Return the outcomes with the values of `learnt`. With several tasks each has a subfolder with its name."""
+    def outcomes(self, tuned_values: Mapping[str, Any]) -> list[TaskOutcome]:
+        """Return the outcomes with the values of `tuned_values`. With several tasks each has a subfolder with its name."""
         if self.single:
-            return [self.tasks[0].outcome(learnt)]
-        return [rows.outcome(learnt[rows.task.name], rows.task.name) for rows in self.tasks]
+            return [self.tasks[0].outcome(tuned_values)]
+        return [rows.outcome(tuned_values[rows.task.name], rows.task.name) for rows in self.tasks]
 
-    def own(self, predictions: Sequence[Prediction]) -> Iterator[tuple[TaskRows, Sequence[Prediction]]]:
+    def split_predictions(self, predictions: Sequence[Prediction]) -> Iterator[tuple[TaskRows, Sequence[Prediction]]]:
         """Yield the rows of each task with its slice of the predictions, which are in the order of the tasks."""
         first = 0
         for rows in self.tasks:
             yield rows, predictions[first : first + len(rows.development)]
             first += len(rows.development)
 
-    def _labelled(self, rows: TaskRows, text: str, mark: str) -> str:
+    def _prefix_task(self, rows: TaskRows, text: str, mark: str) -> str:
         return text if self.single else f"{rows.task.name}{mark}{text}"
 
 
@@ -353,8 +370,8 @@ def _merit(score: Score, rows: TaskRows) -> float:
 def fingerprint(records: Mapping[str, Sequence[Record]]) -> str:
     """Return a hash of the texts and labels of all records."""
     digest = hashlib.sha256()
-    for split, found in sorted(records.items()):
+    for split, split_records in sorted(records.items()):
         digest.update(split.encode())
-        for record in found:
+        for record in split_records:
             digest.update(repr((record.texts, record.label)).encode("utf-8", "surrogatepass"))
     return digest.hexdigest()

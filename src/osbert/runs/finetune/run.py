@@ -108,7 +108,7 @@ class FinetuneTrainer:
     @property
     def ended_early(self) -> bool:
         """Whether the last `patience` scores brought no improvement."""
-        return self._exhausted(self.epochs)
+        return self._is_exhausted(self.epochs)
 
     @property
     def outcomes(self) -> list[TaskOutcome]:
@@ -133,7 +133,7 @@ class FinetuneTrainer:
         """Train to the end and yield the events. Few-shot learning begins with an epoch 0, without a step."""
         memory = self.trainer.memory
         if self.settings.few_shot != "none" and not memory["epochs"]:
-            yield self._ended()
+            yield self._end_epoch()
         for progress in self.trainer.run() if self.steps and not self.ended_early else ():
             if not progress.skipped:
                 memory["losses"].append(progress.loss)
@@ -142,7 +142,7 @@ class FinetuneTrainer:
                     memory.setdefault("rates", []).append((progress.step, progress.learning_rate))
             yield progress
             if self.is_scored(progress):
-                yield self._ended()
+                yield self._end_epoch()
                 if self.ended_early:
                     self.trainer.save()
                     return
@@ -174,14 +174,14 @@ class FinetuneTrainer:
         self.learner.to("cpu")
         backbone = self.learner.backbone
         low_rank = changes(backbone) if self.settings.tuning == "lora" else {}
-        for one in self.outcomes:
-            folder, head = self.folder / one.folder, self.learner.heads[one.task.name]
+        for outcome in self.outcomes:
+            folder, head = self.folder / outcome.folder, self.learner.heads[outcome.task.name]
             tokenizer, sizes = self.rows.tokenizer, backbone.architecture
-            learner = Learner(backbone, {one.task.name: head})
-            write_model(learner, folder, tokenizer=tokenizer, **one.task.published())
+            learner = Learner(backbone, {outcome.task.name: head})
+            write_model(learner, folder, tokenizer=tokenizer, **outcome.task.published())
             write_any_tokenizer(tokenizer, folder, length=sizes.length, segments=sizes.segments)
             if head.pooling:
-                length = min(one.task.length, sizes.length)
+                length = min(outcome.task.length, sizes.length)
                 model = SentenceModel(pooling=head.pooling, normalize=True, length=length)
                 write_sentence_model(folder, model, width=sizes.width)
             if self.settings.tuning in ("adapters", "lora") and not self.settings.merge:
@@ -216,7 +216,7 @@ class FinetuneTrainer:
         """Remove files that only training needs, after the run was recorded as finished."""
         tidy(self.folder)
 
-    def _ended(self) -> Epoch:
+    def _end_epoch(self) -> Epoch:
         """Score the model, record the epoch (or part of one) that has ended, and return it."""
         memory = self.trainer.memory
         losses = list(memory["losses"])
@@ -242,10 +242,10 @@ class FinetuneTrainer:
             metrics=result.metrics,
             best=False,
             seconds=self.trainer.counters.seconds,
-            collapsed=self.rows.collapsed(result.predictions),
+            collapsed=self.rows.find_collapse(result.predictions),
         )
         best = not before or self._merit(epoch) >= self._merit(before[-1])
-        last = self.trainer.step >= self.steps or self._exhausted([*self.epochs, epoch])
+        last = self.trainer.step >= self.steps or self._is_exhausted([*self.epochs, epoch])
         if last if self.scores.keep == "last" else best:
             self.scored = result
             self._keep(epoch, result.predictions, before)
@@ -253,7 +253,7 @@ class FinetuneTrainer:
 
     def _keep(self, epoch: Epoch, predictions: Sequence[Prediction], before: Sequence[Epoch]) -> None:
         """Write the current weights, and store the values that the tasks tune on the predictions."""
-        self.trainer.memory["learnt"] = self.rows.learnt(predictions)
+        self.trainer.memory["learnt"] = self.rows.tune_values(predictions)
         weights = {name: weight.detach().cpu() for name, weight in self.learner.state_dict().items()}
         write_tensors(weights, self._weights(epoch))
         self.trainer.memory["weights"] = fingerprint(weights)
@@ -268,7 +268,7 @@ class FinetuneTrainer:
         """Return the key that compares epochs: the criterion, then whether predictions have not collapsed."""
         return sortable(epoch.metrics[self.rows.criterion]), not epoch.collapsed
 
-    def _exhausted(self, epochs: Sequence[Epoch]) -> bool:
+    def _is_exhausted(self, epochs: Sequence[Epoch]) -> bool:
         merits = [self._merit(epoch) for epoch in epochs]
         return bool(self.scores.patience and merits) and len(merits) - merits.index(max(merits)) > self.scores.patience
 

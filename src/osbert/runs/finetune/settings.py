@@ -166,8 +166,8 @@ class ScoreSettings:
 
     def __post_init__(self) -> None:
         """Raise ValueError for a malformed interval or a negative patience."""
-        found = PERIOD.fullmatch(self.evaluate_every)
-        if not found or not any(float(number) for number in found.groups(default="0")):
+        match = PERIOD.fullmatch(self.evaluate_every)
+        if not match or not any(float(number) for number in match.groups(default="0")):
             raise ValueError(f'evaluate_every must be as "200 steps" or "0.25 epochs", not "{self.evaluate_every}"')
         if self.patience < 0:
             raise ValueError(f"patience must be 0 or more, not {self.patience}")
@@ -178,9 +178,9 @@ class ScoreSettings:
         >>> ScoreSettings(evaluate_every="0.25 epochs").period(10), ScoreSettings().period(10)
         (Fraction(5, 2), Fraction(10, 1))
         """
-        found = PERIOD.fullmatch(self.evaluate_every)
-        assert found is not None  # __post_init__ has looked
-        return Fraction(found[1]) if found[1] else Fraction(found[2]) * steps_per_epoch
+        match = PERIOD.fullmatch(self.evaluate_every)
+        assert match is not None  # __post_init__ has looked
+        return Fraction(match[1]) if match[1] else Fraction(match[2]) * steps_per_epoch
 
     def chooses(self, training: FinetuneSettings) -> bool:
         """Return whether the weights that are kept are those of the best of several scores.
@@ -192,8 +192,8 @@ class ScoreSettings:
         """
         if self.keep == "last" or training.few_shot == "linear":
             return False
-        found = PERIOD.fullmatch(self.evaluate_every)
-        once = found is not None and bool(found[2]) and Fraction(found[2]) >= training.epochs
+        match = PERIOD.fullmatch(self.evaluate_every)
+        once = match is not None and bool(match[2]) and Fraction(match[2]) >= training.epochs
         return training.contrastive or not once  # contrastive tuning is scored before its first step, too
 
 

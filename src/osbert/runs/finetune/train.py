@@ -17,7 +17,7 @@ from osbert.evaluation.score import class_scores, classes_left_out
 from osbert.files import write_text
 from osbert.full_disk import disk_needed
 from osbert.interop.hub import hub_facts
-from osbert.interop.huggingface.folders import closed_to_others
+from osbert.interop.huggingface.folders import osbert_only_reason
 from osbert.interop.json_files import read_object
 from osbert.interop.tuned_files import BASE, TUNED
 from osbert.lock import locked
@@ -64,8 +64,8 @@ def lay_out(plan: FinetunePlan, records: Sequence[Splits], model: StartingModel,
         length = min(task.length, longest)
         if length < task.length:
             watch(Notice(f"length: {longest:,} tokens, which is all that the model reads, not {task.length:,}"))
-        own = TaskRows.of(task, splits, Packer(tokenizer=model.tokenizer, length=length))
-        laid_out.append(dataclasses.replace(own, auxiliary=wanted.auxiliary > 0, whole=wanted.contrastive))
+        task_rows = TaskRows.of(task, splits, Packer(tokenizer=model.tokenizer, length=length))
+        laid_out.append(dataclasses.replace(task_rows, auxiliary=wanted.auxiliary > 0, whole=wanted.contrastive))
     rows = FinetuneRows.of(laid_out)
     if draws := rows.draws(epochs=wanted.epochs, batch=wanted.batch, seed=wanted.seed):
         watch(Notice(f"steps are drawn by the tasks' sizes to the power of {EXPONENT}: {draws}"))
@@ -95,7 +95,7 @@ def train(
         scores=plan.scores,
     )
     with disk_needed(out), locked(out):
-        folder = opened(plan, rows, out)
+        folder = begin_folder(plan, rows, out)
         write_remarks(rows.remarks, out)
         if not folder.finished:
             try:
@@ -108,7 +108,7 @@ def train(
         return Epoch(**folder.facts["finished"]["best"])
 
 
-def opened(plan: FinetunePlan, rows: FinetuneRows, out: Path) -> RunFolder:
+def begin_folder(plan: FinetunePlan, rows: FinetuneRows, out: Path) -> RunFolder:
     """Return the folder of a run, started now or before. Raises UserError if it holds another run."""
     facts = {
         "osbert": __version__,
@@ -142,17 +142,19 @@ def complete(
     follow(run, watch, wish)
     # A folder is begun before anything is written into it: else it would be taken for somebody else's.
     folders = {
-        one.folder: opened(plan.of(one.task), run.rows, run.folder / one.folder) for one in run.outcomes if one.folder
+        outcome.folder: begin_folder(plan.of(outcome.task), run.rows, run.folder / outcome.folder)
+        for outcome in run.outcomes
+        if outcome.folder
     }
     run.finish()
     ended: dict[str, Any] = {"best": dataclasses.asdict(run.best), "processor": str(run.trainer.processor)}
     ended |= {"before": before} if before else {}
     finetuning_report(run, name=plan.name)
-    if run.map and (found := run.data_map):
-        watch(Notice(run.map.write(found)))
-    for one, rows, intervals in zip(run.outcomes, run.rows.tasks, run.intervals, strict=True):
+    if run.map and (data_map := run.data_map):
+        watch(Notice(run.map.write(data_map)))
+    for outcome, rows, intervals in zip(run.outcomes, run.rows.tasks, run.intervals, strict=True):
         own = {**ended, "training_texts": sketch(rows.training)}
-        close(one, intervals.get(one.task.criterion), folders.get(one.folder, folder), plan, own)
+        close(outcome, intervals.get(outcome.task.criterion), folders.get(outcome.folder, folder), plan, own)
     if folders:
         folder.finish(ended)
 
@@ -187,8 +189,8 @@ def follow(run: FinetuneTrainer, watch: Watch, wish: Interruption | None) -> Non
                 # An epoch that has ended is scored first: without its scores the run would go on behind it.
                 between = not isinstance(event, Progress) or not run.is_scored(event)
                 noted = trainer.step if between else noted
-                for one in (event, *means, *trainer.notices):
-                    watch(Notice(one, warning=True) if isinstance(one, str) else one)
+                for message in (event, *means, *trainer.notices):
+                    watch(Notice(message, warning=True) if isinstance(message, str) else message)
                 trainer.notices.clear()
                 # After the last step too: later code does not check for the signal.
                 if wish and wish.signal and between:
@@ -221,7 +223,7 @@ def introduce(plan: FinetunePlan, model: StartingModel, watch: Watch) -> None:
     recurrent = getattr(sizes, "recurrent", 0)
     above = f" and {recurrent} recurrent" if recurrent else ""
     watch(Notice(f"model: {plan.model}, {sizes.layers} layers{above} of {sizes.width}, {begin}"))
-    if closed := closed_to_others(sizes):
+    if closed := osbert_only_reason(sizes):
         watch(Notice(f"  {closed}"))
     for remark in model.remarks:
         watch(Notice(f"  {one_line(remark)}"))

@@ -44,8 +44,8 @@ def changes(backbone: Backbone) -> dict[str, Factors]:
     return {
         matrix: change
         for module, factors in merge(backbone).items()
-        for ours, matrices in stored.items()
+        for parameter, matrices in stored.items()
         for matrix in matrices
         for name, change in factors.items()
-        if ours.startswith(f"{module}.") and matrix.endswith(f".{name}.weight")
+        if parameter.startswith(f"{module}.") and matrix.endswith(f".{name}.weight")
     }

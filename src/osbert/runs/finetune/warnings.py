@@ -34,11 +34,11 @@ def data_warnings(task: Task, records: Splits) -> Iterator[str]:
     training = [record for record in records["train"] if not task.lacks(record)]
     yield from map(one_line, task.warnings())
     yield from _few(task, training)
-    said, fraction = overlap(task, records)
+    description, fraction = overlap(task, records)
     if fraction >= TELLING:
-        yield said
+        yield description
     classes = _classes(task, training)
-    yield from _alike({name: len(places) for name, places in classes.items()}, classes)
+    yield from _alike({name: len(locations) for name, locations in classes.items()}, classes)
     yield from _single(classes)
     if count := sum(1 for _ in record_remarks(task, records)):
         yield f"{counted(count, 'record')} {'was' if count == 1 else 'were'} corrected or cannot be used: see {REMARKS}"
@@ -46,15 +46,15 @@ def data_warnings(task: Task, records: Splits) -> Iterator[str]:
 
 def record_remarks(task: Task, records: Splits) -> Iterator[str]:
     """Yield a line for each record that was corrected, and for each training record without a usable label."""
-    for split, found in records.items():
-        for record in found:
+    for split, split_records in records.items():
+        for record in split_records:
             if record.remark:
                 yield f"{record.place}: {record.remark}"
             elif split == "train" and task.lacks(record):
                 yield f"{record.place}: its label is not known: it is not learnt from"
 
 
-def deduplicated(records: Splits) -> dict[str, list[Record]]:
+def deduplicate(records: Splits) -> dict[str, list[Record]]:
     """Return the records without training records that have the same texts as a development record.
 
     Raises UserError if no training record is left.
@@ -78,7 +78,7 @@ def _few(task: Task, training: Sequence[Record]) -> Iterator[str]:
         )
 
 
-def repeated(training: Sequence[Record], development: Sequence[Record]) -> list[tuple[Record, Record]]:
+def find_repeats(training: Sequence[Record], development: Sequence[Record]) -> list[tuple[Record, Record]]:
     """Return (development record, first training record) for each development record with equal texts."""
     known: dict[tuple[str, ...], Record] = {}
     for record in training:
@@ -92,48 +92,48 @@ def overlap(task: Task, records: Splits) -> tuple[str, float]:
     It is the fraction of records or of characters, whichever is lower: short texts such as "Thanks !" recur by nature.
     """
     development: Sequence[Record] = records["dev"]
-    pairs = repeated([record for record in records["train"] if not task.lacks(record)], development)
+    pairs = find_repeats([record for record in records["train"] if not task.lacks(record)], development)
     if not pairs:
         return "", 0.0
-    shown = [f"'{_shortened(one)}' ({one.place}; {other.place})" for one, other in pairs[:SHOWN]]
-    other_label = sum(repr(one.label) != repr(other.label) for one, other in pairs)
+    examples = [f"'{_shorten(record)}' ({record.place}; {other.place})" for record, other in pairs[:SHOWN]]
+    other_label = sum(repr(record.label) != repr(other.label) for record, other in pairs)
     differ = f", {other_label:,} of them with another label" if other_label else ""
-    said = (
+    description = (
         f"{len(pairs):,} of {len(development):,} development rows have the text of a training row{differ}, which "
-        f"flatters the scores: {', '.join(shown)}. --deduplicate leaves those training rows out."
+        f"flatters the scores: {', '.join(examples)}. --deduplicate leaves those training rows out."
     )
     size = sum(map(size_of, development))
-    return said, min(len(pairs) / len(development), sum(size_of(record) for record, _ in pairs) / max(size, 1))
+    return description, min(len(pairs) / len(development), sum(size_of(record) for record, _ in pairs) / max(size, 1))
 
 
-def _shortened(record: Record) -> str:
+def _shorten(record: Record) -> str:
     """Return the beginning of a record's texts on one line."""
     return f"{one_line(' '.join(' | '.join(record.texts).splitlines())):.60}"
 
 
 def _classes(task: Task, training: Sequence[Record]) -> dict[str, list[str]]:
     """Return the file and line of the training records of each class."""
-    found = defaultdict(list)
+    locations = defaultdict(list)
     for record in training:
         for name in task.classes_of(record):
-            found[name].append(record.place)
-    return found
+            locations[name].append(record.place)
+    return locations
 
 
-def _alike(counts: Mapping[str, int], places: Mapping[str, Sequence[str]]) -> Iterator[str]:
+def _alike(counts: Mapping[str, int], locations: Mapping[str, Sequence[str]]) -> Iterator[str]:
     """Yield a warning about classes that may be two spellings of one, with the first row of the rarer one."""
-    shown = [
-        f"'{one_line(rare)}' ({counted(counts[rare], 'row')}, first: {places[rare][0]}) and '{one_line(usual)}' "
+    pairs = [
+        f"'{one_line(rare)}' ({counted(counts[rare], 'row')}, first: {locations[rare][0]}) and '{one_line(usual)}' "
         f"({counts[usual]:,})"
         for rare, usual in slips(counts)
     ]
-    if shown:
-        more = f" and {len(shown) - SHOWN:,} more pairs" if len(shown) > SHOWN else ""
-        yield f"these labels may be one, spelt in two ways: {', '.join(shown[:SHOWN])}{more}. Mend the rows if so."
+    if pairs:
+        more = f" and {len(pairs) - SHOWN:,} more pairs" if len(pairs) > SHOWN else ""
+        yield f"these labels may be one, spelt in two ways: {', '.join(pairs[:SHOWN])}{more}. Mend the rows if so."
 
 
 def _single(classes: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    single = [f"'{one_line(name)}' ({places[0]})" for name, places in classes.items() if len(places) == 1]
+    single = [f"'{one_line(name)}' ({locations[0]})" for name, locations in classes.items() if len(locations) == 1]
     if single:
         more = f" and {len(single) - SHOWN:,} more" if len(single) > SHOWN else ""
         what = "one label has" if len(single) == 1 else f"{len(single):,} of {len(classes):,} labels have"
@@ -157,10 +157,10 @@ def slips(counts: Mapping[str, int]) -> list[tuple[str, str]]:
     spellings = defaultdict(list)
     for name, letters in plain.items():
         spellings[letters].append(name)
-    found = []
+    pairs = []
     for letters, names in spellings.items():
         *rarer, usual = sorted(names, key=counts.__getitem__)
-        found += [(rare, usual) for rare in rarer if len(letters) > 1]
+        pairs += [(rare, usual) for rare in rarer if len(letters) > 1]
     # All pairs would be too many: names that differ in one letter are equal once a letter is left out of one or both.
     frequent = RARE * min(counts.values(), default=0)
     neighbours = defaultdict(list)
@@ -171,8 +171,8 @@ def slips(counts: Mapping[str, int]) -> list[tuple[str, str]]:
         near = [neighbours.get(form, ()) for form in _shortened_forms(plain[rare])]
         for usual in dict.fromkeys(name for names in near if len(names) <= FAMILY for name in names):
             if counts[usual] >= RARE * counts[rare] and _one_letter(plain[rare], plain[usual]):
-                found.append((rare, usual))
-    return found
+                pairs.append((rare, usual))
+    return pairs
 
 
 def _shortened_forms(letters: str) -> dict[tuple[str, str], None]:

@@ -57,23 +57,23 @@ class PredictionOutput:
 
         Raises UserError at a form that there is not, and at options that do not go with it.
         """
-        own = plain_suffix(layout.file)[1:]
+        input_form = plain_suffix(layout.file)[1:]
         if self.options.out_form and holds_array(layout.inputs.table):
-            own = "json"  # an array in a .jsonl file is not the lines that --out-form jsonl means
+            input_form = "json"  # an array in a .jsonl file is not the lines that --out-form jsonl means
         suffix = self.file.suffix.lower()[1:] if self.file else ""
-        alike = self.options.out_form in ("", own) and suffix in ("", own)
+        alike = self.options.out_form in ("", input_form) and suffix in ("", input_form)
         if not (suffix or self.is_kept):
             suffix = "jsonl" if layout.inputs.lines else "csv"
         name = self.options.out_form or suffix
-        kinds: list[type[RowForm]] = [components.find(FORMS, one, base=RowForm) for one in components.names(FORMS)]
-        found = [kind for kind in kinds if named(kind) == name or name in kind.endings]
-        fitting = [kind for kind in found if kind.suits(layout.inputs, alike=alike)]
-        fitting.sort(key=lambda kind: ("suits" not in vars(kind), named(kind) != name))  # the special first
+        kinds: list[type[RowForm]] = [components.find(FORMS, name, base=RowForm) for name in components.names(FORMS)]
+        matches = [kind for kind in kinds if form_name(kind) == name or name in kind.endings]
+        fitting = [kind for kind in matches if kind.suits(layout.inputs, alike=alike)]
+        fitting.sort(key=lambda kind: ("suits" not in vars(kind), form_name(kind) != name))  # the special first
         if not fitting:
-            names = ", ".join(named(kind) for kind in kinds if kind.suits(layout.inputs, alike=False))
+            names = ", ".join(form_name(kind) for kind in kinds if kind.suits(layout.inputs, alike=False))
             raise UserError(
                 f"{self.path or 'standard output'}: predictions of these rows are not written as '{name}'. Give one "
-                f"of {names} as the ending of --out, or as --out-form.{nearest(name, map(named, kinds))}",
+                f"of {names} as the ending of --out, or as --out-form.{nearest(name, map(form_name, kinds))}",
                 code="unknown-output-format",
             )
         if self.options.spreadsheet_safe and not fitting[0].has_cells:
@@ -83,7 +83,7 @@ class PredictionOutput:
             )
         if not fitting[0].has_columns and (self.options.top_k or self.options.probabilities):
             raise UserError(
-                f"--top-k and --probabilities have no place in the form '{named(fitting[0])}': write .jsonl or .csv.",
+                f"--top-k and --probabilities have no place in the form '{form_name(fitting[0])}': write .jsonl or .csv.",
                 code="options-exclude-each-other",
             )
         return fitting[0](layout)
@@ -106,6 +106,6 @@ class PredictionOutput:
             stream.buffer.flush()
 
 
-def named(kind: type[RowForm]) -> str:
+def form_name(kind: type[RowForm]) -> str:
     """Return the name of a form: that of its file."""
     return kind.__module__.rpartition(".")[2]

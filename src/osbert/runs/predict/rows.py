@@ -19,7 +19,7 @@ from osbert.reading.table import Row
 from osbert.runs.contract import Notice, Watch
 from osbert.runs.file_options import FileOptions
 from osbert.runs.predict.forms.contract import PredictedRow, RowForm, RowLayout, name_first, nonfinite_notice
-from osbert.runs.predict.output import PredictionOutput, named
+from osbert.runs.predict.output import PredictionOutput, form_name
 from osbert.tasks import Inputs, Prediction, Record, Task
 from osbert.terminal import one_line
 
@@ -67,7 +67,7 @@ class PredictionRows:
         folder = open_folder(source.run, source.opening)
         fingerprint = folder.fingerprint if weights else ""  # before `load`, which frees the memory of the weights
         engine = load(folder)
-        task = engine.fine_tuned.source.moved(source.path, source.options.given(engine.fine_tuned))
+        task = engine.fine_tuned.source.moved(source.path, source.options.as_settings(engine.fine_tuned))
         inputs = task.source.inputs(source.path)
         output = source.output
         layout = RowLayout(
@@ -84,7 +84,7 @@ class PredictionRows:
             "ending": plain_suffix(source.path),
             "tokenizer": engine.tokenizer.fingerprint,
             "task": dataclasses.asdict(task) | {"data": "", "name": task.name},
-            "output": dataclasses.asdict(source.output.options) | {"form": "", "out_form": named(type(form))},
+            "output": dataclasses.asdict(source.output.options) | {"form": "", "out_form": form_name(type(form))},
         }
         plain = dict(json.loads(json.dumps(facts, default=str)))
         known = plain | {"input": before.sha256, "weights": fingerprint}
@@ -104,9 +104,9 @@ class PredictionRows:
         for chunk in chunks(islice(self.inputs.rows(problems), tally.get("read", 0), stop)):
             problems.stop_if_any()
             self.before.require_same()
-            said = iter(self.engine.predict_records([record for _, record in chunk if record is not None]))
-            pairs = ((row, None if record is None else next(said)) for row, record in chunk)
-            rows = list(self._decided(pairs, tally.get("rows", 0)))
+            predictions = iter(self.engine.predict_records([record for _, record in chunk if record is not None]))
+            pairs = ((row, None if record is None else next(predictions)) for row, record in chunk)
+            rows = list(self._decide_rows(pairs, tally.get("rows", 0)))
             text = ("" if tally else self.form.begin()) + "".join(map(self.form.row, rows))
             tally = _counts(tally, rows, len(chunk))
             chunk.clear()  # before the next window is read
@@ -114,26 +114,26 @@ class PredictionRows:
             yield text, tally
         problems.stop_if_any()
 
-    def _decided(self, pairs: Iterator[tuple[Row, Prediction | None]], number: int) -> Iterator[PredictedRow]:
+    def _decide_rows(self, pairs: Iterator[tuple[Row, Prediction | None]], number: int) -> Iterator[PredictedRow]:
         """Yield the rows to write, numbered from `number`."""
         columns = self.form.layout.options
         for row, prediction in pairs:
-            for part, one in self.inputs.parts(row, prediction):
-                said, withheld = (None, 0) if one is None else columns.decided(one)
-                yield PredictedRow(number=number, row=part, prediction=said, withheld=withheld)
+            for part, part_prediction in self.inputs.parts(row, prediction):
+                answer, withheld = (None, 0) if part_prediction is None else columns.decide(part_prediction)
+                yield PredictedRow(number=number, row=part, prediction=answer, withheld=withheld)
                 number += 1
 
 
 def _counts(before: Mapping[str, int], rows: Sequence[PredictedRow], read: int) -> dict[str, int]:
     """Return the tally after `read` further rows of the file and the written `rows`."""
-    found = {
+    counts = {
         "read": read,
         "rows": len(rows),
-        "empty": sum(one.prediction is None for one in rows),
-        "cut": sum(one.prediction is not None and one.prediction.truncated > 0 for one in rows),
-        "withheld": sum(one.withheld for one in rows),
+        "empty": sum(row.prediction is None for row in rows),
+        "cut": sum(row.prediction is not None and row.prediction.truncated > 0 for row in rows),
+        "withheld": sum(row.withheld for row in rows),
     }
-    return {name: before.get(name, 0) + count for name, count in found.items()}
+    return {name: before.get(name, 0) + count for name, count in counts.items()}
 
 
 def check(engine: Engine, inputs: Inputs, file: Path, *, form: RowForm, watch: Watch) -> int:
@@ -158,12 +158,12 @@ def check(engine: Engine, inputs: Inputs, file: Path, *, form: RowForm, watch: W
         for name in sorted(row.nonfinite) if form.drops_nonfinite else ():
             nonfinite.setdefault(name, row.line)
         if form.keyed:
-            place = f"{file}, line {row.line}" if record is None else record.place
+            location = f"{file}, line {row.line}" if record is None else record.place
             called = inputs.called(row)
-            if first.setdefault(called, place) != place:
-                shown = one_line(called)
+            if first.setdefault(called, location) != location:
+                id_text = one_line(called)
                 problems.add(
-                    f"{place}: the id '{shown}' is that of {first[called]} too. Mend it, or write .jsonl.",
+                    f"{location}: the id '{id_text}' is that of {first[called]} too. Mend it, or write .jsonl.",
                     code="duplicate-name",
                 )
     problems.stop_if_any()

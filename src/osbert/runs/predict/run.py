@@ -21,10 +21,10 @@ from osbert.runs.file_options import FileOptions
 from osbert.runs.predict.output import PredictionOutput
 from osbert.runs.predict.part import RowPart, RowSink, RowStream
 from osbert.runs.predict.rows import PredictedFile, PredictionRows, chunks
-from osbert.runs.predict.tasks import PredictionWork, joined
+from osbert.runs.predict.tasks import PredictionWork, join_parts
 from osbert.runs.row_tasks import RowTasks, row_plan
-from osbert.runs.standard_input import as_given, kept_input, named_as_given
-from osbert.runs.unfinished import UnfinishedOutput, explaining_stops, unfinished_output
+from osbert.runs.standard_input import as_given, rename_in_errors, resolve_input
+from osbert.runs.unfinished import UnfinishedOutput, explaining_stops, open_unfinished_output
 from osbert.terminal import counted
 from osbert.training.run_folder import FACTS, OURS
 
@@ -50,7 +50,7 @@ class PredictionTally:
     withheld: int = 0
     limit: str = ""
 
-    def described(self) -> Iterator[str]:
+    def describe(self) -> Iterator[str]:
         """Yield sentences with the counts that are not 0."""
         yield counted(self.rows, "row")
         if self.empty:
@@ -97,12 +97,12 @@ def _predict(
         work = None
         if out is not None and output.is_kept:
             held.enter_context(disk_needed(out, goes_on="after the last window"))
-            place = held.enter_context(claim(out))
-            work = held.enter_context(unfinished_output(place, "a prediction that was begun"))
+            claimed_path = held.enter_context(claim(out))
+            work = held.enter_context(open_unfinished_output(claimed_path, "a prediction that was begun"))
         folder = work.folder if work else Path(held.enter_context(TemporaryDirectory(prefix="osbert-")))
-        held.enter_context(named_as_given(folder))
+        held.enter_context(rename_in_errors(folder))
         # Standard input is copied to the folder, so that a stopped prediction can read it again.
-        path = kept_input(file, folder, form=output.options.form)
+        path = resolve_input(file, folder, form=output.options.form)
         prediction = _FilePrediction(path=path, output=output, folder=folder, work=work, watch=watch)
         return prediction.complete(run, options, opening)
 
@@ -129,7 +129,7 @@ class _FilePrediction:
         self.watch(Notice(as_given(rows.inputs.describe, self.folder)))
         if left_out := self.output.options.left_out(rows.task):
             self.watch(Notice(left_out))
-        count = self._begun(rows.facts)
+        count = self._read_count(rows.facts)
         if count is None:
             # A first call reads the whole file once, so that every bad row is reported before any is predicted.
             count = rows.check(self.watch)
@@ -139,15 +139,15 @@ class _FilePrediction:
             self.work.begin(rows.facts, count)
             tasks = RowTasks(plan=plan, folder=self.folder)
             tally = self._write_in_tasks(self.work, tasks, rows, PredictionWork.of(source, rows.facts))
-        shown = {name: tally.get(name, 0) for name in ("rows", "empty", "cut", "withheld")}
-        return PredictionTally(**shown, limit=rows.task.limit(rows.engine.packer))
+        counts = {name: tally.get(name, 0) for name in ("rows", "empty", "cut", "withheld")}
+        return PredictionTally(**counts, limit=rows.task.limit(rows.engine.packer))
 
     def source(self, run: Path, options: FileOptions, opening: Opening) -> PredictedFile:
         """Return what is predicted, by which run, into which form."""
         name = as_given(str(self.path), self.folder)
         return PredictedFile(run=run, path=self.path, name=name, options=options, opening=opening, output=self.output)
 
-    def _begun(self, facts: Mapping[str, Any]) -> int | None:
+    def _read_count(self, facts: Mapping[str, Any]) -> int | None:
         """Return the number of rows counted by an earlier call, None without one. UserError if the call differs."""
         if self.work is None or not (begun := self.work.begun):
             return None
@@ -185,7 +185,7 @@ class _FilePrediction:
 
         parts = tasks.run(work, lambda: chunks(rows.inputs.rows(rows.before.problems())), report)
         path = self.folder / "joined.bin"
-        tally = joined(parts, rows.form, path)
+        tally = join_parts(parts, rows.form, path)
         replace_file(output.out, lambda aside: rows.form.finish(path, aside))
         output.end()
         return tally

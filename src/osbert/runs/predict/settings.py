@@ -59,7 +59,7 @@ class PredictionColumns:
         """Return whether anything beyond the default is written about a row."""
         return bool(self.top_k or self.probabilities or self.abstain)
 
-    def decided(self, prediction: Prediction) -> tuple[Prediction, int]:
+    def decide(self, prediction: Prediction) -> tuple[Prediction, int]:
         """Return the prediction to write and the number of answers withheld, whose probability is below `abstain`.
 
         Raises UserError if the prediction lacks the probabilities that the options need.
@@ -75,24 +75,26 @@ class PredictionColumns:
         """Return the cells of a table's row, by heading; all empty without a prediction."""
         (first, value), *others = task.cells(prediction).items()
         labels = sum(name.startswith(OF_LABEL) for name, _ in others)
-        said = {first: value}
-        for number, one in enumerate(self._top(prediction, labels), 1):
-            label, share = (one[0], Probability(one[1])) if one else ("", "")
-            said |= {f"top {number}": label, f"probability {number}": share}
+        row_cells = {first: value}
+        for number, answer in enumerate(self._top(prediction, labels), 1):
+            label, probability = (answer[0], Probability(answer[1])) if answer else ("", "")
+            row_cells |= {f"top {number}": label, f"probability {number}": probability}
         listed = self.of_labels(labels)
-        said |= {name: cell for name, cell in others if listed or not name.startswith(OF_LABEL)}
-        return said | ({"abstained": withheld if prediction else ""} if self.abstain else {})
+        row_cells |= {name: cell for name, cell in others if listed or not name.startswith(OF_LABEL)}
+        return row_cells | ({"abstained": withheld if prediction else ""} if self.abstain else {})
 
     def fields(self, prediction: Prediction | None, withheld: int = 0) -> dict[str, Any]:
         """Return the fields of a JSON object; all null without a prediction."""
-        said = (prediction or Prediction(value=None)).as_dict()
+        json_fields = (prediction or Prediction(value=None)).as_dict()
         labels = len(prediction.probabilities) if prediction else 0
         if not self.of_labels(labels):
-            said.pop("probabilities", None)
+            json_fields.pop("probabilities", None)
         if self.top_k or self.shortened(labels):
             likeliest = [one for one in self._top(prediction, labels) if one]
-            said["top"] = [{"value": value, "probability": share} for value, share in likeliest] or None
-        return said | ({"abstained": withheld if prediction else None} if self.abstain else {})
+            json_fields["top"] = [
+                {"value": value, "probability": probability} for value, probability in likeliest
+            ] or None
+        return json_fields | ({"abstained": withheld if prediction else None} if self.abstain else {})
 
 
 @dataclass(frozen=True, kw_only=True)

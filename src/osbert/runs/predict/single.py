@@ -26,11 +26,11 @@ class FilledText:
         >>> [*FilledText([[MaskFill("york", 0.5), MaskFill("jersey", 0.25)]]).lines()]
         ['york 0.500, jersey 0.250']
         """
-        yield from (", ".join(f"{one.piece} {one.probability:.3f}" for one in mask) for mask in self.fills)
+        yield from (", ".join(f"{fill.piece} {fill.probability:.3f}" for fill in mask) for mask in self.fills)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the pieces by their fields."""
-        return {"fills": [[one._asdict() for one in mask] for mask in self.fills]}
+        return {"fills": [[fill._asdict() for fill in mask] for mask in self.fills]}
 
 
 def predict_single(engine: Engine, texts: tuple[str, ...]) -> Prediction | FilledText:

@@ -46,7 +46,7 @@ class PredictionWork:
         opened.before.require_same(whole=True)
 
 
-def joined(parts: Sequence[tuple[RowRange, Path]], form: RowForm, path: Path) -> Mapping[str, int]:
+def join_parts(parts: Sequence[tuple[RowRange, Path]], form: RowForm, path: Path) -> Mapping[str, int]:
     """Write the rows of all parts, with what stands before and behind them, to `path`; return their tally.
 
     Raises UserError if a part is damaged or not whole.

@@ -44,7 +44,7 @@ def measure_speed(
         raise UserError(f"--seconds must be above 0, not {seconds:g}.", code="invalid-value")
     name, settings = recipe or RECIPES[choose().device.type], settings or {}
     chosen = read_settings(name, settings, opening=opening)
-    model, objectives = chosen.model, [getattr(chosen, table_of(one)) for one in chosen.objectives]
+    model, objectives = chosen.model, [getattr(chosen, table_of(objective)) for objective in chosen.objectives]
     with tempfile.TemporaryDirectory(prefix="osbert-bench-") as folder:
         if corpus is None:
             corpus = bench_corpus.synthetic_corpus(

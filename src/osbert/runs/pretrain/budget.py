@@ -77,7 +77,7 @@ def within_minutes(plan: PretrainPlan, out: Path, watch: Watch, group: Group = A
     if not plan.settings.minutes:
         return plan
     folder = RunFolder(out)
-    budget = group.first(lambda: stored_budget(folder, plan.settings.minutes))
+    budget = group.first(lambda: read_budget(folder, plan.settings.minutes))
     if budget is None:
         group.first(folder.refuse_foreign)
         costs = measure_costs(plan, out, watch, group)
@@ -89,7 +89,7 @@ def within_minutes(plan: PretrainPlan, out: Path, watch: Watch, group: Group = A
     return replace(plan, settings=settings, budget=asdict(budget))
 
 
-def stored_budget(folder: RunFolder, minutes: float) -> Budget | None:
+def read_budget(folder: RunFolder, minutes: float) -> Budget | None:
     """Return the budget of the run in a folder, None if there is no run. Raises UserError if it differs."""
     facts = folder.facts
     if not facts:
@@ -135,16 +135,16 @@ def measure_costs(plan: PretrainPlan, out: Path, watch: Watch, group: Group = AL
             remove()
     first = speeds[0]
     for phase, speed in zip(parts, speeds, strict=True):
-        watch(Notice(f"At most {phase.length} tokens a sequence: {_told(speed)}."))
+        watch(Notice(f"At most {phase.length} tokens a sequence: {_describe_speed(speed)}."))
     loader = plan.loader(length=settings.data.length)
-    looked_at = [loader.held_out(), *other_text(plan).values()]
+    looked_at = [loader.make_held_out(), *other_text(plan).values()]
     held_out = sum(batch.size for batches in looked_at for batch in batches)
     # The test uses small pools; the time for laying out a pool grows with its tokens.
     layout = first.layout_seconds * min(settings.data.pool, plan.corpus.tokens) / min(POOL, plan.corpus.tokens)
     costs = Costs(
         spent=time.monotonic() - plan.begun,
         start=test.building_seconds + layout * len(parts) + sum(speed.warming_seconds for speed in speeds),
-        step=sum(speed.step_seconds * phase.share for phase, speed in zip(parts, speeds, strict=True)),
+        step=sum(speed.step_seconds * phase.fraction for phase, speed in zip(parts, speeds, strict=True)),
         look=held_out * first.step_seconds / first.step_tokens * FORWARD,
         checkpoint=checkpoint,
         end=ENDING + checkpoint,
@@ -164,14 +164,14 @@ def spread(plan: PretrainPlan, costs: Costs) -> Budget:
     looks = _affordable(whole * EVALUATING, costs.look) if training.evaluate_every else 1
     checkpoints = _affordable(whole * SAVING, costs.checkpoint) if training.checkpoint_every else 0
     fixed, step = costs.spent + costs.start + costs.end, costs.step
-    kept = {name for name in INTERVALS if f"training.{name}" in plan.given and getattr(training, name)}
+    user_intervals = {name for name in INTERVALS if f"training.{name}" in plan.given and getattr(training, name)}
     for name, times, each in (
         ("evaluate_every", looks, costs.look),
         ("checkpoint_every", checkpoints, costs.checkpoint),
     ):
         # A given interval costs a fraction of an evaluation (or checkpoint) at each step, plus the one at the end;
         # otherwise their number is fixed.
-        if name in kept:
+        if name in user_intervals:
             step += each / getattr(training, name)
             times = 1
         fixed += times * each
@@ -190,7 +190,7 @@ def spread(plan: PretrainPlan, costs: Costs) -> Budget:
         "checkpoint_every": _interval(training.checkpoint_every, steps, checkpoints),
         "log_every": min(training.log_every, math.ceil(steps / 50)),
     }
-    intervals |= {name: getattr(training, name) for name in kept}
+    intervals |= {name: getattr(training, name) for name in user_intervals}
     return Budget(minutes=minutes, steps=steps, ending=round(costs.end + costs.look + costs.checkpoint, 3), **intervals)
 
 
@@ -214,6 +214,6 @@ def _interval(wanted: int, steps: int, times: int) -> int:
     return wanted and math.ceil(steps / times)
 
 
-def _told(speed: Speed) -> str:
+def _describe_speed(speed: Speed) -> str:
     guess = ", by a line through smaller steps" if speed.extrapolated else ""
     return f"{speed.tokens_per_second:,.0f} tokens/s, {speed.step_seconds:.3g} s a step{guess}"

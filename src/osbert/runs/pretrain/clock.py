@@ -66,14 +66,14 @@ class RunClock:
         stored = group.first(lambda: self.folder.facts.get("corrections", []))
         self._keep(Pace(planned=trainer.settings.steps, corrections=tuple((step, steps) for step, steps in stored)))
 
-    def elapsed(self) -> float:
+    def total_seconds(self) -> float:
         """Return the seconds that the run has taken, including those before a stop."""
         return self.before + time.monotonic() - self.plan.begun
 
     def correct(self) -> bool:
         """Correct the number of steps if needed, and store it in run.json; return whether it was. Called each step."""
         trainer = self.trainer
-        trainer.memory[ELAPSED] = self.elapsed()
+        trainer.memory[ELAPSED] = self.total_seconds()
         if trainer.step % trainer.settings.log_every or trainer.finished:
             return False
         # A correction that was made before the run was stopped is repeated; until its last one no new one is made.
@@ -82,8 +82,10 @@ class RunClock:
         steps = self.group.first(self._steps)
         if steps is None:
             return False
-        self._keep(trainer.pace.corrected(trainer.step, steps))
-        self.group.first(lambda: self.folder.note(corrections=[list(one) for one in trainer.pace.corrections]))
+        self._keep(trainer.pace.with_correction(trainer.step, steps))
+        self.group.first(
+            lambda: self.folder.note(corrections=[list(correction) for correction in trainer.pace.corrections])
+        )
         return True
 
     def is_news(self) -> bool:
@@ -100,7 +102,7 @@ class RunClock:
     def _steps(self) -> int | None:
         """Return the number of steps that fit into the minutes; None if the present number is close enough."""
         trainer = self.trainer
-        now = Reading(trainer.step, self.elapsed(), trainer.counters.seconds)
+        now = Reading(trainer.step, self.total_seconds(), trainer.counters.seconds)
         self.first = self.first or now
         self.readings.append(now)
         oldest = now.elapsed - WINDOW * self.seconds

@@ -17,21 +17,23 @@ def conflicts(objectives: Mapping[str, Objective], data: DataSettings, model: Si
                 f"data.duplicates = {data.duplicates} repeats the masks of earlier epochs, which "
                 f"{name}.later_rates or unit_from changes in the course of the run. Leave one out."
             )
-    own = [name for name, objective in objectives.items() if objective.lays_out()]
-    if data.cross_documents and own:
-        yield f"data.cross_documents does nothing with {own[0]}, which lays out sequences of its own. Leave one out."
-    if data.streams and own:
-        yield f"data.streams = true cuts the text regardless of sequences, but {own[0]} lays out its own. Drop one."
+    layout_names = [name for name, objective in objectives.items() if objective.lays_out()]
+    if data.cross_documents and layout_names:
+        yield f"data.cross_documents does nothing with {layout_names[0]}, which lays out sequences of its own. Leave one out."
+    if data.streams and layout_names:
+        yield f"data.streams = true cuts the text regardless of sequences, but {layout_names[0]} lays out its own. Drop one."
     if (memory := getattr(model, "memory", 0)) and not data.streams:
         yield f"model.memory is {memory}, but no sequence continues an earlier one. Set data.streams = true."
-    yield from _together(objectives, own) if data.curriculum == "together" else _in_turn(objectives, data, model)
+    yield from (
+        _together(objectives, layout_names) if data.curriculum == "together" else _in_turn(objectives, data, model)
+    )
 
 
-def _together(objectives: Mapping[str, Objective], own: list[str]) -> Iterator[str]:
-    """Yield the conflicts of objectives that are trained on the same sequences; `own`: those that lay them out."""
-    for other in own[1:]:
+def _together(objectives: Mapping[str, Objective], layout_names: list[str]) -> Iterator[str]:
+    """Yield the conflicts of objectives that are trained on the same sequences; `layout_names`: those that lay them out."""
+    for other in layout_names[1:]:
         # The loader asks the first alone: no sequence would have a target of the other.
-        yield f'{own[0]} and {other} both lay out sequences. Leave one out, or set data.curriculum = "continual".'
+        yield f'{layout_names[0]} and {other} both lay out sequences. Leave one out, or set data.curriculum = "continual".'
     kinds = {name: type(objective) for name, objective in objectives.items()}
     hiding = [name for name, kind in kinds.items() if kind.corrupts() and not kind.before_noise]
     for name in (name for name, kind in kinds.items() if kind.alone and len(hiding) > 1):

@@ -9,7 +9,7 @@ from osbert.errors import Problems
 from osbert.text.file_tokenizer import AnyTokenizer
 
 
-def fitted_first_position(settings: Any, tokenizer: AnyTokenizer) -> tuple[Any, list[str]]:
+def fit_first_position(settings: Any, tokenizer: AnyTokenizer) -> tuple[Any, list[str]]:
     """Return settings whose first position, unless it is 0, is the padding id + 1, and a remark if that changes it."""
     first = getattr(settings.model, "first_position", 0)
     # At 0 the tokenizer is not asked: GPT's has no padding.

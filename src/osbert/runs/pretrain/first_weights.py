@@ -40,7 +40,7 @@ def first_weights(plan: PretrainPlan) -> tuple[Learner, list[str]]:
     if settings.trained == "heads":
         freeze([learner.backbone])
     learner.memory = _memory(plan)
-    learner.weights = {name: one.weight for name, one in plan.objectives.items() if one.weight != 1}
+    learner.weights = {name: objective.weight for name, objective in plan.objectives.items() if objective.weight != 1}
     for name, objective in plan.objectives.items():
         if not {*fresh}.isdisjoint(objective.companions or {name}):  # counts say something of the companion alone
             objective.begin(learner.heads[name], plan.corpus.counts)

@@ -41,7 +41,9 @@ class MaskSample:
         """Yield lines: `count` sequences as the model sees them, and a table of the rates."""
         plan, tokenizer = self.plan, self.plan.tokenizer
         # With a curriculum only one objective has labels here.
-        objectives = {name: one for name, one in plan.objectives.items() if name in self.examples[0].targets}
+        objectives = {
+            name: objective for name, objective in plan.objectives.items() if name in self.examples[0].targets
+        }
         yield legend()
         for example in self.examples[:count]:
             yield Text()

@@ -19,11 +19,11 @@ STEPS = 4
 
 def other_text(plan: PretrainPlan) -> dict[str, list[Batch]]:
     """Return the batches of other text by the name of their measurements. Their masks are always the same."""
-    before = [] if plan.origin is None else plan.origin.held_out()
-    found = {BEFORE: [batch for batch in before if plan.objectives.keys() & batch.targets.keys()]}
+    before = [] if plan.origin is None else plan.origin.read_held_out()
+    batches_by_name = {BEFORE: [batch for batch in before if plan.objectives.keys() & batch.targets.keys()]}
     if plan.general is not None:
-        found[GENERAL] = [*chain(*first_steps(_loader(plan, plan.general), STEPS))]
-    return {name: batches for name, batches in found.items() if batches}
+        batches_by_name[GENERAL] = [*chain(*first_steps(_loader(plan, plan.general), STEPS))]
+    return {name: batches for name, batches in batches_by_name.items() if batches}
 
 
 def with_general(plan: PretrainPlan, general: Corpus) -> PretrainPlan:

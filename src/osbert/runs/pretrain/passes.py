@@ -72,7 +72,7 @@ def with_passes(plan: PretrainPlan, out: Path, watch: Watch = ignore, group: Gro
     data = plan.settings.data
     if data.micro_tokens != "auto":
         return plan
-    tokens = group.first(partial(stored_passes, RunFolder(out)))
+    tokens = group.first(partial(read_pass_tokens, RunFolder(out)))
     if tokens is None:
         group.first(RunFolder(out).refuse_foreign)
         tokens, remark = choose(plan, out / "speed-test", group)
@@ -82,7 +82,7 @@ def with_passes(plan: PretrainPlan, out: Path, watch: Watch = ignore, group: Gro
     return replace(plan, settings=settings)
 
 
-def stored_passes(folder: RunFolder) -> int | None:
+def read_pass_tokens(folder: RunFolder) -> int | None:
     """Return the number of the run in a folder, None if there is no run. Before there was "auto" it was 0, one pass."""
     facts = folder.facts
     data = facts.get("settings", {}).get("data", {}) if facts else None
@@ -99,9 +99,9 @@ def choose(plan: PretrainPlan, scratch: Path, group: Group = ALONE) -> tuple[int
     if any(objective.whole for objective in plan.objectives.values()) or step * _most_bytes(plan, length) < MODEST:
         return 0, ""
     test = PassTest(plan, scratch, length, group)
-    tried, reason = test.tried(step)
-    fastest = max((one.speed for one in tried), default=0.0)
-    best = next((one for one in tried if one.speed >= ENOUGH * fastest), None)
+    tried, reason = test.try_passes(step)
+    fastest = max((candidate.speed for candidate in tried), default=0.0)
+    best = next((candidate for candidate in tried if candidate.speed >= ENOUGH * fastest), None)
     if best is None:
         return length, f"A pass takes one sequence ({reason}). See data.micro_tokens."
     tokens = 0 if best.tokens >= step else best.tokens
@@ -138,26 +138,28 @@ class PassTest:
         self.before = peak_memory(self.processor)
         self.free = memory.free_memory(self.processor.device) * ROOM
 
-    def tried(self, step: float) -> tuple[list[Pass], str]:
+    def try_passes(self, step: float) -> tuple[list[Pass], str]:
         """Return the passes that were tried, smallest first, and why no larger one was; `step`: tokens of a step."""
-        found: list[Pass] = []
+        passes: list[Pass] = []
         for tokens in _sizes(max(SMALLEST, self.length), step):
-            measured = self._measured(tokens, whole=tokens >= step)
+            measured = self._measure_pass(tokens, whole=tokens >= step)
             if measured is None:
-                return found, FULL
-            found.append(measured)
+                return passes, FULL
+            passes.append(measured)
             # Two doublings without a gain: one alone may be a disturbance.
-            if len(found) > 2 and max(one.speed for one in found[-2:]) < GAIN * max(one.speed for one in found[:-2]):
-                return found, SLOWER
+            if len(passes) > 2 and max(candidate.speed for candidate in passes[-2:]) < GAIN * max(
+                candidate.speed for candidate in passes[:-2]
+            ):
+                return passes, SLOWER
             # A pass of twice the tokens takes at most twice the memory.
             fits = self.weights + 2 * (measured.memory - self.weights - self.before) < self.free
             if not all(self.group.gathered(fits, "free memory")):
-                return found, FULL
+                return passes, FULL
             # So a round takes twice as long; but a whole step's has one pass, not two of half its tokens.
             following = measured.round_seconds * (1 if 2 * tokens >= step else 2)
-            if sum(one.seconds for one in found) + following > self._limit(measured.speed, step):
-                return found, "larger ones take too long to try"
-        return found, "all there are"
+            if sum(candidate.seconds for candidate in passes) + following > self._limit(measured.speed, step):
+                return passes, "larger ones take too long to try"
+        return passes, "all there are"
 
     def _limit(self, speed: float, step: float) -> float:
         """Return the longest time of the test in seconds; the run has steps of `step` tokens at `speed` a second."""
@@ -166,7 +168,7 @@ class PassTest:
         most = min(max(SECONDS, SHARE * run), LONGEST)
         return min(most, PART * run) if minutes else most
 
-    def _measured(self, tokens: int, *, whole: bool) -> Pass | None:
+    def _measure_pass(self, tokens: int, *, whole: bool) -> Pass | None:
         """Return the measurements of passes of at most `tokens` tokens, None if memory ran out; `whole`: of a step."""
         # Of several passes in a step all but the first add to gradients that are there, which takes time of its own.
         batches = self._batches(tokens) * (1 if whole else 2)

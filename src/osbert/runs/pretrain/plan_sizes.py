@@ -107,7 +107,7 @@ class SizeEstimate:
     loss: LossRange
 
 
-def sized(plan: PretrainPlan, layers: int, width: int) -> PretrainPlan:
+def resize(plan: PretrainPlan, layers: int, width: int) -> PretrainPlan:
     """Return the plan with another size of the model.
 
     The learning rate is scaled by 1 / sqrt(width), rounded to two digits.
@@ -131,9 +131,9 @@ def candidates(plan: PretrainPlan, kind: str) -> list[Size]:
     model = plan.settings.model
     shapes = {*SIZES[kind], (model.layers, model.width)}
     # A sequence of 512 tokens costs more a token than one of 128: the mean over the phases of the run.
-    steps = [(first_steps(plan.loader(length=phase.length)), phase.share) for phase in phases(plan)]
-    plans = {one.settings.model: one for shape in sorted(shapes) for one in [sized(plan, *shape)]}
-    sizes = sorted((_count(one, steps) for one in plans.values()), key=lambda size: size.flops)
+    steps = [(first_steps(plan.loader(length=phase.length)), phase.fraction) for phase in phases(plan)]
+    plans = {candidate.settings.model: candidate for shape in sorted(shapes) for candidate in [resize(plan, *shape)]}
+    sizes = sorted((_count(candidate, steps) for candidate in plans.values()), key=lambda size: size.flops)
     if not sizes[0].weights:
         raise UserError(
             f"Sizes are compared by the weights in their blocks, of which models of family = {model.family} have none. "
@@ -146,13 +146,13 @@ def candidates(plan: PretrainPlan, kind: str) -> list[Size]:
 def measure(sizes: Iterable[Size], scratch: Path, *, seconds: float) -> list[SizeSample]:
     """Train the sizes for `seconds` seconds in total, larger ones for longer, and return the measurements."""
     sizes = list(sizes)
-    parts = [1 + place for place in range(len(sizes))]
+    parts = [1 + index for index in range(len(sizes))]
     samples = []
     for size, part in zip(sizes, parts, strict=True):
         test = SpeedTest(size.plan, scratch)
         speed = test.speed(size.plan.settings.data.length, seconds=seconds * part / sum(parts))
         flops = test.flops_per_token(size.plan.settings.data.length)
-        memory = counted_memory(size) if speed.extrapolated else speed.memory - test.memory_before
+        memory = estimate_memory(size) if speed.extrapolated else speed.memory - test.memory_before
         samples.append(SizeSample(size=size, flops_per_second=flops * speed.tokens_per_second, memory=memory))
     return samples
 
@@ -180,9 +180,9 @@ def estimate(size: Size, samples: Sequence[SizeSample], limits: SizeLimits) -> S
 
 def flops_per_second(size: Size, samples: Sequence[SizeSample]) -> float:
     """Return the expected FLOP/s: log-log interpolation between measured sizes; beyond them, that of the nearest."""
-    places = [math.log(sample.size.flops) for sample in samples]
-    heights = [math.log(sample.flops_per_second) for sample in samples]
-    return math.exp(float(np.interp(math.log(size.flops), places, heights)))
+    log_sizes = [math.log(sample.size.flops) for sample in samples]
+    log_rates = [math.log(sample.flops_per_second) for sample in samples]
+    return math.exp(float(np.interp(math.log(size.flops), log_sizes, log_rates)))
 
 
 def memory(size: Size, samples: Sequence[SizeSample]) -> float:
@@ -198,7 +198,7 @@ def memory(size: Size, samples: Sequence[SizeSample]) -> float:
     return BYTES * size.parameters + statistics.median(each) * size.pass_tokens * size.activations
 
 
-def counted_memory(size: Size, *, half: bool = False) -> float:
+def estimate_memory(size: Size, *, half: bool = False) -> float:
     """Return the counted bytes for training a size; `half`: activations in 16 bits."""
     return BYTES * size.parameters + ACTIVATION / (1 + half) * size.pass_tokens * size.activations
 
@@ -208,10 +208,10 @@ def _count(plan: PretrainPlan, steps: Sequence[tuple[Sequence[Sequence[Batch]], 
     model = plan.settings.model
     backbone = model.empty()
     learner = Learner(backbone, {name: objective.head(backbone) for name, objective in plan.objectives.items()})
-    samples = [([StepSize.of(learner, batches) for batches in phase], share) for phase, share in steps]
+    samples = [([StepSize.of(learner, batches) for batches in phase], fraction) for phase, fraction in steps]
     flops = sum(
-        share * sum(training_flops(learner, size) for size in sizes) / sum(size.tokens for size in sizes)
-        for sizes, share in samples
+        fraction * sum(training_flops(learner, size) for size in sizes) / sum(size.tokens for size in sizes)
+        for sizes, fraction in samples
     )
     scored = [
         name
@@ -231,7 +231,7 @@ def _count(plan: PretrainPlan, steps: Sequence[tuple[Sequence[Sequence[Batch]], 
         flops=flops,
         activations=sum(
             sizes.layers * sizes.activations(length)
-            for sizes in (model, *(one.backbone.architecture for one in learner.companions.values()))
+            for sizes in (model, *(companion.backbone.architecture for companion in learner.companions.values()))
         )
         + 3 * pieces * model.vocabulary,
     )

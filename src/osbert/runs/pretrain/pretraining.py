@@ -98,7 +98,7 @@ def pretrain(request: PretrainRequest, *, watch: Watch = ignore, wish: Interrupt
     with joined() as group, ExitStack() as held:
         watch = ignore if group.rank else watch
         # In a group only the first process has the folder itself, the others its path alone.
-        folder = group.each(lambda: None if group.rank else held.enter_context(_opened(request, watch)))
+        folder = group.each(lambda: None if group.rank else held.enter_context(_open_output(request, watch)))
         paths = group.gathered(request.out if folder is None else folder.path, "the run folder")
         local = replace(request, out=paths[0])
         watch = watch if folder is None else partial(_follow, folder, watch)
@@ -111,7 +111,7 @@ def pretrain(request: PretrainRequest, *, watch: Watch = ignore, wish: Interrupt
     return EncoderRun(request.out)
 
 
-def _opened(request: PretrainRequest, watch: Watch) -> AbstractContextManager[OutputFolder]:
+def _open_output(request: PretrainRequest, watch: Watch) -> AbstractContextManager[OutputFolder]:
     """Return the run folder, of an object store the local one; what cannot be uploaded yet is a warning."""
     inputs = [folder for folder in (request.corpus, request.origin, request.general) if folder is not None]
     return output_folder(request.out, FORM, inputs=inputs, warn=lambda text: watch(Notice(text, warning=True)))

@@ -16,7 +16,7 @@ from osbert.data.batch_files import write_batches
 from osbert.data.phases import Phases
 from osbert.errors import UserError
 from osbert.full_disk import disk_needed
-from osbert.interop.huggingface.folders import closed_to_others, write_model
+from osbert.interop.huggingface.folders import osbert_only_reason, write_model
 from osbert.interop.huggingface.tokenizers import write_any_tokenizer
 from osbert.interop.sentence_files import write_sentence_model
 from osbert.models.contract import Learner
@@ -95,7 +95,7 @@ class PretrainingRun:
                 self._loop(trainer, metrics)
         except UserError as error:
             if trainer.hopeless:
-                raise self._failed(trainer, str(error)) from error
+                raise self._record_failure(trainer, str(error)) from error
             raise
         finally:
             # An error may explain itself by an earlier notice, and a tracker may fail as it ends.
@@ -166,14 +166,17 @@ class PretrainingRun:
 
     def _introduce(self, trainer: Trainer, parameters: int) -> None:
         settings, corpus = self.plan.settings, self.plan.corpus
-        place = str(trainer.processor)
-        objectives = (f"{one.weight:g} x " * (one.weight != 1) + name for name, one in self.plan.objectives.items())
+        device = str(trainer.processor)
+        objectives = (
+            f"{objective.weight:g} x " * (objective.weight != 1) + name
+            for name, objective in self.plan.objectives.items()
+        )
         if self.group.size > 1:
-            place += f", {self.group.size} processes ({settings.training.parallel})"
+            device += f", {self.group.size} processes ({settings.training.parallel})"
         self._say(
             f"{parameters:,} parameters, {' + '.join(objectives)}, on {corpus.documents:,} documents "
             f"({corpus.tokens:,} tokens, {len(self.plan.tokenizer):,} pieces): {settings.training.steps:,} steps of "
-            f"{settings.data.batch:,} sequences of at most {settings.data.length:,} tokens, {place}"
+            f"{settings.data.batch:,} sequences of at most {settings.data.length:,} tokens, {device}"
         )
         for course in filter(None, (objective.course() for objective in self.plan.objectives.values())):
             self._say(course)
@@ -193,7 +196,7 @@ class PretrainingRun:
             self._say(remark)
 
     def _loop(self, trainer: Trainer, metrics: Metrics | SilentMetrics) -> None:
-        held_out, others = self.loader.held_out(), self._other_text()
+        held_out, others = self.loader.make_held_out(), self._other_text()
         self.watch(TrainingStart(processor=str(trainer.processor), done=trainer.step, steps=trainer.pace.steps))
         self._pass_on(trainer)
         self.settled = trainer.step
@@ -258,7 +261,8 @@ class PretrainingRun:
         # Until the results are written, an interruption must not save this step as complete.
         self.settled = -1
         lines = [
-            Measurement(of=name, values=metrics.held_out(trainer.step, found, of=name)) for name, found in means.items()
+            Measurement(of=name, values=metrics.held_out(trainer.step, text_means, of=name))
+            for name, text_means in means.items()
         ]
         self._end_if_forgetting(trainer, {name: means[name] for name in others})
         del trainer.memory[OWED]
@@ -269,7 +273,9 @@ class PretrainingRun:
     def _end_if_forgetting(self, trainer: Trainer, means: Mapping[str, Mapping[str, Mean]]) -> None:
         """End the run if a loss on other text is above its lowest value by more than the setting `forgetting`."""
         limit = self.plan.settings.forgetting
-        losses = {f"{of}.{name}.loss": mean.loss for of, found in means.items() for name, mean in found.items()}
+        losses = {
+            f"{of}.{name}.loss": mean.loss for of, text_means in means.items() for name, mean in text_means.items()
+        }
         if limit is None or not losses:
             return
         name, rise = forgotten(losses, trainer.memory.setdefault(LOWEST, {}))
@@ -281,13 +287,13 @@ class PretrainingRun:
 
     def _other_text(self) -> dict[str, list[Batch]]:
         """Return the batches of other text; give a notice if an encoder to train further has none."""
-        found = other_text(self.plan)
-        if self.plan.origin is not None and not found:
+        batches = other_text(self.plan)
+        if self.plan.origin is not None and not batches:
             self._notice(
                 f"{self.plan.origin.folder} keeps no held-out text ({KEPT_OUT}), so what is forgotten of the text it "
                 "was trained on cannot be measured."
             )
-        return found
+        return batches
 
     def _stop_wished(self) -> bool:
         """Return whether any process has received a signal to stop. All processes stop after the same step."""
@@ -296,7 +302,7 @@ class PretrainingRun:
             self.wish.signal = wishes[0]
         return bool(wishes)
 
-    def _failed(self, trainer: Trainer, told: str) -> UserError:
+    def _record_failure(self, trainer: Trainer, reason: str) -> UserError:
         """Record that the run diverged, as the same command would again; return the error with advice."""
         self.folder.fail(trainer.step)
         whole = trainer.checkpoints.steps()
@@ -309,7 +315,7 @@ class PretrainingRun:
         if len(whole) > 1:
             newest = trainer.checkpoints.path(whole[-1])
             advice += f", or from that of step {whole[-2]:,} if you remove {newest} before"
-        return UserError(f"{told} {advice}.", code="training-diverged")
+        return UserError(f"{reason} {advice}.", code="training-diverged")
 
     def _say_stopped(self, trainer: Trainer) -> None:
         last = max(trainer.checkpoints.steps(), default=0)
@@ -322,7 +328,9 @@ class PretrainingRun:
         if not trainer.sound:
             if self.group.rank:
                 raise PeerFailure
-            raise self._failed(trainer, "The weights have become infinite or undefined, so no model was written.")
+            raise self._record_failure(
+                trainer, "The weights have become infinite or undefined, so no model was written."
+            )
         weights = tensors.weights(self.learner, trainer.parallel)
         self.group.first(lambda: self._conclude(trainer, metrics, weights))
 
@@ -334,10 +342,10 @@ class PretrainingRun:
         assert isinstance(metrics, Metrics)  # that of the first process
         metrics.settle()
         self._write(self.out, learner.cpu())
-        if held_out := self.plan.loader(length=self.plan.settings.data.length).held_out():
+        if held_out := self.plan.loader(length=self.plan.settings.data.length).make_held_out():
             write_batches(self.out / KEPT_OUT, held_out)
         parameters = sum(weight.numel() for weight in learner.parameters())
-        taken = self.plan.taken(resumed=self.resumed)
+        taken = self.plan.timing_facts(resumed=self.resumed)
         if ended := trainer.memory.get(ENDED):
             taken[ENDED] = ended
             self._say(ended)
@@ -347,7 +355,7 @@ class PretrainingRun:
             self._say(f"Remember: {notice}")
         if metrics.unwritten:
             self._say(f"{len(metrics.unwritten)} lines of {metrics.path} could not be written.")
-        if remark := closed_to_others(learner.backbone.architecture):
+        if remark := osbert_only_reason(learner.backbone.architecture):
             self._say(remark)
         self._say(f"The model is in {self.out}; how it went is in {self._report()}.")
 

@@ -23,7 +23,7 @@ from osbert.models.settings import settings_of
 from osbert.objectives import Objective
 from osbert.runs.pretrain.conflicts import conflicts
 from osbert.runs.pretrain.data_settings import DataSettings
-from osbert.runs.pretrain.first_position import check_first_position, fitted_first_position
+from osbert.runs.pretrain.first_position import check_first_position, fit_first_position
 from osbert.runs.pretrained_tokens import origin_facts
 from osbert.runs.vectors.settings import vector_schema
 from osbert.text.file_tokenizer import AnyTokenizer
@@ -65,7 +65,9 @@ class Recipe:
             raise ValueError(f"minutes must be above 0, or 0 to go by training.steps, not {self.minutes}")
         if self.forgetting is not None and not self.forgetting > 0:
             raise ValueError(f"forgetting must be above 0, not {self.forgetting}")
-        if self.forgetting and (own := getattr(self, "training", None)) and not own.evaluate_every:  # in `schema`
+        if (
+            self.forgetting and (training := getattr(self, "training", None)) and not training.evaluate_every
+        ):  # in `schema`
             raise ValueError("training.evaluate_every = 0 never looks at forgetting: give steps, or --forgetting none")
 
 
@@ -117,7 +119,7 @@ class PretrainPlan:
         """The objectives by name, in their order."""
         return {table_of(name): getattr(self.settings, table_of(name)) for name in self.settings.objectives}
 
-    def taken(self, *, resumed: bool) -> dict[str, Any]:
+    def timing_facts(self, *, resumed: bool) -> dict[str, Any]:
         """Return the entry for run.json with the time taken so far; of a resumed run, since it was resumed."""
         if self.budget is None:
             return {}
@@ -126,7 +128,7 @@ class PretrainPlan:
     def loader(self, *, length: int) -> PretrainingLoader | Stages:
         """Return the loader of steps with sequences of at most `length` tokens."""
         data = self.settings.data
-        length = max(one.room(length, self.tokenizer.form.specials(1)) for one in self.objectives.values())
+        length = max(objective.room(length, self.tokenizer.form.specials(1)) for objective in self.objectives.values())
         packer = Packer(tokenizer=self.tokenizer, length=length, short=data.short, cross_documents=data.cross_documents)
         kind = StreamLoader if data.streams else PretrainingLoader
         loader = kind(self.corpus, self.objectives, packer, data, run_steps=self.settings.training.steps)
@@ -173,17 +175,19 @@ def read_plan(
     before = None if origin is None else Origin.open(origin, opening)
     if not name and before is None:
         raise UserError("Name a recipe, such as cpu, or go on from a run with --from.", code="missing-recipe")
-    own = "" if name in recipe.packaged() else name  # a recipe that the user wrote, or chose by its path
+    user_recipe = "" if name in recipe.packaged() else name  # a recipe that the user wrote, or chose by its path
     model = None if before is None else before.table() | ({} if name else before.objectives())
     name = name or before.recipe()  # type: ignore[union-attr]
     settings = read_settings(name, given, model=model, opening=opening)
     chosen = recipe.given(given, schema=type(settings))
     remarks: list[str] = []
     if before is not None and not settings.trained:
-        optimizer, remarks = before.gentle_rates(settings.optimizer, chosen | _recipe_settings(own, "optimizer"))
+        optimizer, remarks = before.gentle_rates(
+            settings.optimizer, chosen | _recipe_settings(user_recipe, "optimizer")
+        )
         settings = dataclasses.replace(settings, optimizer=optimizer)
     if before is not None:
-        remarks += before.moved_tasks(settings.objectives, settings.data.curriculum)
+        remarks += before.describe_task_moves(settings.objectives, settings.data.curriculum)
     opened = open_corpus(corpus)
     corpus = opened.folder
     if out is not None:
@@ -195,8 +199,8 @@ def read_plan(
     else:
         wanted = f"model.vocabulary is {settings.model.vocabulary:,}, but the corpus's tokenizer has {len(tokenizer):,}"
         problems.add(f"{wanted} pieces. Leave it at 0.", code="invalid-value")
-    if before is None and not own and "model.first_position" not in chosen:
-        settings, placed = fitted_first_position(settings, tokenizer)
+    if before is None and not user_recipe and "model.first_position" not in chosen:
+        settings, placed = fit_first_position(settings, tokenizer)
         remarks += placed
     plan = PretrainPlan(
         name=Path(name).stem, settings=settings, corpus=opened, tokenizer=tokenizer, origin=before, given=chosen
@@ -207,7 +211,7 @@ def read_plan(
     _check(plan, problems)
     if before is not None:
         before.check(settings.model, tokenizer, problems)
-    unused = _unused_documents(plan, problems)
+    unused = _check_documents(plan, problems)
     problems.stop_if_any()
     return dataclasses.replace(plan, remarks=(*remarks, *unused))
 
@@ -244,13 +248,13 @@ def read_settings(
     table = {**recipe.read(name), **(model or {})}
     given = given or {}
     if vector_schema(table) is not None:
-        told = f"The recipe {name} learns vectors of words without context, which `osbert pretrain` alone does."
-        raise UserError(told, code="options-exclude-each-other")
+        message = f"The recipe {name} learns vectors of words without context, which `osbert pretrain` alone does."
+        raise UserError(message, code="options-exclude-each-other")
     kind = recipe_schema(name, table, given, opening)
     # Tables of packaged objectives that the user has deselected are no mistake.
     others = {*components.names("objectives")} - {field.name for field in dataclasses.fields(kind)}
-    kept = {key: value for key, value in table.items() if key not in others}
-    return recipe.build(kind, recipe.override(kept, given, schema=kind), where=name)
+    recipe_table = {key: value for key, value in table.items() if key not in others}
+    return recipe.build(kind, recipe.override(recipe_table, given, schema=kind), where=name)
 
 
 def recipe_schema(name: str, table: Mapping[str, Any], given: Mapping[str, Any], opening: Opening = CAREFUL) -> type:
@@ -262,7 +266,7 @@ def recipe_schema(name: str, table: Mapping[str, Any], given: Mapping[str, Any],
     if (vectors := vector_schema(table)) is not None:
         return vectors
     typed = {key: given[key] for key in BASIC if key in given}
-    base = _chosen(table, typed)
+    base = _read_base(table, typed)
     try:
         return schema(base.objectives, family=base.family, trust=bool(typed) or opening.trust)
     except UserError as error:
@@ -273,7 +277,7 @@ def recipe_schema(name: str, table: Mapping[str, Any], given: Mapping[str, Any],
         ) from error
 
 
-def _chosen(table: Mapping[str, Any], given: Mapping[str, Any]) -> Recipe:
+def _read_base(table: Mapping[str, Any], given: Mapping[str, Any]) -> Recipe:
     """Return the objectives and the family, which determine the other settings."""
     base = {key: table[key] for key in BASIC if key in table}
     chosen = recipe.build(Recipe, recipe.override(base, given, schema=Recipe), where="The recipe")
@@ -300,11 +304,15 @@ def _check(plan: PretrainPlan, problems: Problems) -> None:
         for objection in objective.objections(settings.model):
             problems.add(objection, code="invalid-setting")
         if objective.marked and not corpus.marks_capitals:
-            told = f"{name} needs a corpus with marks of capital letters. Build {corpus.folder} again with --capitals."
-            problems.add(told, code="invalid-setting")
+            message = (
+                f"{name} needs a corpus with marks of capital letters. Build {corpus.folder} again with --capitals."
+            )
+            problems.add(message, code="invalid-setting")
         if not objective.weight > 0:
-            told = f"{name}.weight is {objective.weight}, but must be above 0. To train without {name}, leave it out."
-            problems.add(told, code="invalid-setting")
+            message = (
+                f"{name}.weight is {objective.weight}, but must be above 0. To train without {name}, leave it out."
+            )
+            problems.add(message, code="invalid-setting")
     _check_form(plan, problems)
     try:
         choose(settings.training.device, settings.training.precision)
@@ -327,12 +335,14 @@ def _check_lengths(plan: PretrainPlan, problems: Problems) -> None:
     for name in names:
         length = getattr(settings.data, name)
         if length > settings.model.length:
-            told = f"data.{name} is {length:,}, but model.length allows sequences of {settings.model.length:,} tokens."
-            problems.add(told, code="invalid-setting")
+            message = (
+                f"data.{name} is {length:,}, but model.length allows sequences of {settings.model.length:,} tokens."
+            )
+            problems.add(message, code="invalid-setting")
         for named, objective in plan.objectives.items():
             if length < (least := objective.shortest(plan.tokenizer.form)):
-                told = f"data.{name} is {length:,}, but sequences of {named} have {least} tokens or more."
-                problems.add(told, code="invalid-setting")
+                message = f"data.{name} is {length:,}, but sequences of {named} have {least} tokens or more."
+                problems.add(message, code="invalid-setting")
         try:
             loader = plan.loader(length=length)
             if not problems.count:  # it fails for what is named already, such as missing marks
@@ -343,7 +353,7 @@ def _check_lengths(plan: PretrainPlan, problems: Problems) -> None:
             problems.add(str(error), code="invalid-setting")
 
 
-def _unused_documents(plan: PretrainPlan, problems: Problems) -> list[str]:
+def _check_documents(plan: PretrainPlan, problems: Problems) -> list[str]:
     """Return a remark on the documents that an objective skips; add a problem if it can use none."""
     remarks, corpus = [], plan.corpus
     for name, objective in plan.objectives.items():
@@ -351,11 +361,11 @@ def _unused_documents(plan: PretrainPlan, problems: Problems) -> list[str]:
             continue
         used = int((corpus.document_sentences == needed).sum())
         if corpus.deduplicated:
-            told = f"{name} needs every line of a document, but {corpus.folder} was built with --deduplicate. "
-            problems.add(f"{told}Build it again without.", code="invalid-setting")
+            message = f"{name} needs every line of a document, but {corpus.folder} was built with --deduplicate. "
+            problems.add(f"{message}Build it again without.", code="invalid-setting")
         elif not used:
-            told = f"{corpus.folder} has no document of {needed} sentences, and {name} learns from no others."
-            problems.add(told, code="too-little-data")
+            message = f"{corpus.folder} has no document of {needed} sentences, and {name} learns from no others."
+            problems.add(message, code="too-little-data")
         elif used < corpus.documents:
             remarks.append(
                 f"{name} learns from {used:,} of {corpus.documents:,} documents: the others do not have {needed} "

@@ -81,21 +81,21 @@ def plan_size(request: SizeRequest, *, out: Path, watch: Watch = ignore) -> Size
     for name, value in (("minutes", request.minutes), ("seconds", request.seconds)):
         if not 0 < value < float("inf"):
             raise UserError(f"--{name} must be above 0, not {value:g}.", code="invalid-value")
-    with claim(out) as place:
-        check_out(place)
+    with claim(out) as claimed_path:
+        check_out(claimed_path)
         with tempfile.TemporaryDirectory(prefix="osbert-plan-") as folder:
-            found = compare_sizes(request, Path(folder) / "run", watch)
-        watch(found)
-        for remark in remarks(found):
+            comparison = compare_sizes(request, Path(folder) / "run", watch)
+        watch(comparison)
+        for remark in remarks(comparison):
             watch(Notice(remark))
-        write_recipe(found, place)
-    return found
+        write_recipe(comparison, claimed_path)
+    return comparison
 
 
 def compare_sizes(request: SizeRequest, run: Path, watch: Watch = ignore) -> SizeComparison:
     """Return the comparison of sizes, measured in the folder `run`, or assumed if the device is absent."""
     plan = read_plan(request.name, request.settings, corpus=request.corpus, out=run, opening=request.opening)
-    device, absent = planned_device(plan.settings.training.device, gpu=request.gpu)
+    device, absent = choose_device(plan.settings.training.device, gpu=request.gpu)
     plan = replace(plan, settings=replace(plan.settings, training=replace(plan.settings.training, device=device)))
     kind = device.partition(":")[0]
     sizes = plan_sizes.candidates(plan, kind)
@@ -104,7 +104,7 @@ def compare_sizes(request: SizeRequest, run: Path, watch: Watch = ignore) -> Siz
     ceiling = speed_test.loader_ceiling(plan, plan.settings.data.length, seconds=request.seconds * LOADING)
     limits = SizeLimits(seconds=60 * request.minutes, loader=ceiling, process=process)
     if absent:
-        samples = assumed(sizes)
+        samples = assume_samples(sizes)
     else:
         watch(Notice(f"Training a few sizes for {request.seconds:g} s in all, to see how fast this machine is."))
         samples = plan_sizes.measure(to_measure(sizes, kind), run, seconds=request.seconds * (1 - LOADING))
@@ -113,7 +113,7 @@ def compare_sizes(request: SizeRequest, run: Path, watch: Watch = ignore) -> Siz
     return SizeComparison(request=request, plan=plan, absent=absent, estimates=estimates, best=best)
 
 
-def planned_device(wanted: str, *, gpu: bool) -> tuple[str, bool]:
+def choose_device(wanted: str, *, gpu: bool) -> tuple[str, bool]:
     """Return the device to plan for, and whether this machine lacks it; `wanted`: the setting training.device.
 
     Raises UserError if --gpu and training.device differ.
@@ -135,13 +135,13 @@ def to_measure(sizes: Sequence[Size], kind: str) -> list[Size]:
     )
 
 
-def assumed(sizes: Sequence[Size]) -> list[SizeSample]:
+def assume_samples(sizes: Sequence[Size]) -> list[SizeSample]:
     """Return assumed samples for an absent GPU: a fraction of its published peak, and activations in bf16."""
     return [
         SizeSample(
             size=size,
             flops_per_second=PEAKS[ASSUMED_GPU] * ASSUMED_SHARE * min(1.0, size.sizes.width / 768),
-            memory=plan_sizes.counted_memory(size, half=True),
+            memory=plan_sizes.estimate_memory(size, half=True),
         )
         for size in sizes
     ]
@@ -179,11 +179,11 @@ def choose(estimates: Sequence[SizeEstimate], memory: float) -> SizeEstimate:
     return min(fitting, key=lambda row: row.size.parameters) if best.epochs > USELESS else best
 
 
-def remarks(found: SizeComparison) -> Iterator[str]:
+def remarks(comparison: SizeComparison) -> Iterator[str]:
     """Yield remarks under the table of sizes: the meaning of the figures, and whether the text suffices."""
-    best, plan = found.best, found.plan
+    best, plan = comparison.best, comparison.plan
     guessing = plan.corpus.unigram_entropy
-    if found.absent:
+    if comparison.absent:
         yield (
             "There is no GPU here, so nothing of this is measured but the loader: "
             f"{ASSUMED_SHARE:.0%} of the published peak of an {ASSUMED_GPU} is assumed, as BERT BASE reached on an "
@@ -215,13 +215,13 @@ def remarks(found: SizeComparison) -> Iterator[str]:
         yield f"The corpus would be seen {best.epochs:,.0f} times. {enough}, which is nearly as good as new text."
 
 
-def write_recipe(found: SizeComparison, out: Path) -> None:
+def write_recipe(comparison: SizeComparison, out: Path) -> None:
     """Write the recipe of the best size: the varied recipe and settings, the size, the device and the minutes."""
-    request, best = found.request, found.best
+    request, best = comparison.request, comparison.best
     chosen = best.size.plan.settings
     table: dict[str, Any] = recipe.override(recipe.read(request.name), request.settings, schema=type(chosen))
     table = {**table, "minutes": float(request.minutes)}
-    before, after = (recipe.as_table(model) for model in (found.plan.settings.model, chosen.model))
+    before, after = (recipe.as_table(model) for model in (comparison.plan.settings.model, chosen.model))
     # The three settings of the size are written even if they equal the recipe's, so that the file shows them; the first
     # position as it fits the corpus's tokenizer, since a recipe from a file is taken as it is.
     named = ("layers", "width", "heads", *(("first_position",) if before.get("first_position") else ()))

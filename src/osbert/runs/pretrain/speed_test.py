@@ -30,14 +30,14 @@ class Phase:
     """A sequence length, and the fraction of a run's steps that have it."""
 
     length: int
-    share: float
+    fraction: float
 
 
 def phases(plan: PretrainPlan) -> list[Phase]:
     """Return the phases of a run: one, or two if the last steps have longer sequences."""
     data = plan.settings.data
-    short = Phase(length=data.length, share=1 - data.long_share)
-    return [phase for phase in (short, Phase(length=data.long_length, share=data.long_share)) if phase.share]
+    short = Phase(length=data.length, fraction=1 - data.long_share)
+    return [phase for phase in (short, Phase(length=data.long_length, fraction=data.long_share)) if phase.fraction]
 
 
 class SpeedTest:

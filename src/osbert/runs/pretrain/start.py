@@ -80,11 +80,11 @@ class Origin:
         dotted names of settings that the user has chosen; their rates are kept. With Muon, its rate is lowered by the
         same factor.
         """
-        share = KEEPING / optimizer.learning_rate
+        factor = KEEPING / optimizer.learning_rate
         rates = {"learning_rate": optimizer.learning_rate}
         rates |= {"muon_rate": optimizer.muon_rate} if optimizer.method == "muon" else {}
         lower: dict[str, Any] = {
-            name: rate * share for name, rate in rates.items() if share < 1 and f"optimizer.{name}" not in given
+            name: rate * factor for name, rate in rates.items() if factor < 1 and f"optimizer.{name}" not in given
         }
         lines = [
             f"{name} is {rate:.2g} in place of {rates[name]:g}, which is a rate for fresh weights: it would undo what "
@@ -93,7 +93,7 @@ class Origin:
         ]
         return replace(optimizer, **lower), lines
 
-    def moved_tasks(self, objectives: Sequence[str], curriculum: str) -> list[str]:
+    def describe_task_moves(self, objectives: Sequence[str], curriculum: str) -> list[str]:
         """Return a remark if objectives get another row of the table of tasks than they had in the encoder's run.
 
         An objective has the row of its place among the objectives, and without a curriculum all have the first one.
@@ -116,8 +116,8 @@ class Origin:
 
     def objectives(self) -> dict[str, list[str]]:
         """Return the objectives that replace those of FURTHER for models without masked pieces; {} for others."""
-        own = self.architecture.language_objective
-        return {"objectives": [own]} if own and self.recipe() == FURTHER else {}
+        objective = self.architecture.language_objective
+        return {"objectives": [objective]} if objective and self.recipe() == FURTHER else {}
 
     def check(self, model: Sizes, tokenizer: AnyTokenizer, problems: Problems) -> None:
         """Add a problem for each setting, or tokenizer of the corpus, that does not match the encoder."""
@@ -157,12 +157,12 @@ class Origin:
                 fresh.append(name)
         self.source.release()
         learner = Learner(backbone, heads)
-        fresh += [name for name, companion in learner.companions.items() if not self._filled(name, companion)]
+        fresh += [name for name, companion in learner.companions.items() if not self._load_companion(name, companion)]
         # Only now are embeddings added for new pieces: the weights in the folder have the old vocabulary's size.
         add_pieces(learner, spellings(self.tokenizer, tokenizer))
         return learner, fresh
 
-    def _filled(self, name: str, companion: Learner) -> bool:
+    def _load_companion(self, name: str, companion: Learner) -> bool:
         """Load a companion from its subfolder; return whether all weights that its head needs were there."""
         source = open_folder(self.folder / name, self.source.opening)
         try:
@@ -171,7 +171,7 @@ class Origin:
             return False
         return True
 
-    def held_out(self) -> list[Batch]:
+    def read_held_out(self) -> list[Batch]:
         """Return the held-out batches of the encoder's run; [] if the folder has none."""
         path = self.folder / KEPT_OUT
         return read_batches(path) if path.is_file() else []

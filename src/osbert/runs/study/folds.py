@@ -26,7 +26,7 @@ from osbert.runs.finetune import train as finetune_train
 from osbert.runs.finetune.plan import FinetunePlan
 from osbert.runs.finetune.records import Splits
 from osbert.runs.finetune.rows import FinetuneRows, TaskRows
-from osbert.runs.finetune.warnings import deduplicated
+from osbert.runs.finetune.warnings import deduplicate
 from osbert.runs.study.report import CROSS_VALIDATED, study_report
 from osbert.runs.study.runner import RESTART, StudyTrial, TrialResult
 from osbert.runs.study.search import TrialSettings
@@ -62,7 +62,7 @@ def cross_validate(
     dealt = deal(plan, rows, watch)
     parts: dict[str, Splits] = {WHOLE: splits, **fold_splits(rows, dealt)}
     if plan.training.deduplicate:  # the whole's rows are so already
-        parts = {name: deduplicated(own) for name, own in parts.items()}
+        parts = {name: deduplicate(part_splits) for name, part_splits in parts.items()}
     model = finetune_train.start(plan)
     plan = dataclasses.replace(plan, opening=plan.opening.again)  # each trial opens the encoder anew
     finetune_train.introduce(plan, model, watch)
@@ -70,10 +70,10 @@ def cross_validate(
     del model  # one encoder is in memory at a time
 
     def rows_of(trial: StudyTrial) -> FinetuneRows:
-        return laid_out_as(laid_out, parts[part_of(trial)])
+        return encode_splits(laid_out, parts[part_of(trial)])
 
     with disk_needed(out), locked(out):
-        folder = finetune_train.opened(plan, laid_out, out)
+        folder = finetune_train.begin_folder(plan, laid_out, out)
         finetune_train.write_remarks(laid_out.remarks, out)
         if not folder.finished:
             study = TrialWork(plan=plan, rows=rows_of, watch=watch, wish=wish).study()
@@ -112,8 +112,10 @@ def deal(plan: FinetunePlan, rows: Sequence[Record], watch: Watch = ignore) -> I
     groups = [cells[record.line].strip() or record.line for record in rows] if wanted.group else []
     if lone := [str(group) for group in groups if isinstance(group, int)]:
         more = f" and {len(lone) - SHOWN:,} more" if len(lone) > SHOWN else ""
-        told = f"{counted(len(lone), 'row')} without a cell in '{wanted.group}' (line {', '.join(lone[:SHOWN])}{more})"
-        watch(Notice(f"{told}: each is dealt as a group of its own", warning=True))
+        message = (
+            f"{counted(len(lone), 'row')} without a cell in '{wanted.group}' (line {', '.join(lone[:SHOWN])}{more})"
+        )
+        watch(Notice(f"{message}: each is dealt as a group of its own", warning=True))
     try:
         return deal_folds(strata([record.label for record in rows]), wanted.folds, groups=groups)
     except ValueError as error:
@@ -136,35 +138,35 @@ def strata(labels: Sequence[Any]) -> list[str]:
 def fold_splits(rows: Sequence[Record], folds: Integers) -> dict[str, dict[str, list[Record]]]:
     """Return the training and development rows of each fold, by its name."""
 
-    def numbered(which: Integers) -> list[Record]:
-        return [dataclasses.replace(rows[place], number=number) for number, place in enumerate(which.tolist())]
+    def number_rows(which: Integers) -> list[Record]:
+        return [dataclasses.replace(rows[index], number=number) for number, index in enumerate(which.tolist())]
 
     return {
         f"{FOLD} {fold + 1}": {
-            "train": numbered(np.flatnonzero(folds != fold)),
-            "dev": numbered(np.flatnonzero(folds == fold)),
+            "train": number_rows(np.flatnonzero(folds != fold)),
+            "dev": number_rows(np.flatnonzero(folds == fold)),
         }
         for fold in range(int(folds.max()) + 1)
     }
 
 
-def laid_out_as(rows: FinetuneRows, splits: Splits) -> FinetuneRows:
+def encode_splits(rows: FinetuneRows, splits: Splits) -> FinetuneRows:
     """Return other rows of the same task, as the same tokenizer lays them out."""
-    [own] = rows.tasks
-    found = TaskRows.of(own.task, splits, own.packer)
-    return FinetuneRows(tasks=[dataclasses.replace(found, auxiliary=own.auxiliary, whole=own.whole)])
+    [task_rows] = rows.tasks
+    split_rows = TaskRows.of(task_rows.task, splits, task_rows.packer)
+    return FinetuneRows(tasks=[dataclasses.replace(split_rows, auxiliary=task_rows.auxiliary, whole=task_rows.whole)])
 
 
 def trial_of(part: str, seed: int, folder: Path) -> StudyTrial:
     """Return the run of a fold, or of the whole, and that in its place."""
     settings = TrialSettings(name=WHOLE if part == WHOLE else f"{FOLD}s")
-    own = StudyTrial(name=part, folder=folder / part.replace(" ", "-"), settings=settings, seed=seed)
+    trial = StudyTrial(name=part, folder=folder / part.replace(" ", "-"), settings=settings, seed=seed)
     again = f"seed {seed + RESTART}"
-    return own.or_else(
+    return trial.or_else(
         dataclasses.replace(
-            own,
+            trial,
             name=f"{part}, {again}",
-            folder=own.folder.with_name(f"{own.folder.name}-{again.replace(' ', '-')}"),
+            folder=trial.folder.with_name(f"{trial.folder.name}-{again.replace(' ', '-')}"),
             seed=seed + RESTART,
         )
     )
@@ -188,9 +190,9 @@ def write_predictions(path: Path, rows: Sequence[Record], dealt: Integers, folds
         engine = load(result.trial.folder, opening=Opening(trust=True, verify=False))
         fold = int(part_of(result.trial).removeprefix(FOLD))
         held = np.flatnonzero(dealt == fold - 1).tolist()
-        for place, prediction in zip(held, engine.predict_records([rows[place] for place in held]), strict=True):
-            row = {"line": rows[place].line, FOLD: fold, "texts": rows[place].texts, "label": rows[place].label}
-            lines[place] = json.dumps(row | prediction.as_dict(), ensure_ascii=False, default=_plain)
+        for index, prediction in zip(held, engine.predict_records([rows[index] for index in held]), strict=True):
+            row = {"line": rows[index].line, FOLD: fold, "texts": rows[index].texts, "label": rows[index].label}
+            lines[index] = json.dumps(row | prediction.as_dict(), ensure_ascii=False, default=_plain)
     write_text(path, "".join(f"{line}\n" for _, line in sorted(lines.items())))
 
 
@@ -202,22 +204,24 @@ def finish(plan: FinetunePlan, folder: RunFolder, whole: TrialResult, folds: Seq
     counted = [fold.metrics for fold in folds if fold.counts]
     if not (whole.best and counted):
         raise fail(folder)
-    own = whole.trial.folder
-    kept = {"comparison": plan.comparison.table()}
-    adopt(own, folder, recipe.read(own / RECIPE) | kept)
+    model_folder = whole.trial.folder
+    comparison_facts = {"comparison": plan.comparison.table()}
+    adopt(model_folder, folder, recipe.read(model_folder / RECIPE) | comparison_facts)
     study_report(
-        folder.folder, CROSS_VALIDATED, name=plan.name, criterion=plan.task.criterion, results=folds, kept=whole
+        folder.folder, CROSS_VALIDATED, name=plan.name, criterion=plan.task.criterion, results=folds, model_result=whole
     )
     figures = {
         name: {
-            "mean": one.mean,
-            "deviation": _finite(one.deviation),
-            "interval": [*map(_finite, one.interval)],
-            "folds": one.count,
+            "mean": summary.mean,
+            "deviation": _finite(summary.deviation),
+            "interval": [*map(_finite, summary.interval)],
+            "folds": summary.count,
         }
-        for name, one in summaries(counted).items()
+        for name, summary in summaries(counted).items()
     }
-    folder.finish({**RunFolder(own).facts["finished"], "trial": own.name, **kept, "folds": figures})
+    folder.finish(
+        {**RunFolder(model_folder).facts["finished"], "trial": model_folder.name, **comparison_facts, "folds": figures}
+    )
 
 
 def _plain(value: Any) -> Any:

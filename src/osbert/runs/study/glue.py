@@ -55,8 +55,8 @@ def finetune_glue(
     the first is trained. Raises UserError when no set is there, when data cannot be used, and when a set has failed.
     """
     with claim(Path(out)) as folder, reading_copies():
-        found = locate(model, watch=watch).path
-        glue = Glue(model=found, reader=ModelReader.of(found), settings=settings, watch=watch, wish=wish)
+        model_path = locate(model, watch=watch).path
+        glue = Glue(model=model_path, reader=ModelReader.of(model_path), settings=settings, watch=watch, wish=wish)
         return glue.run(Path(local_data(data)), folder)
 
 
@@ -79,29 +79,31 @@ class Glue:
         """
         refuse_foreign(out, "GLUE's runs", (RESULTS, TABLE, *(glue.task for glue in SETS)))
         sets = self.find(data)
-        for one in sets:
-            if one.alone:
-                said = f"{one.glue.name}: only {one.data} is there; a share of its rows is held out for development."
-                self.watch(Notice(said))
+        for dataset in sets:
+            if dataset.alone:
+                message = f"{dataset.glue.name}: only {dataset.data} is there; a share of its rows is held out for development."
+                self.watch(Notice(message))
         wrong = Problems(heading=WRONG)
-        for one in sets:
-            with _noting(wrong, one.glue):
-                plan = read_plan(one.glue.task, self.settings, model=self.model, data=one.data)
+        for dataset in sets:
+            with _noting(wrong, dataset.glue):
+                plan = read_plan(dataset.glue.task, self.settings, model=self.model, data=dataset.data)
                 self.reader.check(*load(plan.task, SPLITS))
         wrong.stop_if_any()
         failed = Problems(heading="Some sets failed; the others are kept, and the same command tries again")
         # A set that is finished is given to its run as well, which refuses other settings.
         study = Study(work=self._tune, problems=failed, resumed=lambda trial: False, watch=self.watch)
-        study.run([StudyTrial(name=one.glue.name, folder=out / one.glue.task, settings=one) for one in sets])
+        study.run(
+            [StudyTrial(name=dataset.glue.name, folder=out / dataset.glue.task, settings=dataset) for dataset in sets]
+        )
         scores, text = report(sets, out)
         self.watch(Notice(f"\n{text}".removesuffix("\n")))
         failed.stop_if_any()
         return scores
 
     def _tune(self, trial: StudyTrial) -> None:
-        one: GlueData = trial.settings
-        call: dict[str, Any] = {"model": self.model, "data": one.data, "out": trial.folder}
-        finetune(one.glue.task, **call, watch=self.watch, wish=self.wish, **self.settings)
+        dataset: GlueData = trial.settings
+        call: dict[str, Any] = {"model": self.model, "data": dataset.data, "out": trial.folder}
+        finetune(dataset.glue.task, **call, watch=self.watch, wish=self.wish, **self.settings)
 
     def find(self, data: Path) -> list[GlueData]:
         """Return the sets that are there, and report which are not.
@@ -133,12 +135,12 @@ def report(sets: Sequence[GlueData], out: Path) -> tuple[dict[str, float], str]:
     """Write glue.json and glue.txt: the official scores of all finished runs; return them, and the table."""
     scores: dict[str, float] = {}
     compared: list[str] = []
-    for one in sets:
-        facts: Mapping[str, Any] = RunFolder(out / one.glue.task).facts
+    for dataset in sets:
+        facts: Mapping[str, Any] = RunFolder(out / dataset.glue.task).facts
         metrics = facts["finished"]["best"]["metrics"] if "finished" in facts else {}
-        scores |= {column: 100 * metrics[name] for column, name in one.glue.scores.items() if name in metrics}
-        compared += [one.glue.name] if "comparison" in facts.get("finished", {}) else []
-    text = table(scores, starred={column for one in sets if one.alone for column in one.glue.scores})
+        scores |= {column: 100 * metrics[name] for column, name in dataset.glue.scores.items() if name in metrics}
+        compared += [dataset.glue.name] if "comparison" in facts.get("finished", {}) else []
+    text = table(scores, starred={column for dataset in sets if dataset.alone for column in dataset.glue.scores})
     if compared:
         text += (
             f"The best of several runs, chosen on the same rows: {', '.join(compared)}. Medians: report.html of each.\n"

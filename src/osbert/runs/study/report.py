@@ -49,29 +49,43 @@ CROSS_VALIDATED = Wording(
 
 
 def study_report(
-    folder: Path, wording: Wording, *, name: str, criterion: str, results: Sequence[TrialResult], kept: TrialResult
+    folder: Path,
+    wording: Wording,
+    *,
+    name: str,
+    criterion: str,
+    results: Sequence[TrialResult],
+    model_result: TrialResult,
 ) -> Path:
-    """Write report.html into the folder of a study of the task `name`, of which `kept` is the folder's model.
+    """Write report.html into the folder of a study of the task `name`, of which `model_result` is the folder's model.
 
     Returns its path.
     """
     unit = wording.unit
     groups = _groups(results)
-    shown = [key for key in kept.metrics if "/" not in key]
-    numbers = {group: summaries([one.metrics for one in found]) for group, found in groups.items()}
+    score_names = [key for key in model_result.metrics if "/" not in key]
+    numbers = {
+        group: summaries([result.metrics for result in group_results]) for group, group_results in groups.items()
+    }
     # The model of a cross-validation is none of its folds, which all have the same settings.
-    [overall] = [found for group, found in numbers.items() if group == _group(kept) or kept not in results]
+    [overall] = [
+        group_summaries
+        for group, group_summaries in numbers.items()
+        if group == _group(model_result) or model_result not in results
+    ]
     settings = code(recipe.dump(recipe.read(folder / "recipe.toml")))
     sections = [
-        Section(heading=f"Where the {unit}s lie: {criterion}", parts=[_strips(groups, results, criterion, kept)]),
-        Section(heading=f"Over the {unit}s", parts=[_summaries(numbers, shown), paragraph(_explained(results))]),
-        Section(heading=f"Every {unit}", parts=[_runs(results, shown, kept)]),
+        Section(
+            heading=f"Where the {unit}s lie: {criterion}", parts=[_strips(groups, results, criterion, model_result)]
+        ),
+        Section(heading=f"Over the {unit}s", parts=[_summaries(numbers, score_names), paragraph(_explain(results))]),
+        Section(heading=f"Every {unit}", parts=[_runs(results, score_names, model_result)]),
         Section(heading="How to read this", parts=[paragraph(wording.explanation)]),
         Section(heading=f"Settings of the {wording.model}", parts=[settings]),
     ]
-    lead = wording.lead.format(kept=kept.trial.name, criterion=criterion[0].upper() + criterion[1:])
-    said = f"{len(results)} {unit}s. {lead}: {overall[criterion].describe()}."
-    return write_report(folder / "report.html", f"Fine-tuning, {wording.title}: {name}", sections, lead=said)
+    lead = wording.lead.format(kept=model_result.trial.name, criterion=criterion[0].upper() + criterion[1:])
+    summary = f"{len(results)} {unit}s. {lead}: {overall[criterion].describe()}."
+    return write_report(folder / "report.html", f"Fine-tuning, {wording.title}: {name}", sections, lead=summary)
 
 
 def _group(result: TrialResult) -> str:
@@ -92,53 +106,53 @@ def _strips(
 ) -> str:
     strips = []
     for name in groups:
-        own = [result for result in results if result.best and _group(result) == name]
+        group_results = [result for result in results if result.best and _group(result) == name]
         dots = [
             Dot(
                 value=result.metrics[criterion],
                 label=result.trial.name,
                 look="best" if result == best else "dot" if result.counts else "hollow",
             )
-            for result in own
+            for result in group_results
         ]
         strips.append(Strip(name=name, dots=dots))
     return strip_plot(strips, title=f"{criterion}, a dot a run; the line is the median, hollow dots do not count")
 
 
-def _summaries(numbers: Mapping[str, Mapping[str, Summary]], shown: Sequence[str]) -> str:
+def _summaries(numbers: Mapping[str, Mapping[str, Summary]], score_names: Sequence[str]) -> str:
     head = ("settings", "score", "runs", "median", "mean", "deviation", "lowest", "highest", "95% interval of the mean")
     rows = []
-    for group, found in numbers.items():
-        for name in shown:
-            one = found[name]
-            figures = (one.median, one.mean, one.deviation, one.lowest, one.highest)
+    for group, group_summaries in numbers.items():
+        for name in score_names:
+            summary = group_summaries[name]
+            figures = (summary.median, summary.mean, summary.deviation, summary.lowest, summary.highest)
             cells = [f"{value:.4f}" if value == value else "" for value in figures]
-            interval = f"{one.interval[0]:.4f} to {one.interval[1]:.4f}" if one.count >= FEWEST else ""
-            rows.append((group, name, one.count, *cells, interval))
+            interval = f"{summary.interval[0]:.4f} to {summary.interval[1]:.4f}" if summary.count >= FEWEST else ""
+            rows.append((group, name, summary.count, *cells, interval))
     return table(rows, head=head)
 
 
-def _explained(results: Sequence[TrialResult]) -> str:
-    said = ["Deviation: the standard deviation over runs (n - 1). Interval: Student's t, from three runs on."]
+def _explain(results: Sequence[TrialResult]) -> str:
+    sentences = ["Deviation: the standard deviation over runs (n - 1). Interval: Student's t, from three runs on."]
     replaced = [result for result in results if result.replaced]
     if replaced:
         names = ", ".join(result.trial.folder.name for result in replaced)
-        said.append(f"Collapsed runs are not among them: {names}; each was run once more with another seed.")
+        sentences.append(f"Collapsed runs are not among them: {names}; each was run once more with another seed.")
     failed = [result.trial.folder.name for result in results if not result.best]
     if failed:
-        said.append(f"Without a score, for their losses became infinite: {', '.join(failed)}.")
-    return " ".join(said)
+        sentences.append(f"Without a score, for their losses became infinite: {', '.join(failed)}.")
+    return " ".join(sentences)
 
 
-def _runs(results: Sequence[TrialResult], shown: Sequence[str], best: TrialResult) -> str:
+def _runs(results: Sequence[TrialResult], score_names: Sequence[str], best: TrialResult) -> str:
     rows = []
     for result in results:
-        scores = [f"{result.metrics[name]:.4f}" if result.best else "" for name in shown]
+        scores = [f"{result.metrics[name]:.4f}" if result.best else "" for name in score_names]
         remarks = ["best: this folder's model" if result == best else "", remark(result)]
         name = Link(f"trials/{result.trial.folder.name}/report.html", result.trial.name)
         epoch = Epoch(**result.best).place if result.best else ""
         rows.append((name, epoch, *scores, "; ".join(filter(None, remarks))))
-    return table(rows, head=("run", "epoch", *shown, ""))
+    return table(rows, head=("run", "epoch", *score_names, ""))
 
 
 def remark(result: TrialResult) -> str:

@@ -132,7 +132,7 @@ class TrialRestart:
         return f"{self.trial.name} has collapsed and is not counted; in its place: {self.again.name}"
 
 
-def finished_before(trial: StudyTrial) -> bool:
+def is_finished(trial: StudyTrial) -> bool:
     """Return whether a trial is finished and need not be run."""
     return RunFolder(trial.folder).finished
 
@@ -160,7 +160,7 @@ class Study:
     threads: int = 0
     counted: bool = True
     problems: Problems | None = None
-    resumed: Callable[[StudyTrial], bool] = finished_before
+    resumed: Callable[[StudyTrial], bool] = is_finished
     stop: Callable[[], object] = lambda: None
     watch: Watch = ignore
 
@@ -236,7 +236,7 @@ class Study:
 
     def _left(self) -> float:
         """Return the estimated seconds for the remaining trials, by the mean time of their kind."""
-        every = [seconds for found in self._seconds.values() for seconds in found]
+        every = [seconds for durations in self._seconds.values() for seconds in durations]
         if not every:
             return 0.0
         # The mean time of a kind's finished trials; for a kind without any, the mean over all.

@@ -101,13 +101,13 @@ class TrialSettings:
 
     def describe(self) -> str:
         """Return the settings in words, "" for none."""
-        return listed(self.settings)
+        return describe_settings(self.settings)
 
 
-def listed(settings: Mapping[str, float | str]) -> str:
+def describe_settings(settings: Mapping[str, float | str]) -> str:
     """Return settings in words, by the last part of their names, "" for none.
 
-    >>> listed({"training.batch": 16, "optimizer.learning_rate": 5e-5})
+    >>> describe_settings({"training.batch": 16, "optimizer.learning_rate": 5e-5})
     'batch 16, learning rate 5e-05'
     """
     leaves = {name.rpartition(".")[2].replace("_", " "): value for name, value in settings.items()}
@@ -139,7 +139,7 @@ class Grid:
     def after(self, tried: Sequence[SettingsScore]) -> Iterator[TrialSettings]:
         """Yield every point of the grid."""
         for point in itertools.product(*self.values.values()):
-            yield _named(dict(zip(self.values, point)))
+            yield _name_settings(dict(zip(self.values, point)))
 
 
 class Optuna:
@@ -169,34 +169,34 @@ class Optuna:
 
     def after(self, tried: Sequence[SettingsScore]) -> Iterator[TrialSettings]:
         """Yield what was proposed before a stop, then new proposals."""
-        written = self._written()
+        written = self._read_proposals()
         for number in range(self.trials):
             if number == len(written):
-                written.append(self.proposed(number, tried))
+                written.append(self.propose(number, tried))
                 self.path.parent.mkdir(parents=True, exist_ok=True)
                 write_sealed(self.path, {"proposals": written})
-            yield _named(written[number], f"{number:03}")
+            yield _name_settings(written[number], f"{number:03}")
 
-    def _written(self) -> list[dict[str, float]]:
+    def _read_proposals(self) -> list[dict[str, float]]:
         again = "Remove it and give the same command again: the same settings are proposed."
         return list(read_own(self.path, again)["proposals"]) if self.path.exists() else []
 
-    def proposed(self, number: int, tried: Sequence[SettingsScore]) -> dict[str, float]:
+    def propose(self, number: int, tried: Sequence[SettingsScore]) -> dict[str, float]:
         """Return the settings that optuna proposes as the `number`th, counted from 0."""
         optuna = self.optuna
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         sampler = optuna.samplers.TPESampler(seed=self.seed + number, n_startup_trials=min(10, self.trials // 2 + 1))
         study = optuna.create_study(direction="maximize", sampler=sampler)
-        for one in tried:
-            if math.isfinite(one.score):
+        for candidate in tried:
+            if math.isfinite(candidate.score):
                 study.add_trial(
                     optuna.trial.create_trial(
-                        params=dict(one.settings.settings), distributions=self.space, value=one.score
+                        params=dict(candidate.settings.settings), distributions=self.space, value=candidate.score
                     )
                 )
-        found = dict(study.ask(self.space).params)
-        found["optimizer.learning_rate"] = float(f"{found['optimizer.learning_rate']:.3g}")
-        return found
+        settings = dict(study.ask(self.space).params)
+        settings["optimizer.learning_rate"] = float(f"{settings['optimizer.learning_rate']:.3g}")
+        return settings
 
 
 def candidates(comparison: Comparison, *, tuning: str, seed: int, folder: Path) -> Candidates:
@@ -206,6 +206,6 @@ def candidates(comparison: Comparison, *, tuning: str, seed: int, folder: Path) 
     return Grid(GRIDS.get(comparison.search, {}))
 
 
-def _named(settings: Mapping[str, float], *number: str) -> TrialSettings:
+def _name_settings(settings: Mapping[str, float], *number: str) -> TrialSettings:
     parts = [f"{key.rpartition('.')[2]}-{value:g}" for key, value in settings.items()]
     return TrialSettings(name="-".join([*number, *parts]), settings=dict(settings))

@@ -56,7 +56,7 @@ def compare(
 
     Raises UserError when every run has failed, and notes it: the folder may then go on with other settings.
     """
-    wanted, asked = plan.comparison, plan.comparison.table()
+    wanted, comparison_table = plan.comparison, plan.comparison.table()
     training = plan.training
     settings = candidates(wanted, tuning=training.tuning, seed=training.seed, folder=out / TRIALS)
     model = finetune_train.start(plan)
@@ -65,9 +65,9 @@ def compare(
     rows = finetune_train.lay_out(plan, records, model, watch)
     del model  # one encoder is in memory at a time
     with disk_needed(out), locked(out):
-        folder = finetune_train.opened(plan, rows, out)
+        folder = finetune_train.begin_folder(plan, rows, out)
         finetune_train.write_remarks(rows.remarks, out)
-        if not folder.finished or folder.facts["finished"]["comparison"] != asked:
+        if not folder.finished or folder.facts["finished"]["comparison"] != comparison_table:
             shared = dataclasses.replace(rows, remarks=(), kept=out / TRIALS)
             work = TrialWork(plan=plan, rows=lambda trial: shared, watch=watch, wish=wish)
             results = run_trials(work, settings, rows.criterion, out / TRIALS)
@@ -90,15 +90,15 @@ class TrialWork:
 
     def study(self) -> Study:
         """Return what runs the trials that are not finished."""
-        return Study(work=self.train, resumed=self.resumed, counted=False, watch=self.watch)
+        return Study(work=self.train, resumed=self.check_finished, counted=False, watch=self.watch)
 
-    def resumed(self, trial: StudyTrial) -> bool:
+    def check_finished(self, trial: StudyTrial) -> bool:
         """Return whether a trial has come to its end before with the same settings.
 
         They can be others only where all runs have failed (`RunFolder.begin`): then none of them counts any more.
         """
-        folder, own = RunFolder(trial.folder), trial_plan(self.plan, trial)
-        if folder.facts and (changes := folder.changes(own.table(), own.defaults())):
+        folder, plan = RunFolder(trial.folder), trial_plan(self.plan, trial)
+        if folder.facts and (changes := folder.changes(plan.table(), plan.defaults())):
             self.watch(Notice(f"it failed before and begins anew: {'; '.join(changes)}"))
             shutil.rmtree(trial.folder)
         if folder.finished:
@@ -129,27 +129,27 @@ def run_trials(work: TrialWork, wanted: Candidates, criterion: str, trials: Path
     tried: list[SettingsScore] = []
     results: list[TrialResult] = []
     for settings in wanted.after(tried):
-        own = study.run([trial_of(settings, seed, trials) for seed in range(first, first + seeds)])
-        results += own
-        tried.append(SettingsScore(settings=settings, score=mean(own, criterion)))
+        seed_results = study.run([trial_of(settings, seed, trials) for seed in range(first, first + seeds)])
+        results += seed_results
+        tried.append(SettingsScore(settings=settings, score=mean(seed_results, criterion)))
     return results
 
 
 def trial_of(settings: TrialSettings, seed: int, folder: Path) -> StudyTrial:
     """Return the run of some settings with a seed, and that in its place."""
 
-    def one(seed: int) -> StudyTrial:
+    def make_trial(seed: int) -> StudyTrial:
         name = ", ".join(filter(None, (settings.describe(), f"seed {seed}")))
-        own = "-".join(filter(None, (settings.name, f"seed-{seed}")))
-        return StudyTrial(name=name, folder=folder / own, settings=settings, seed=seed)
+        folder_name = "-".join(filter(None, (settings.name, f"seed-{seed}")))
+        return StudyTrial(name=name, folder=folder / folder_name, settings=settings, seed=seed)
 
-    return one(seed).or_else(one(seed + RESTART))
+    return make_trial(seed).or_else(make_trial(seed + RESTART))
 
 
 def trial_plan(plan: FinetunePlan, trial: StudyTrial) -> FinetunePlan:
     """Return the settings of one run of a comparison."""
     return dataclasses.replace(
-        plan.changed({"training.seed": trial.seed, **trial.settings.settings}), comparison=Comparison()
+        plan.replace_settings({"training.seed": trial.seed, **trial.settings.settings}), comparison=Comparison()
     )
 
 
@@ -160,12 +160,14 @@ def finish(plan: FinetunePlan, criterion: str, folder: RunFolder, results: Seque
     """
     if not any(result.counts for result in results):
         raise fail(folder)
-    best = chosen(results, criterion)
-    own = best.trial.folder
-    asked = plan.comparison.table()
-    adopt(own, folder, recipe.read(own / RECIPE) | {"comparison": asked})
-    study_report(folder.folder, COMPARED, name=plan.name, criterion=criterion, results=results, kept=best)
-    folder.finish({**RunFolder(own).facts["finished"], "trial": own.name, "comparison": asked})
+    best = choose_best(results, criterion)
+    best_folder = best.trial.folder
+    comparison_table = plan.comparison.table()
+    adopt(best_folder, folder, recipe.read(best_folder / RECIPE) | {"comparison": comparison_table})
+    study_report(folder.folder, COMPARED, name=plan.name, criterion=criterion, results=results, model_result=best)
+    folder.finish(
+        {**RunFolder(best_folder).facts["finished"], "trial": best_folder.name, "comparison": comparison_table}
+    )
 
 
 def fail(folder: RunFolder) -> UserError:
@@ -178,14 +180,16 @@ def fail(folder: RunFolder) -> UserError:
     )
 
 
-def chosen(results: Sequence[TrialResult], criterion: str) -> TrialResult:
+def choose_best(results: Sequence[TrialResult], criterion: str) -> TrialResult:
     """Return the best run of the settings with the best mean; a collapsed run only if all have collapsed.
 
     At least one run must be finished.
     """
     ended = [result for result in results if result.counts]
-    settings = max((one.trial.settings for one in ended), key=lambda one: rank(of(ended, one), criterion))
-    return max(of(ended, settings), key=lambda one: (not one.collapsed, rank([one], criterion)))
+    settings = max(
+        (result.trial.settings for result in ended), key=lambda candidate: rank(of(ended, candidate), criterion)
+    )
+    return max(of(ended, settings), key=lambda result: (not result.collapsed, rank([result], criterion)))
 
 
 def of(results: Sequence[TrialResult], settings: TrialSettings) -> list[TrialResult]:
@@ -233,14 +237,14 @@ def describe_results(results: Sequence[TrialResult]) -> Iterator[str]:
     yield f"\n{len(results)} runs, development rows, the kept epoch of each:"
     for result in results:
         scores = row(Epoch(**result.best)).partition("dev ")[2] if result.best else ""
-        said = remark(result)
-        yield f"  {result.trial.name}  {scores}{f'  ({one_line(said)})' if said else ''}"
-    for settings in dict.fromkeys(one.trial.settings.name for one in results):
-        counted = [one for one in results if one.counts and one.trial.settings.name == settings]
+        remark_text = remark(result)
+        yield f"  {result.trial.name}  {scores}{f'  ({one_line(remark_text)})' if remark_text else ''}"
+    for settings in dict.fromkeys(result.trial.settings.name for result in results):
+        counted = [result for result in results if result.counts and result.trial.settings.name == settings]
         if len(counted) < 2:
             continue
         words = counted[0].trial.settings.describe() or f"over the {settings or 'seeds'}"
         yield f"{words}, {len(counted)} runs:"
-        for name, summary in summaries([one.metrics for one in counted]).items():
+        for name, summary in summaries([result.metrics for result in counted]).items():
             if "/" not in name:
                 yield f"  {name}: {summary.describe()}"

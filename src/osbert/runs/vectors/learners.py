@@ -94,11 +94,11 @@ class VectorLearner:
             return self.blocks
         return self._mixture.epoch(epoch, lambda *key: np.random.default_rng([self.settings.seed, MIXED, *key]))
 
-    def shuffled(self, epoch: int) -> Sequence[int]:
+    def shuffle_blocks(self, epoch: int) -> Sequence[int]:
         """Return the numbers of the blocks in the random order of an epoch."""
         rng = np.random.default_rng([self.settings.seed, BLOCKS, epoch])
-        found: list[int] = rng.permutation(len(self.blocks)).tolist()
-        return found
+        order: list[int] = rng.permutation(len(self.blocks)).tolist()
+        return order
 
     def words(self, block: ShardBlock) -> tuple[NDArray[np.integer], NDArray[np.int64]]:
         """Return the ids (n,) of a block's words, without specials, and the index of each one's document."""
@@ -149,20 +149,20 @@ class Word2VecLearner(VectorLearner):
         epoch, inside = divmod(number, self._in_epoch)
         totals, blocks, order = Totals(), self.blocks_of(epoch), self._order(epoch)
         # Process `part` takes every `parts`-th block of the round.
-        for place in range(inside * ROUND + part, min((inside + 1) * ROUND, len(blocks)), parts):
+        for index in range(inside * ROUND + part, min((inside + 1) * ROUND, len(blocks)), parts):
             if self.clock and self.clock.over and totals.words:
                 break
-            planned = (epoch * len(blocks) + place) / (self.settings.epochs * len(blocks))
+            planned = (epoch * len(blocks) + index) / (self.settings.epochs * len(blocks))
             done = self.clock.passed if self.clock else planned
             rate = self.settings.learning_rate * max(LOWEST_RATE, 1 - done)
             # Random numbers depend on epoch and block, not on the process that reads the block.
-            rng = np.random.default_rng([self.settings.seed, epoch, order[place]])
-            totals += self._learn_block(tables, blocks[order[place]], rate, rng)
+            rng = np.random.default_rng([self.settings.seed, epoch, order[index]])
+            totals += self._learn_block(tables, blocks[order[index]], rate, rng)
         return totals
 
     def _order(self, epoch: int) -> Sequence[int]:
         # The time may end an epoch early, and the beginning of a corpus may be of one kind of text.
-        return range(len(self.blocks)) if self.clock is None else self.shuffled(epoch)
+        return range(len(self.blocks)) if self.clock is None else self.shuffle_blocks(epoch)
 
     @cached_property
     def _keep(self) -> NDArray[np.float64]:
@@ -176,10 +176,12 @@ class Word2VecLearner(VectorLearner):
     def _pace(self) -> tuple[int, float]:
         """The rows in a step and the factor of the learning rate, by the most frequent word (`word2vec.pace`)."""
         # Expected updates of the most frequent row in a step: many at once on the same row would overshoot.
-        settings, kept = self.settings, self.counts * self._keep
-        share = max(kept.max() / kept.sum(), np.diff(self._noise, prepend=0).max())
+        settings, expected_counts = self.settings, self.counts * self._keep
+        top_frequency = max(expected_counts.max() / expected_counts.sum(), np.diff(self._noise, prepend=0).max())
         predictions = 1 if settings.method == "cbow" else settings.window + 1
-        return word2vec.pace(settings.learning_rate * word2vec.ROW * predictions * (settings.negative + 1) * share)
+        return word2vec.pace(
+            settings.learning_rate * word2vec.ROW * predictions * (settings.negative + 1) * top_frequency
+        )
 
     def _learn_block(self, tables: Tensor, block: ShardBlock, rate: float, rng: np.random.Generator) -> Totals:
         settings, centred = self.settings, self.settings.method == "cbow"
@@ -187,18 +189,20 @@ class Word2VecLearner(VectorLearner):
         ids, texts = self.words(block)
         totals = Totals(words=len(ids))
         # Subsampling of frequent words (Mikolov et al. 2013, section 2.3).
-        kept = rng.random(len(ids)) < self._keep[ids]
+        keep_mask = rng.random(len(ids)) < self._keep[ids]
         learn = word2vec.cbow if centred else word2vec.skip_gram
         group, factor = self._pace
-        steps = word2vec.steps(ids[kept], texts[kept], window=settings.window, centred=centred, rng=rng, group=group)
+        steps = word2vec.steps(
+            ids[keep_mask], texts[keep_mask], window=settings.window, centred=centred, rng=rng, group=group
+        )
         most = -(-len(ids) // (word2vec.ROW * group))
         # Noise words for all steps, by inverse transform sampling: binary search in the cumulative distribution.
         drawn = rng.random((most, word2vec.NEGATIVES))
         noise = torch.from_numpy(np.searchsorted(self._noise, drawn, side="right"))
         for index, step in enumerate(steps):
             if index % LOOK == 0:
-                found = word2vec.loss(vectors, step, noise[index], negative=settings.negative, centred=centred)
-                totals += Totals(loss=found[0], count=found[1])
+                loss_and_count = word2vec.loss(vectors, step, noise[index], negative=settings.negative, centred=centred)
+                totals += Totals(loss=loss_and_count[0], count=loss_and_count[1])
             learn(vectors, step, noise[index], negative=settings.negative, rate=rate * factor)
         return totals
 
@@ -228,24 +232,24 @@ class GloveLearner(VectorLearner):
         """
         if self._file("counts").exists():  # the last one to be written
             return ""
-        found = PairCounts(words=len(self.counts), window=self.settings.window, folder=self.folder)
+        pair_counts = PairCounts(words=len(self.counts), window=self.settings.window, folder=self.folder)
         read = 0
-        for number in self._counted_blocks():
+        for number in self._choose_blocks():
             ids, texts = self.words(self.blocks[number])
-            found.add(ids, texts)
+            pair_counts.add(ids, texts)
             read += len(ids)
         np.save(self._file("words"), read)
         rng = np.random.default_rng([self.settings.seed, SHUFFLED])
-        write_shuffled(found.blocks(), self.folder, heaps=1 + found.cells // found.most, rng=rng)
-        found.delete()
+        write_shuffled(pair_counts.blocks(), self.folder, heaps=1 + pair_counts.cells // pair_counts.most, rng=rng)
+        pair_counts.delete()
         known = int(self.counts.sum())
         return f"The time sufficed to count {read:,} of {known:,} words." if self.clock and read < known else ""
 
-    def _counted_blocks(self) -> Iterator[int]:
+    def _choose_blocks(self) -> Iterator[int]:
         if self.clock is None:
             yield from range(len(self.blocks))
             return
-        first, *others = self.shuffled(0)
+        first, *others = self.shuffle_blocks(0)
         yield first
         for number in others:
             if self.clock.passed > COUNTING:

@@ -40,7 +40,7 @@ def one_round(learner: AnyLearner, tables: Tensor, path: Path, workers: int) -> 
             try:
                 with holding_interrupts():  # the first jobs start the processes
                     waiting = [pool.submit(_learn, number, part, workers) for part in range(workers)]
-                return sum((one.result() for one in waiting), Totals())
+                return sum((future.result() for future in waiting), Totals())
             except BrokenProcessPool as error:
                 raise UserError(
                     "A process was ended from outside, most often for want of memory. Give the same command again with "

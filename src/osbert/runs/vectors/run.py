@@ -83,7 +83,7 @@ class VectorRun:
         if tables is None:
             return False
         self._write(learner, tables)
-        folder.finish({"parameters": len(self.tokenizer) * self.settings.width, **self._taken()})
+        folder.finish({"parameters": len(self.tokenizer) * self.settings.width, **self._timing_facts()})
         (self.out / TABLES).unlink()
         self.watch(Notice(f"The vectors of {len(self.tokenizer):,} pieces are in {self.out}."))
         return True
@@ -121,7 +121,7 @@ class VectorRun:
         """Return the last value of a metric; 0 before the first round."""
         return next((line[name] for line in reversed(read_lines(self.out / NAME)) if name in line), 0.0)
 
-    def _taken(self) -> dict[str, Any]:
+    def _timing_facts(self) -> dict[str, Any]:
         """Return the time taken since this process began and the tokens read, for a run with a time budget."""
         if not self.settings.minutes:
             return {}
@@ -205,7 +205,7 @@ class VectorRun:
         self.watch(Measurement(of="training", values=line))
 
     def _save(self, checkpoints: Checkpoints, step: int, tables: Tensor) -> None:
-        named = {str(place): table.clone() for place, table in enumerate(tables)}
+        named = {str(index): table.clone() for index, table in enumerate(tables)}
         try:
             checkpoints.save(Checkpoint(step=step, weights=named, optimizer={}, state={"step": step}))
         except WriteError as error:

@@ -36,8 +36,8 @@ class AnnotateRequest(Request, title="Annotate"):
     def parts(self) -> Iterator[tuple[str, str]]:
         """Yield (field, text) for every string in the records."""
         for name in self.reads:
-            for place, record in enumerate(getattr(self, name)):
-                yield from ((f"{name}[{place}]", text) for text in _strings(record))
+            for index, record in enumerate(getattr(self, name)):
+                yield from ((f"{name}[{index}]", text) for text in _strings(record))
 
 
 class AnnotateAnswer(Reply, title="Annotated"):
@@ -64,12 +64,12 @@ class AnnotateCall(Call):
         _, rows = _read(values)
         tagged = model.engine.fine_tuned.per_token  # read in windows; any other text must fit, as in /v1/predict
         return [
-            item_of(model, (row.values.get("text", ""),), f"records[{place}]", empty=tagged)
-            for place, row in enumerate(rows)
+            item_of(model, (row.values.get("text", ""),), f"records[{index}]", empty=tagged)
+            for index, row in enumerate(rows)
         ]
 
     def fields(
-        self, model: ServerModel, values: RequestFields, items: Sequence[Item], said: Sequence[Any]
+        self, model: ServerModel, values: RequestFields, items: Sequence[Item], results: Sequence[Any]
     ) -> dict[str, Any]:
         """Return the form of the records, and the records with their predictions."""
         table, rows = _read(values)
@@ -78,14 +78,14 @@ class AnnotateCall(Call):
         form = JsonRecords(RowLayout(file=Path(), task=task, inputs=inputs, options=PredictionOptions()))
         written = [
             form.row(PredictedRow(number=number, row=row, prediction=prediction))
-            for number, (row, prediction) in enumerate(zip(rows, said, strict=True))
+            for number, (row, prediction) in enumerate(zip(rows, results, strict=True))
         ]
         counts = [windows(model, item).get("windows", 1) for item in items]
         return {
             "form": table.form.title,
             "texts": [row.values.get("text", "") for row in rows],
             "records": [json.loads(line) for line in written],
-            "predictions": [task.reply(prediction) for prediction in said],
+            "predictions": [task.reply(prediction) for prediction in results],
             **({"windows": counts} if max(counts) > 1 else {}),
         }
 
@@ -102,10 +102,12 @@ def _read(values: Mapping[str, Any]) -> tuple[AnnotatedTable, list[Row]]:
     for row in table.rows(problems):
         if row.line >= first:
             rows[row.line - first].append(row)
-    for number, found in rows.items():
-        if len(found) != 1:
-            raise Refusal(422, f"The record has {len(found)} texts; it must have one.", field=f"records[{number}]")
-    return table, [found for (found,) in rows.values()]
+    for number, record_rows in rows.items():
+        if len(record_rows) != 1:
+            raise Refusal(
+                422, f"The record has {len(record_rows)} texts; it must have one.", field=f"records[{number}]"
+            )
+    return table, [row for (row,) in rows.values()]
 
 
 def _strings(value: Any) -> Iterator[str]:

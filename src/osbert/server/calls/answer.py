@@ -60,9 +60,9 @@ class AnswerCall(Call):
         return [item]
 
     def fields(
-        self, model: ServerModel, values: RequestFields, items: Sequence[Item], said: Sequence[Any]
+        self, model: ServerModel, values: RequestFields, items: Sequence[Item], results: Sequence[Any]
     ) -> dict[str, Any]:
         """Return the answer (None if the model finds none) and the `n_best` likeliest candidates."""
-        (item,), (prediction,) = items, said
+        (item,), (prediction,) = items, results
         reply = model.engine.fine_tuned.reply(prediction)
         return {**reply, "n_best": reply["n_best"][: values["n_best"]], **windows(model, item)}

@@ -56,19 +56,19 @@ class AttentionCall(Call):
 
     def items(self, model: ServerModel, values: RequestFields) -> list[Item]:
         """Return one item, the text as a sequence. Raises Refusal (422) if it is too long or cannot be read."""
-        from osbert.inference.attention import placed  # torch: in workers alone
+        from osbert.inference.attention import encode_texts  # torch: in workers alone
 
         texts = [text for text in (values["text"], values["pair"]) if text is not None]
         try:
-            found = placed(model.engine, texts)
+            sequence = encode_texts(model.engine, texts)
         except UserError as error:
             raise Refusal(422, str(error), field="pair" if values["pair"] is not None else "text") from error
-        item = require_fit(AttentionItem(found, (found.example,)), "text", length=model.engine.packer.length)
+        item = require_fit(AttentionItem(sequence, (sequence.example,)), "text", length=model.engine.packer.length)
         sizes = model.engine.learner.backbone.architecture
         # WORK = layers x width x tokens^2, solved for the tokens.
         most = min(TOKENS, math.isqrt(WORK // (sizes.layers * sizes.width)))
-        if len(found.example) > most:
-            what = f"The attention of at most {most:,} tokens is shown: the text has {len(found.example):,}."
+        if len(sequence.example) > most:
+            what = f"The attention of at most {most:,} tokens is shown: the text has {len(sequence.example):,}."
             raise Refusal(422, what, field="text")
         return [item]
 
@@ -80,7 +80,7 @@ class AttentionCall(Call):
         return [read_attention(backbone, item.value, model.name).record() for item in items]
 
     def fields(
-        self, model: ServerModel, values: RequestFields, items: Sequence[Item], said: Sequence[Any]
+        self, model: ServerModel, values: RequestFields, items: Sequence[Item], results: Sequence[Any]
     ) -> dict[str, Any]:
         """Return the record of the one text."""
-        return {"attention": said[0]}
+        return {"attention": results[0]}

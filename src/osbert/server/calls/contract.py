@@ -69,20 +69,20 @@ class Call:
         return None
 
     def fields(
-        self, model: ServerModel, values: RequestFields, items: Sequence[Item], said: Sequence[Any]
+        self, model: ServerModel, values: RequestFields, items: Sequence[Item], results: Sequence[Any]
     ) -> dict[str, Any]:
-        """Return the model's results for the items (`said`) as the fields of the answer."""
+        """Return the model's results for the items (`results`) as the fields of the answer."""
         raise NotImplementedError
 
     def answer(
-        self, model: ServerModel, values: RequestFields, items: Sequence[Item], said: Sequence[Any]
+        self, model: ServerModel, values: RequestFields, items: Sequence[Item], results: Sequence[Any]
     ) -> dict[str, Any]:
         """Return the answer without "model"; with the pieces of each item's sequences if the request has `pieces`."""
-        made = self.fields(model, values, items, said)
+        fields = self.fields(model, values, items, results)
         if values.get("pieces"):
             tokens = model.engine.tokenizer.tokens
-            made["pieces"] = [[tokens(one.ids) for one in item.examples] for item in items]
-        return made
+            fields["pieces"] = [[tokens(example.ids) for example in item.examples] for item in items]
+        return fields
 
 
 def item_of(model: ServerModel, texts: Sequence[str], field: str, *, empty: bool = False) -> Item:
@@ -94,10 +94,10 @@ def item_of(model: ServerModel, texts: Sequence[str], field: str, *, empty: bool
         record = model.engine.fine_tuned.record_of(texts)
     except UserError as error:
         raise Refusal(422, str(error), field=field) from error
-    return laid_out(model, record, field, empty=empty)
+    return encode_record(model, record, field, empty=empty)
 
 
-def laid_out(model: ServerModel, record: Record, field: str, *, empty: bool = False) -> Item:
+def encode_record(model: ServerModel, record: Record, field: str, *, empty: bool = False) -> Item:
     """Return the item of a record. Raises Refusal (422) if it is too long or has no pieces, unless `empty`."""
     item = Item(record, tuple(model.engine.fine_tuned.encode(record, model.engine.packer)))
     return item if empty else require_fit(item, field, length=model.length)

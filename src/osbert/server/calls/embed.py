@@ -55,8 +55,8 @@ class EmbedCall(Call):
     def items(self, model: ServerModel, values: RequestFields) -> list[Item]:
         """Return an item for each text. Raises Refusal (422) if a text is empty, or with long="error" if one is cut."""
         embedder = model.embedder(self.option(values))
-        made = [tuple(embedder.sequences((text,), 0)) for text in values["texts"]]
-        items = [Item(examples, examples) for examples in made]
+        sequences = [tuple(embedder.sequences((text,), 0)) for text in values["texts"]]
+        items = [Item(examples, examples) for examples in sequences]
         for index, item in enumerate(items):
             require_pieces(item, f"texts[{index}]")
             if values["long"] == "error":
@@ -69,17 +69,17 @@ class EmbedCall(Call):
 
     def read(self, model: ServerModel, items: Sequence[Item], option: Any) -> Sequence[Any]:
         """Return the vectors (n, D) of n texts."""
-        found: Sequence[Any] = model.embedder(option).vectors([item.value for item in items])
-        return found
+        vectors: Sequence[Any] = model.embedder(option).vectors([item.value for item in items])
+        return vectors
 
     def fields(
-        self, model: ServerModel, values: RequestFields, items: Sequence[Item], said: Sequence[Any]
+        self, model: ServerModel, values: RequestFields, items: Sequence[Item], results: Sequence[Any]
     ) -> dict[str, Any]:
         """Return the vectors as lists of numbers, and what was not read, or read in windows, if a text did not fit."""
         truncated = [sum(example.truncated for example in item.examples) for item in items]
         counts = [len(item.examples) for item in items]
         return {
-            "vectors": np.stack(said).tolist(),
+            "vectors": np.stack(results).tolist(),
             **({"truncated": truncated} if any(truncated) else {}),
             **({"windows": counts} if max(counts) > 1 else {}),
         }

@@ -97,7 +97,7 @@ class ExplainCall(Call):
             read = [Item(text, item.examples) for text, item in zip(values["texts"], FillCall().items(model, values))]
         else:
             samples = [[text] if isinstance(text, str) else text for text in values["texts"]]
-            read = [item_of(model, sample, f"texts[{place}]") for place, sample in enumerate(samples)]
+            read = [item_of(model, sample, f"texts[{index}]") for index, sample in enumerate(samples)]
         return [ExplainItem(*item) for item in read]
 
     def option(self, values: RequestFields) -> Hashable:
@@ -112,14 +112,14 @@ class ExplainCall(Call):
         label, options = option
         if model.masks is not None:
             return [explain_masks(model.engine, item.value, options, piece=label) for item in items]
-        found = explain_records(model.engine, [item.value for item in items], options, label=label)
-        return [explained for _, explained in found]
+        explanations = explain_records(model.engine, [item.value for item in items], options, label=label)
+        return [explained for _, explained in explanations]
 
     def fields(
-        self, model: ServerModel, values: RequestFields, items: Sequence[Item], said: Sequence[Any]
+        self, model: ServerModel, values: RequestFields, items: Sequence[Item], results: Sequence[Any]
     ) -> dict[str, Any]:
         """Return the explanations as objects."""
-        return {"explanations": [[one.as_dict() for one in explained] for explained in said]}
+        return {"explanations": [[explanation.as_dict() for explanation in explained] for explained in results]}
 
 
 def _require_label(model: ServerModel, label: str) -> None:

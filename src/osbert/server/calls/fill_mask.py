@@ -49,18 +49,18 @@ class FillCall(Call):
 
         Raises Refusal: 422 if a text has no mask or is too long, 413 if the answer would have more than MOST pieces.
         """
-        from osbert.inference.fill import MASK, masked
+        from osbert.inference.fill import MASK, pack_with_masks
 
         masks = sum(text.count(MASK) for text in values["texts"])
         if masks * values["top"] > MOST:
             what = f"An answer has at most {MOST:,} pieces, not {values['top']} for each of {masks:,} masks."
             raise Refusal(413, what, field="top")
         items = []
-        for place, text in enumerate(values["texts"]):
+        for index, text in enumerate(values["texts"]):
             if MASK not in text:
-                raise Refusal(422, f"There is no {MASK} in the text.", field=f"texts[{place}]")
-            example = masked(text, model.engine.packer)
-            items.append(require_fit(Item(example, (example,)), f"texts[{place}]", length=model.length))
+                raise Refusal(422, f"There is no {MASK} in the text.", field=f"texts[{index}]")
+            example = pack_with_masks(text, model.engine.packer)
+            items.append(require_fit(Item(example, (example,)), f"texts[{index}]", length=model.length))
         return items
 
     def option(self, values: RequestFields) -> Hashable:
@@ -76,7 +76,7 @@ class FillCall(Call):
         return fill(engine.learner, model.masks, [item.value for item in items], engine.tokenizer, top=option)
 
     def fields(
-        self, model: ServerModel, values: RequestFields, items: Sequence[Item], said: Sequence[Any]
+        self, model: ServerModel, values: RequestFields, items: Sequence[Item], results: Sequence[Any]
     ) -> dict[str, Any]:
         """Return the pieces and probabilities as objects."""
-        return {"fills": [[[one._asdict() for one in mask] for mask in masks] for masks in said]}
+        return {"fills": [[[fill._asdict() for fill in mask] for mask in masks] for masks in results]}

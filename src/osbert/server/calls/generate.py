@@ -17,7 +17,7 @@ from osbert.server.schemas import Refusal, Reply, Request
 if TYPE_CHECKING:
     from osbert.inference.generate import TextWriter
 
-OPTIONS = tuple(one.name for one in fields(GivenOptions) if one.name != "precision")  # which is none of a request
+OPTIONS = tuple(field.name for field in fields(GivenOptions) if field.name != "precision")  # which is none of a request
 
 
 class GenerateRequest(Request, title="Generate"):
@@ -68,8 +68,8 @@ class GenerateCall(Call):
 
     def too_late(self) -> Refusal:
         """Return the refusal (504) of a request whose time is up, with the field that makes it shorter."""
-        said = "The deadline passed before the text was finished. Ask for fewer pieces (most), texts or beams."
-        return Refusal(504, said, field="most")
+        message = "The deadline passed before the text was finished. Ask for fewer pieces (most), texts or beams."
+        return Refusal(504, message, field="most")
 
     def items(self, model: ServerModel, values: RequestFields) -> list[Item]:
         """Return an item for the prompt of each text.
@@ -78,8 +78,8 @@ class GenerateCall(Call):
         """
         writer = self._writer(model, values)
         items = []
-        for place, given in enumerate(values["texts"]):
-            field = f"texts[{place}]"
+        for index, given in enumerate(values["texts"]):
+            field = f"texts[{index}]"
             try:
                 prompt = writer.prompt([given] if isinstance(given, str) else given)
             except UserError as error:
@@ -99,20 +99,20 @@ class GenerateCall(Call):
     def steps(self, model: ServerModel, values: RequestFields, items: Sequence[Item]) -> Iterator[AnswerStep]:
         """Yield a step for each generated part, and last a step with the results."""
         writer = self._writer(model, values).writer
-        said: list[Any] = [None] * len(items)
-        for place, part in writer.parts([item.value for item in items]):
+        results: list[Any] = [None] * len(items)
+        for index, part in writer.parts([item.value for item in items]):
             if not isinstance(part, str):
-                said[place] = part
+                results[index] = part
             yield AnswerStep(
-                {"index": place, "text": part} if isinstance(part, str) and part and values["stream"] else None
+                {"index": index, "text": part} if isinstance(part, str) and part and values["stream"] else None
             )
-        yield AnswerStep(results=said)
+        yield AnswerStep(results=results)
 
     def fields(
-        self, model: ServerModel, values: RequestFields, items: Sequence[Item], said: Sequence[Any]
+        self, model: ServerModel, values: RequestFields, items: Sequence[Item], results: Sequence[Any]
     ) -> dict[str, Any]:
         """Return the generations as objects."""
-        return {"generations": [one.as_dict() for one in said]}
+        return {"generations": [generation.as_dict() for generation in results]}
 
     def _writer(self, model: ServerModel, values: RequestFields) -> TextWriter:
         """Return the writer. Raises Refusal, with the field: 422 for invalid options, 413 above the server's limits."""

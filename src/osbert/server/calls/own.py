@@ -43,8 +43,8 @@ class OwnCall(Call):
     def __init__(self, edge: Edge) -> None:
         """Create the schemas of request and answer from the fields that `edge` declares."""
         title = "".join(part.capitalize() for part in edge.call.split("-"))
-        request = {one.name: (TYPES[one.type], Field(description=one.about or None)) for one in edge.request}
-        answer = {one.name: (TYPES[one.type], Field(description=one.about or None)) for one in edge.answer}
+        request = {field.name: (TYPES[field.type], Field(description=field.about or None)) for field in edge.request}
+        answer = {field.name: (TYPES[field.type], Field(description=field.about or None)) for field in edge.answer}
         more = {"windows": (int | None, Field(default=None, description="If a long text was read in several windows."))}
         self.edge = edge
         self.what = f"answer /v1/{edge.call}"
@@ -67,8 +67,8 @@ class OwnCall(Call):
         return [item_of(model, texts, self.edge.request[0].name, empty=self.edge.cuts)]
 
     def fields(
-        self, model: ServerModel, values: RequestFields, items: Sequence[Item], said: Sequence[Any]
+        self, model: ServerModel, values: RequestFields, items: Sequence[Item], results: Sequence[Any]
     ) -> dict[str, Any]:
         """Return the fields that the kind declares, made by `Task.reply`."""
-        (item,), (prediction,) = items, said
+        (item,), (prediction,) = items, results
         return {**model.engine.fine_tuned.reply(prediction), **windows(model, item)}

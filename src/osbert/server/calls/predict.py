@@ -8,9 +8,9 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field
 
 from osbert.errors import UserError
-from osbert.server.calls.contract import Call, Item, RequestFields, item_of, laid_out, windows
+from osbert.server.calls.contract import Call, Item, RequestFields, encode_record, item_of, windows
 from osbert.server.models import ServerModel
-from osbert.server.schemas import Refusal, Reply, Request, Row, shortened
+from osbert.server.schemas import Refusal, Reply, Request, Row, shorten
 
 
 class PredictRequest(Request, title="Predict"):
@@ -29,10 +29,10 @@ class PredictRequest(Request, title="Predict"):
     def parts(self) -> Iterator[tuple[str, str]]:
         """Yield (field, text) for every text of the request."""
         yield from super().parts()
-        for place, record in enumerate(self.records or ()):
+        for index, record in enumerate(self.records or ()):
             for name, value in record.items():
                 for text in (value,) if isinstance(value, str) else value:
-                    yield f"records[{place}].{shortened(name)}", text
+                    yield f"records[{index}].{shorten(name)}", text
 
     def count(self) -> tuple[str, int]:
         """Return the field in use and its length, or that of its longest list of choices."""
@@ -78,18 +78,18 @@ class PredictCall(Call):
         if rows is not None:
             if not model.engine.fine_tuned.reads_rows:
                 raise Refusal(422, f"The model {model.name} reads texts, not records.", field="records")
-            return [_row(model, row, f"records[{place}]") for place, row in enumerate(rows)]
+            return [_row(model, row, f"records[{index}]") for index, row in enumerate(rows)]
         return [
-            item_of(model, (text,) if isinstance(text, str) else tuple(text), f"texts[{place}]")
-            for place, text in enumerate(texts or ())
+            item_of(model, (text,) if isinstance(text, str) else tuple(text), f"texts[{index}]")
+            for index, text in enumerate(texts or ())
         ]
 
     def fields(
-        self, model: ServerModel, values: RequestFields, items: Sequence[Item], said: Sequence[Any]
+        self, model: ServerModel, values: RequestFields, items: Sequence[Item], results: Sequence[Any]
     ) -> dict[str, Any]:
         """Return the predictions as objects."""
         reply = model.engine.fine_tuned.reply
-        pairs = zip(items, said, strict=True)
+        pairs = zip(items, results, strict=True)
         return {"predictions": [reply(prediction) | windows(model, item) for item, prediction in pairs]}
 
 
@@ -98,4 +98,4 @@ def _row(model: ServerModel, row: Mapping[str, Any], field: str) -> Item:
         record = model.engine.fine_tuned.row(row, where=field)
     except (UserError, ValueError) as error:
         raise Refusal(422, str(error), field=field) from error
-    return laid_out(model, record, field)
+    return encode_record(model, record, field)

@@ -46,13 +46,13 @@ class TagCall(Call):
 
     def items(self, model: ServerModel, values: RequestFields) -> list[Item]:
         """Return an item for each text. Long texts are read in windows, so none is too long."""
-        return [item_of(model, (text,), f"texts[{place}]", empty=True) for place, text in enumerate(values["texts"])]
+        return [item_of(model, (text,), f"texts[{index}]", empty=True) for index, text in enumerate(values["texts"])]
 
     def fields(
-        self, model: ServerModel, values: RequestFields, items: Sequence[Item], said: Sequence[Any]
+        self, model: ServerModel, values: RequestFields, items: Sequence[Item], results: Sequence[Any]
     ) -> dict[str, Any]:
         """Return the entities of each text, and the numbers of windows if a text had several."""
         reply = model.engine.fine_tuned.reply
         counts = [len(item.examples) for item in items]
         several = {"windows": counts} if max(counts) > 1 else {}
-        return {"entities": [reply(prediction)["entities"] for prediction in said], **several}
+        return {"entities": [reply(prediction)["entities"] for prediction in results], **several}

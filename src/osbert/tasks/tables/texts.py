@@ -48,7 +48,9 @@ class TextSource(TableSource):
         if known and not any(names):
             return known
         asked = TextColumns(text=names[0], pair=names[1], label=names[2])
-        return choose(table.columns, asked=asked, path=table.called, numbers=self.task.numbers, labelled=labelled)
+        return choose(
+            table.columns, user_columns=asked, path=table.called, numbers=self.task.numbers, labelled=labelled
+        )
 
     def resolved(self) -> Task:
         """Return the task with the detected columns of its training file."""

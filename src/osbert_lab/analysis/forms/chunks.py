@@ -15,7 +15,7 @@ from osbert.reading.tagged.rows import TaggedWords, read_columns
 from osbert.terminal import counted
 from osbert_lab.analysis.forms.contract import DataForm, FileHead, Sampling
 from osbert_lab.analysis.kinds.contract import PlacedWords
-from osbert_lab.analysis.parts import Part, drawn_parts
+from osbert_lab.analysis.parts import Part, draw_parts
 from osbert_lab.analysis.sample import Sample, TextSample, place_words
 from osbert_lab.analysis.tables import left_out, unusable_rows
 
@@ -29,7 +29,7 @@ Placed = tuple[Example, PlacedWords]
 class ChunkForm(DataForm):
     """Sentences to train probes of chunks on, and sentences to score them on."""
 
-    place = 2
+    position = 2
     files = "chunks (columns of CoNLL-2000)"
 
     def knows(self, file: FileHead) -> bool:
@@ -45,24 +45,24 @@ class ChunkForm(DataForm):
 
         def sentences(paths: Sequence[Path]) -> Iterator[tuple[Path, TaggedWords]]:
             for path in paths:
-                yield from ((path, one) for one in _read(path, encoding, problems))
+                yield from ((path, sentence) for sentence in _read(path, encoding, problems))
 
         placed: list[Placed] = []
         read = 0
-        for part, drawn, count in drawn_parts(files, sentences, sampling.options.trees, rng):
+        for part, drawn, count in draw_parts(files, sentences, sampling.options.trees, rng):
             read += count
-            found = (_placed(path, rows, part, sampling, problems) for path, rows in drawn)
-            placed += [one for one in found if one]
+            placements = (_place_sentence(path, rows, part, sampling, problems) for path, rows in drawn)
+            placed += [placement for placement in placements if placement]
         if sampling.reading.errors == "strict":
             problems.stop_if_any()
-        trained = sum(one.part == "select" for _, one in placed)
+        trained = sum(words.part == "select" for _, words in placed)
         note = (
             f"{counted(len(placed), 'sentence')} with chunks of {read:,} read: probes trained on {trained:,} and "
             f"scored on {len(placed) - trained:,}; {problems.count:,} left out"
         )
         return TextSample(
             examples=[example for example, _ in placed],
-            labelled=[one for _, one in placed],
+            labelled=[words for _, words in placed],
             read=read,
             short=problems.count,
             notes=[note, *left_out(problems)] if read else [],
@@ -82,13 +82,13 @@ def _read(path: Path, encoding: str, problems: Problems) -> Iterator[TaggedWords
         raise decoding_error(path, encoding) from error
 
 
-def _placed(path: Path, rows: TaggedWords, part: Part, sampling: Sampling, problems: Problems) -> Placed | None:
+def _place_sentence(path: Path, rows: TaggedWords, part: Part, sampling: Sampling, problems: Problems) -> Placed | None:
     for tag, line in zip(rows.tags or (), rows.lines, strict=False):
         if not TAG.fullmatch(tag):
             problems.add(f"{path}, line {line}: {tag!r} is no chunk of CoNLL-2000.", code="unusable-row")
             return None
-    found = place_words(rows.words, f"{path}, line {rows.lines[0]}", sampling.packer, problems)
-    if not found:
+    placement = place_words(rows.words, f"{path}, line {rows.lines[0]}", sampling.packer, problems)
+    if not placement:
         return None
-    example, tokens = found
+    example, tokens = placement
     return example, PlacedWords(words=rows.words, labels=rows.tags or (), tokens=tokens, part=part)

@@ -70,7 +70,7 @@ class Sampling:
 class DataForm:
     """A form of data, named after its file: the `reads` of an analysis is that name. The file's only public class."""
 
-    place: ClassVar[int]
+    position: ClassVar[int]
     """Its priority: a file belongs to the first form that recognises it."""
     files: ClassVar[str]
     """A noun phrase for files of this form, for messages."""

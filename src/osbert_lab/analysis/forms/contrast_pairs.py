@@ -18,7 +18,7 @@ KIND = "bias_type"
 class ContrastPairForm(DataForm):
     """Pairs; all of them are read."""
 
-    place = 3
+    position = 3
     files = f"pairs of sentences (a table with the columns {' and '.join(COLUMNS)})"
 
     def knows(self, file: FileHead) -> bool:
@@ -32,12 +32,12 @@ class ContrastPairForm(DataForm):
         rows = [(path, row) for path in files for row in table_rows(path, COLUMNS, sampling, problems)]
         read = len(rows) + problems.count
         for path, row in rows:
-            place = f"{path}, line {row.line}"
-            more, less = (pieces_of(row.values[name], place, sampling, problems) for name in COLUMNS)
+            location = f"{path}, line {row.line}"
+            more, less = (pieces_of(row.values[name], location, sampling, problems) for name in COLUMNS)
             if more and less:
                 pairs.append(ContrastPair(kind=row.values.get(KIND) or "all", more=more, less=less))
         if sampling.reading.errors == "strict":
             problems.stop_if_any()
-        tokens = work((one for pair in pairs for one in (pair.more, pair.less)), sampling.packer)
+        tokens = work((pieces for pair in pairs for pieces in (pair.more, pair.less)), sampling.packer)
         notes = [f"{counted(len(pairs), 'pair')} of sentences of {read:,} read", *left_out(problems)]
         return ItemSample(items=pairs, read=read, tokens=tokens, notes=notes if read else [])

@@ -13,7 +13,7 @@ from osbert.terminal import counted
 from osbert_lab.analysis.coreference_files import BEGIN, GAP, LinkedText, read_documents, read_gap
 from osbert_lab.analysis.forms.contract import DataForm, FileHead, Sampling
 from osbert_lab.analysis.linked import LinkedItem
-from osbert_lab.analysis.parts import drawn_parts
+from osbert_lab.analysis.parts import draw_parts
 from osbert_lab.analysis.sample import ItemSample, draw, place_words
 from osbert_lab.analysis.tables import left_out, unusable_rows
 
@@ -21,7 +21,7 @@ from osbert_lab.analysis.tables import left_out, unusable_rows
 class CoreferenceForm(DataForm):
     """Texts to choose heads on and texts to score them on; each document or GAP row is in one part only."""
 
-    place = 2
+    position = 2
     files = "coreference (CoNLL-2012's columns, or GAP's table)"
 
     def knows(self, file: FileHead) -> bool:
@@ -42,8 +42,10 @@ class CoreferenceForm(DataForm):
                 for path in given:
                     yield from (read_gap if turn else read_documents)(path, problems, encoding=encoding)
 
-            for part, drawn, _ in drawn_parts(paths, lists, sampling.options.trees, rng) if paths else ():
-                texts, count = draw((one for texts in drawn for one in texts if one.links), sampling.options.trees, rng)
+            for part, drawn, _ in draw_parts(paths, lists, sampling.options.trees, rng) if paths else ():
+                texts, count = draw(
+                    (text for texts in drawn for text in texts if text.links), sampling.options.trees, rng
+                )
                 read += count
                 for text in texts:
                     if placed := place_words(text.words, text.place, sampling.packer, problems):
@@ -53,8 +55,8 @@ class CoreferenceForm(DataForm):
                         links += len(text.links)
         if sampling.reading.errors == "strict":
             problems.stop_if_any()
-        found = ItemSample(items=items, read=read, tokens=tokens)
-        return replace(found, notes=_notes(items, read, (links, crossing), problems))
+        item_sample = ItemSample(items=items, read=read, tokens=tokens)
+        return replace(item_sample, notes=_notes(items, read, (links, crossing), problems))
 
 
 def _is_document(file: FileHead) -> bool:
@@ -64,11 +66,11 @@ def _is_document(file: FileHead) -> bool:
 def _notes(items: Sequence[LinkedItem], read: int, links: tuple[int, int], problems: Problems) -> list[str]:
     if not read:
         return []
-    chosen = sum(one.part == "select" for one in items)
-    found, crossing = links
+    chosen = sum(item.part == "select" for item in items)
+    antecedents, crossing = links
     return [
         f"{counted(len(items), 'text')} of {read:,} with mentions of one thing read: heads chosen on {chosen:,} and "
-        f"scored on {len(items) - chosen:,}; {found:,} mentions have an antecedent in their text, {crossing:,} more "
+        f"scored on {len(items) - chosen:,}; {antecedents:,} mentions have an antecedent in their text, {crossing:,} more "
         f"only before it; {problems.count:,} left out",
         *left_out(problems),
     ]

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from osbert.errors import Problems
-from osbert.inference.fill import MASK, masked_pieces
+from osbert.inference.fill import MASK, encode_with_masks
 from osbert.terminal import counted
 from osbert_lab.analysis.forms.contract import DataForm, FileHead, Sampling
 from osbert_lab.analysis.judgements import FactRelation, Pieces
@@ -26,7 +26,7 @@ SUBJECT, OBJECT = "[X]", "[Y]"
 class FactForm(DataForm):
     """Relations, with a sample of facts for each."""
 
-    place = 4
+    position = 4
     files = f"facts (tables with the columns {' and '.join(COLUMNS)}, and of the same names with the column {PATTERN})"
 
     def knows(self, file: FileHead) -> bool:
@@ -49,40 +49,47 @@ class FactForm(DataForm):
         read = sum(map(len, facts.values()))
         # Sorted: the order of relations must not depend on that of the files.
         shared = sorted(facts.keys() & patterns.keys())
-        made = [_relation(name, facts[name], patterns[name], sampling) for name in shared]
+        relations = [_relation(name, facts[name], patterns[name], sampling) for name in shared]
         if sampling.reading.errors == "strict":
             problems.stop_if_any()
         # A relation with a single object can be answered without the subject.
-        found = [relation for relation in made if relation.facts and len(relation.objects) > 1]
-        sentences = [one for relation in found for _, own in relation.facts for one in own]
-        usable = sum(sum(relation.counts) for relation in made)
-        notes = [
-            f"{counted(sum(len(one.facts) for one in found), 'fact')} of {read:,} read, of "
-            f"{counted(len(found), 'relation')}; {read - usable:,} have an object that is not one piece"
+        usable_relations = [relation for relation in relations if relation.facts and len(relation.objects) > 1]
+        sentences = [
+            sentence
+            for relation in usable_relations
+            for _, fact_sentences in relation.facts
+            for sentence in fact_sentences
         ]
-        single = [relation.name for relation in made if len(relation.objects) == 1]
+        usable = sum(sum(relation.counts) for relation in relations)
+        notes = [
+            f"{counted(sum(len(relation.facts) for relation in usable_relations), 'fact')} of {read:,} read, of "
+            f"{counted(len(usable_relations), 'relation')}; {read - usable:,} have an object that is not one piece"
+        ]
+        single = [relation.name for relation in relations if len(relation.objects) == 1]
         notes += [f"left out, as all facts have the same object: {', '.join(single)}"] if single else []
         lone = sorted(facts.keys() ^ patterns.keys())
         notes += [f"facts without patterns, or patterns without facts: {', '.join(lone)}"] if lone else []
-        tokens = sum(len(one) + sampling.packer.form.specials(1) for one in sentences)
-        return ItemSample(items=found, read=read, tokens=tokens, notes=[*notes, *left_out(problems)] if files else [])
+        tokens = sum(len(sentence) + sampling.packer.form.specials(1) for sentence in sentences)
+        return ItemSample(
+            items=usable_relations, read=read, tokens=tokens, notes=[*notes, *left_out(problems)] if files else []
+        )
 
 
 def _relation(name: str, facts: Sequence[tuple[str, str]], patterns: Sequence[str], sampling: Sampling) -> FactRelation:
     """Return a relation with a sample of the facts whose object is one token and whose sentences fit."""
-    objects = {one: pieces[0] for _, one in facts if len(pieces := _pieces(one, sampling)) == 1}
-    fitting = [(subject, objects[one]) for subject, one in facts if one in objects]
+    objects = {label: pieces[0] for _, label in facts if len(pieces := _pieces(label, sampling)) == 1}
+    fitting = [(subject, objects[label]) for subject, label in facts if label in objects]
     counts = Counter(answer for _, answer in fitting)
-    places = {answer: place for place, answer in enumerate(counts)}
+    answer_indices = {answer: index for index, answer in enumerate(counts)}
     # The name is part of the seed, so a relation's sample does not depend on the other relations.
     rng = np.random.default_rng([sampling.options.seed, 3, *name.encode()])
     drawn, _ = draw(fitting, sampling.options.pairs, rng)
-    laid = [(places[answer], _sentences(subject, patterns, sampling)) for subject, answer in drawn]
+    laid = [(answer_indices[answer], _sentences(subject, patterns, sampling)) for subject, answer in drawn]
     return FactRelation(
         name=name,
         objects=tuple(counts),
         counts=tuple(counts.values()),
-        facts=tuple((place, sentences) for place, sentences in laid if sentences),
+        facts=tuple((index, sentences) for index, sentences in laid if sentences),
     )
 
 
@@ -110,6 +117,6 @@ def _sentences(subject: str, patterns: Sequence[str], sampling: Sampling) -> tup
     """Return the tokens of a fact in each pattern, its object masked; [] if one is too long."""
     # A subject that contains the mask would add a second masked position.
     texts = [pattern.replace(SUBJECT, subject.replace(MASK, "")).replace(OBJECT, MASK) for pattern in patterns]
-    found = [masked_pieces(text, sampling.packer.tokenizer)[0] for text in texts]
-    fitting = all(len(one) <= sampling.packer.room(1) for one in found)
-    return tuple(tuple(one.tolist()) for one in found) if fitting else ()
+    sentences = [encode_with_masks(text, sampling.packer.tokenizer)[0] for text in texts]
+    fitting = all(len(sentence) <= sampling.packer.room(1) for sentence in sentences)
+    return tuple(tuple(sentence.tolist()) for sentence in sentences) if fitting else ()

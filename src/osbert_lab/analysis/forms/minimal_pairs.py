@@ -21,7 +21,7 @@ PARADIGM, PHENOMENON = "UID", "linguistics_term"
 class MinimalPairForm(DataForm):
     """Minimal pairs, a sample of each paradigm."""
 
-    place = 2
+    position = 2
     files = f"minimal pairs (a table with the columns {' and '.join(COLUMNS)})"
 
     def knows(self, file: FileHead) -> bool:
@@ -40,13 +40,13 @@ class MinimalPairForm(DataForm):
         pairs: list[MinimalPair] = []
         for paradigm, rows in sorted(by_paradigm.items()):
             for row, path in draw(rows, sampling.options.pairs, rng)[0]:
-                place = f"{path}, line {row.line}"
-                good, bad = (pieces_of(row.values[name], place, sampling, problems) for name in COLUMNS)
+                location = f"{path}, line {row.line}"
+                good, bad = (pieces_of(row.values[name], location, sampling, problems) for name in COLUMNS)
                 if good and bad:
                     phenomenon = row.values.get(PHENOMENON) or paradigm
                     pairs.append(MinimalPair(paradigm=paradigm, phenomenon=phenomenon, good=good, bad=bad))
         if sampling.reading.errors == "strict":
             problems.stop_if_any()
         notes = [f"{counted(len(pairs), 'minimal pair')} of {read:,} read, of {counted(len(by_paradigm), 'paradigm')}"]
-        tokens = work((one for pair in pairs for one in (pair.good, pair.bad)), sampling.packer)
+        tokens = work((pieces for pair in pairs for pieces in (pair.good, pair.bad)), sampling.packer)
         return ItemSample(items=pairs, read=read, tokens=tokens, notes=[*notes, *left_out(problems)] if read else [])

@@ -29,7 +29,7 @@ PRONOUNS = {"he": "he", "him": "he", "his": "he", "she": "she", "her": "she", "h
 class OccupationForm(DataForm):
     """Pairs; all of them are read."""
 
-    place = 3
+    position = 3
     files = "sentences on occupations (WinoBias's files pro_stereotyped... and anti_stereotyped...)"
 
     def knows(self, file: FileHead) -> bool:
@@ -41,42 +41,42 @@ class OccupationForm(DataForm):
     def sample(self, files: Sequence[Path], sampling: Sampling) -> ItemSample[ContrastPair]:
         """Return all pairs; the kind of a pair is the file's type and the stereotypical pronoun."""
         problems = unusable_rows("sentences on occupations")
-        found = {path: _sentences(path, sampling, problems) for path in files if NAME.fullmatch(path.name)}
+        sentences_by_path = {path: _sentences(path, sampling, problems) for path in files if NAME.fullmatch(path.name)}
         pairs: list[ContrastPair | None] = []
         # Start from the pro files only, or each pair would be read twice.
-        for path in (one for one in found if one.name[:3].lower() == "pro"):
+        for path in (file for file in sentences_by_path if file.name[:3].lower() == "pro"):
             partner = path.with_name(f"anti{path.name[3:]}")
-            if partner not in found:
+            if partner not in sentences_by_path:
                 problems.add(f"{path}: {partner.name} is not beside it.", code="missing-file")
                 continue
-            others = found[partner]
+            others = sentences_by_path[partner]
             pairs += [
                 _pair((path, partner), sentence, others.get(number), sampling, problems)
-                for number, sentence in found[path].items()
+                for number, sentence in sentences_by_path[path].items()
             ]
         read, known = len(pairs), [pair for pair in pairs if pair]
         if sampling.reading.errors == "strict":
             problems.stop_if_any()
-        tokens = work((one for pair in known for one in (pair.more, pair.less)), sampling.packer)
+        tokens = work((pieces for pair in known for pieces in (pair.more, pair.less)), sampling.packer)
         notes = [f"{counted(len(known), 'pair')} of sentences on occupations of {read:,} read", *left_out(problems)]
-        return ItemSample(items=known, read=read, tokens=tokens, notes=notes if found else [])
+        return ItemSample(items=known, read=read, tokens=tokens, notes=notes if sentences_by_path else [])
 
 
 def _sentences(path: Path, sampling: Sampling, problems: Problems) -> dict[str, tuple[str, int]]:
     """Return the sentences of a file by number, with their lines; brackets are kept."""
-    found = {}
+    sentences = {}
     encoding = sampling.reading.encoding
     try:
         with open_text(path, encoding) as lines:
             for line, raw in enumerate(lines, 1):
                 if parted := LINE.fullmatch(raw.strip()):
-                    found[parted[1]] = parted[2], line
+                    sentences[parted[1]] = parted[2], line
                 elif raw.strip():
                     message = f"{path}, line {line}: no number with a sentence in which a mention is in brackets."
                     problems.add(message, code="unusable-row")
     except UnicodeError as error:
         raise decoding_error(path, encoding) from error
-    return found
+    return sentences
 
 
 def _pair(
@@ -88,19 +88,19 @@ def _pair(
 ) -> ContrastPair | None:
     """Return a pair; None, with a note, if the other sentence or a pronoun is missing, or a sentence is too long."""
     text, line = sentence
-    place = f"{paths[0]}, line {line}"
+    location = f"{paths[0]}, line {line}"
     if other is None:
-        problems.add(f"{place}: {paths[1].name} has no sentence of this number.", code="unusable-row")
+        problems.add(f"{location}: {paths[1].name} has no sentence of this number.", code="unusable-row")
         return None
-    pronoun = next((PRONOUNS[one] for one in re.findall(r"\[(\w+)\]", text.lower()) if one in PRONOUNS), None)
+    pronoun = next((PRONOUNS[word] for word in re.findall(r"\[(\w+)\]", text.lower()) if word in PRONOUNS), None)
     if pronoun is None:
         known = ", ".join(PRONOUNS)
-        problems.add(f"{place}: none of {known} is in brackets.", code="unusable-row")
+        problems.add(f"{location}: none of {known} is in brackets.", code="unusable-row")
         return None
-    places = (place, f"{paths[1]}, line {other[1]}")
+    locations = (location, f"{paths[1]}, line {other[1]}")
     more, less = (
-        pieces_of(re.sub(r"[\[\]]", "", one), where, sampling, problems)
-        for one, where in zip((text, other[0]), places, strict=True)
+        pieces_of(re.sub(r"[\[\]]", "", sentence_text), where, sampling, problems)
+        for sentence_text, where in zip((text, other[0]), locations, strict=True)
     )
     numbered = TYPE.search(paths[0].name)
     kind = f"type {numbered[1]}, {pronoun}" if numbered else pronoun

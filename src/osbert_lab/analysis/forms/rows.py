@@ -12,7 +12,7 @@ from osbert.errors import Problems, UserError
 from osbert.tasks import Record, Task
 from osbert.terminal import counted
 from osbert_lab.analysis.forms.contract import DataForm, FileHead, Sampling
-from osbert_lab.analysis.parts import named_parts
+from osbert_lab.analysis.parts import split_by_name
 from osbert_lab.analysis.sample import ItemSample, draw
 
 TRIED = 20
@@ -22,7 +22,7 @@ TRIED = 20
 class LabelledRowForm(DataForm):
     """Labelled rows: only unseen ones if file names tell training rows apart, else all rows."""
 
-    place = 8
+    position = 8
     files = "labelled rows of a fine-tuned run's task"
 
     def knows(self, file: FileHead) -> bool:
@@ -43,7 +43,7 @@ class LabelledRowForm(DataForm):
         if task is None or not files:
             return ItemSample(items=[])
         problems = Problems(heading="These rows cannot be used (--errors replace leaves them out)")
-        parts = named_parts(files)
+        parts = split_by_name(files)
         rng = np.random.default_rng([sampling.options.seed, 4])
         # Rows that the run was trained on would flatter it.
         rows = (row for path in (parts["score"] if parts else files) for row in _rows(task, path, problems))
@@ -52,7 +52,7 @@ class LabelledRowForm(DataForm):
         if sampling.reading.errors == "strict":
             problems.stop_if_any()
         known = [row for row in items if _fits(task, row)]
-        tokens = sum(len(one) for row in known for one in task.encode(row, sampling.packer))
+        tokens = sum(len(example) for row in known for example in task.encode(row, sampling.packer))
         notes = [f"{counted(len(known), 'labelled row')} of {read:,} read"] if read else []
         return ItemSample(items=known, read=read, tokens=tokens, notes=notes)
 

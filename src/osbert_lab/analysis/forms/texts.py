@@ -20,7 +20,7 @@ from osbert_lab.analysis.sample import TextSample, draw, oddities, text_sample
 class TextForm(DataForm):
     """Documents, sampled."""
 
-    place = 90
+    position = 90
     files = f"text ({KNOWN})"
 
     def knows(self, file: FileHead) -> bool:
@@ -34,7 +34,7 @@ class TextForm(DataForm):
         """Return a sample of the documents of some files."""
         options = sampling.options
         packer = Packer(tokenizer=sampling.packer.tokenizer, length=options.length)
-        found = text_sample(
+        document_sample = text_sample(
             documents(files, sampling.reading),
             packer,
             count=options.texts,
@@ -42,17 +42,17 @@ class TextForm(DataForm):
             # The second number tells the streams of the forms apart: 0 is for texts.
             rng=np.random.default_rng([options.seed, 0]),
         )
-        return replace(found, notes=_notes(found, sampling))
+        return replace(document_sample, notes=_notes(document_sample, sampling))
 
 
 def sentences_as_texts(examples: Sequence[Example], form: str, sampling: Sampling) -> TextSample:
     """Return a sample of another form's sentences, for data without other texts."""
     options = sampling.options
-    fitting = [one for one in examples if len(one) >= options.shortest]
+    fitting = [example for example in examples if len(example) >= options.shortest]
     drawn, _ = draw(fitting, options.texts, np.random.default_rng([options.seed, 0]))
-    found = TextSample(examples=drawn, read=len(examples), short=len(examples) - len(fitting))
+    sample = TextSample(examples=drawn, read=len(examples), short=len(examples) - len(fitting))
     note = f"there are no other texts: the sentences of the {form} are read as texts"
-    return replace(found, notes=[*([note] if drawn else []), *_notes(found, sampling)])
+    return replace(sample, notes=[*([note] if drawn else []), *_notes(sample, sampling)])
 
 
 def documents(files: Sequence[Path], how: DocumentOptions) -> Iterator[str]:
@@ -63,11 +63,11 @@ def documents(files: Sequence[Path], how: DocumentOptions) -> Iterator[str]:
     yield from (chunk.text for chunk in chunks)
 
 
-def _notes(found: TextSample, sampling: Sampling) -> list[str]:
-    if not found.read:
+def _notes(sample: TextSample, sampling: Sampling) -> list[str]:
+    if not sample.read:
         return []
     return [
-        f"{counted(len(found.examples), 'text')} of {found.read:,} read, {found.tokens:,} tokens; "
-        f"{found.short:,} had fewer than {sampling.options.shortest} tokens and {found.cut:,} were not read whole",
-        *oddities(found, sampling.packer.tokenizer.unknown),
+        f"{counted(len(sample.examples), 'text')} of {sample.read:,} read, {sample.tokens:,} tokens; "
+        f"{sample.short:,} had fewer than {sampling.options.shortest} tokens and {sample.cut:,} were not read whole",
+        *oddities(sample, sampling.packer.tokenizer.unknown),
     ]

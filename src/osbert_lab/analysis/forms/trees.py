@@ -11,7 +11,7 @@ from osbert.data.example import Example
 from osbert.errors import Problems
 from osbert.terminal import counted
 from osbert_lab.analysis.forms.contract import DataForm, FileHead, Sampling
-from osbert_lab.analysis.parts import drawn_parts
+from osbert_lab.analysis.parts import draw_parts
 from osbert_lab.analysis.sample import Sample, TextSample, place_tree
 from osbert_lab.analysis.tables import left_out, unusable_rows
 from osbert_lab.analysis.tree_files import SUFFIX, Tree, is_trees, read_trees
@@ -20,7 +20,7 @@ from osbert_lab.analysis.tree_files import SUFFIX, Tree, is_trees, read_trees
 class TreeForm(DataForm):
     """Trees to choose heads on, and trees to score them on."""
 
-    place = 1
+    position = 1
     files = f"trees ({SUFFIX})"
 
     def knows(self, file: FileHead) -> bool:
@@ -37,10 +37,10 @@ class TreeForm(DataForm):
             for path in paths:
                 yield from read_trees(path, problems, encoding=sampling.reading.encoding)
 
-        for part, drawn, count in drawn_parts(files, trees, sampling.options.trees, rng):
-            found = [place_tree(tree, sampling.packer, problems, part) for tree in drawn]
-            placed += [one for one in found if one]
-            unplaced += found.count(None)
+        for part, drawn, count in draw_parts(files, trees, sampling.options.trees, rng):
+            placements = [place_tree(tree, sampling.packer, problems, part) for tree in drawn]
+            placed += [placement for placement in placements if placement]
+            unplaced += placements.count(None)
             read += count
         if sampling.reading.errors == "strict":
             problems.stop_if_any()

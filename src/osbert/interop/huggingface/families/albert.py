@@ -14,15 +14,15 @@ _LAYER = ".albert_layers.0"
 
 
 def _read(config: Mapping[str, Any], problem: Problem) -> dict[str, Any]:
-    found = {
+    numbers = {
         "num_hidden_groups": config.get("num_hidden_groups", 1),
         "embedding_size": config.get("embedding_size", 128),
     }
-    for name, value in found.items():
+    for name, value in numbers.items():
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             problem(f"{name} must be a whole number of at least 1, but is {value!r}.")
             return {}
-    groups, width = found.values()
+    groups, width = numbers.values()
     layers = config.get("num_hidden_layers")
     if isinstance(layers, int) and layers % groups:
         problem(f"num_hidden_groups is {groups}, which num_hidden_layers {layers} is no multiple of.")

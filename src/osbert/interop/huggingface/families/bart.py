@@ -43,7 +43,7 @@ def _read(config: Mapping[str, Any], problem: Problem) -> dict[str, Any]:
     return {"decoder_layers": 0 if above in (None, below) else above}
 
 
-def _written(sizes: Architecture) -> dict[str, Any]:
+def _config_fields(sizes: Architecture) -> dict[str, Any]:
     assert isinstance(sizes, PairArchitecture)
     return {
         "decoder_layers": sizes.decoder_layers or sizes.layers,
@@ -60,15 +60,19 @@ def _tensors() -> Iterator[tuple[str, str]]:
     attention = {"q_proj": "self.query", "k_proj": "self.key", "v_proj": "self.value", "out_proj": "output.dense"}
     # The decoder first: its names contain those of the encoder's embeddings, which would be replaced in them.
     for side in ("decoder", "encoder"):
-        theirs, ours, below = f"{side}.layers.#.", f"{side}.layer.#.", "decoder." if side == "decoder" else ""
+        bart_prefix, bert_prefix, below = (
+            f"{side}.layers.#.",
+            f"{side}.layer.#.",
+            "decoder." if side == "decoder" else "",
+        )
         kinds = {"self_attn": "attention"} | ({"encoder_attn": "crossattention"} if side == "decoder" else {})
         for kind, name in kinds.items():
-            for part, own in attention.items():
-                yield f"{theirs}{kind}.{part}.", f"{ours}{name}.{own}."
-            yield f"{theirs}{kind}_layer_norm.", f"{ours}{name}.output.LayerNorm."
-        yield f"{theirs}fc1.", f"{ours}intermediate.dense."
-        yield f"{theirs}fc2.", f"{ours}output.dense."
-        yield f"{theirs}final_layer_norm.", f"{ours}output.LayerNorm."
+            for part, bert_part in attention.items():
+                yield f"{bart_prefix}{kind}.{part}.", f"{bert_prefix}{name}.{bert_part}."
+            yield f"{bart_prefix}{kind}_layer_norm.", f"{bert_prefix}{name}.output.LayerNorm."
+        yield f"{bart_prefix}fc1.", f"{bert_prefix}intermediate.dense."
+        yield f"{bart_prefix}fc2.", f"{bert_prefix}output.dense."
+        yield f"{bart_prefix}final_layer_norm.", f"{bert_prefix}output.LayerNorm."
         yield f"{side}.embed_positions.", f"{below}embeddings.position_embeddings."
         yield f"{side}.layernorm_embedding.", f"{below}embeddings.LayerNorm."
     yield "shared.", "embeddings.word_embeddings."
@@ -101,7 +105,7 @@ FAMILY = Family(
     | dict.fromkeys(("static_position_embeddings", "add_bias_logits"), False)
     | dict.fromkeys(("is_encoder_decoder", "tie_word_embeddings", "normalize_embedding"), True),
     read=_read,
-    written=_written,
+    written=_config_fields,
     tensors=TENSORS,
     heads={
         "sequence": (("classification_head.out_proj.", "classifier."), ("classification_head.dense.", "pooler.dense."))

@@ -46,12 +46,12 @@ def _check_widths(config: Mapping[str, Any], problem: Problem) -> None:
 
 def _distances(config: Mapping[str, Any], problem: Problem) -> dict[str, Any]:
     """Return the settings of the vectors of distances."""
-    found = {name: config.get(name, -1) for name in ("position_buckets", "max_relative_positions")}
-    for name, value in found.items():
+    numbers = {name: config.get(name, -1) for name in ("position_buckets", "max_relative_positions")}
+    for name, value in numbers.items():
         if not isinstance(value, int) or isinstance(value, bool):
             problem(f"{name} must be a whole number, but is {value!r}.")
             return {}
-    buckets, farthest = found.values()
+    buckets, farthest = numbers.values()
     if not isinstance(shared := config.get("share_att_key", False), bool):
         problem(f"share_att_key must be true or false, but is {shared!r}.")
     return {
@@ -70,7 +70,7 @@ def _embedding(config: Mapping[str, Any], problem: Problem) -> dict[str, Any]:
     return {}
 
 
-def _written(sizes: Architecture) -> dict[str, Any]:
+def _config_fields(sizes: Architecture) -> dict[str, Any]:
     return {
         "relative_attention": True,
         "position_biased_input": False,
@@ -108,7 +108,7 @@ FAMILY = Family(
     },
     defaults={"layer_norm_eps": 1e-7, "type_vocab_size": 0},
     read=_read,
-    written=_written,
+    written=_config_fields,
     tensors=(
         ("embeddings.embed_proj.", "embeddings_project."),
         ("encoder.LayerNorm.", "encoder.relative_norm."),

@@ -39,23 +39,23 @@ def _read(config: Mapping[str, Any], problem: Problem) -> dict[str, Any]:
 
 def _key_heads(config: Mapping[str, Any], problem: Problem) -> int:
     """Return how many heads of keys there are, 0 for as many as of queries."""
-    heads, found = config.get("num_attention_heads"), config.get("num_key_value_heads")
-    if found is None or found == heads:
+    heads, key_heads = config.get("num_attention_heads"), config.get("num_key_value_heads")
+    if key_heads is None or key_heads == heads:
         return 0
-    whole = isinstance(found, int) and not isinstance(found, bool) and found > 0
-    if not whole or not isinstance(heads, int) or heads % found:
-        problem(f"num_key_value_heads is {found!r}, which does not divide num_attention_heads, {heads!r}.")
+    whole = isinstance(key_heads, int) and not isinstance(key_heads, bool) and key_heads > 0
+    if not whole or not isinstance(heads, int) or heads % key_heads:
+        problem(f"num_key_value_heads is {key_heads!r}, which does not divide num_attention_heads, {heads!r}.")
         return 0
-    return found
+    return key_heads
 
 
-def _written(sizes: Architecture) -> dict[str, Any]:
+def _config_fields(sizes: Architecture) -> dict[str, Any]:
     return {
         **write_base(sizes),
         "num_key_value_heads": sizes.key_heads or sizes.heads,
         "head_dim": sizes.width // sizes.heads,
         "tie_word_embeddings": sizes.tied,
-        POOLING: next(theirs for theirs, ours in POOLINGS.items() if ours == sizes.summary),
+        POOLING: next(name for name, summary in POOLINGS.items() if summary == sizes.summary),
         **dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id")),
     }
 
@@ -82,7 +82,7 @@ FAMILY = Family(
     only={"is_decoder": False, "attention_bias": False, "mlp_bias": False, "pretraining_tp": 1, "hidden_dropout": 0.0},
     defaults={"hidden_act": "silu", "hidden_dropout_prob": 0.0, "attention_dropout": 0.0, "rms_norm_eps": 1e-5},
     read=_read,
-    written=_written,
+    written=_config_fields,
     tensors=(
         ("dense.", "pooler.dense."),
         ("embed_tokens.", "embeddings.word_embeddings."),

@@ -35,7 +35,7 @@ FAMILY = Family(
     only=gpt2.SUMMARY,
     read=_read,
     written=lambda sizes: {
-        "afn": next(theirs for theirs, ours in CURVES.items() if ours == sizes.activation),
+        "afn": next(name for name, activation in CURVES.items() if activation == sizes.activation),
         "embd_pdrop": sizes.dropout,
     },
     tensors=(

@@ -76,9 +76,9 @@ def _every(config: Mapping[str, Any], problem: Problem) -> int:
         problem(f"layer_types must be a list of the {layers} layers' kinds, but is {kinds!r}.")
         return 1
     # Newer configs list the kind of every layer: find the period that produces this list.
-    for found in (every, *range(1, len(kinds) + 1)):
-        if kinds == _kinds(len(kinds), found):
-            return found
+    for period in (every, *range(1, len(kinds) + 1)):
+        if kinds == _kinds(len(kinds), period):
+            return period
     problem(f"layer_types is {kinds!r}; only lists in which every n-th is {GLOBAL}, from the first on, are supported.")
     return 1
 
@@ -95,17 +95,17 @@ def _bases(config: Mapping[str, Any], problem: Problem) -> dict[str, float]:
     if not isinstance(tables, dict) or not tables.keys() <= BASES.keys():
         problem(f"rope_parameters are {tables!r}; they must be a table for {GLOBAL} and one for {LOCAL}.")
         tables = {}
-    found: dict[str, float] = {}
+    bases: dict[str, float] = {}
     for kind, (field, default) in BASES.items():
         given = config.get(field, default)
         # GLOBAL precedes LOCAL in BASES, so its base is known here.
         if given is None and kind == LOCAL:  # as the first releases took it
-            given = found[GLOBAL]
-        found[kind] = rotary_base(tables.get(kind) or {}, given, field, problem)
-    return found
+            given = bases[GLOBAL]
+        bases[kind] = rotary_base(tables.get(kind) or {}, given, field, problem)
+    return bases
 
 
-def _written(sizes: Architecture) -> dict[str, Any]:
+def _config_fields(sizes: Architecture) -> dict[str, Any]:
     # Without a window every block is global.
     every = sizes.global_every if sizes.window else 1
     bases = {GLOBAL: sizes.rotary_base, LOCAL: sizes.local_base}
@@ -125,8 +125,8 @@ def _written(sizes: Architecture) -> dict[str, Any]:
     }
 
 
-def _head(ours: str) -> Names:
-    return (("head.dense.", f"{ours}.dense."), ("head.norm.", f"{ours}.LayerNorm."))
+def _head(bert_prefix: str) -> Names:
+    return (("head.dense.", f"{bert_prefix}.dense."), ("head.norm.", f"{bert_prefix}.LayerNorm."))
 
 
 FAMILY = Family(
@@ -159,7 +159,7 @@ FAMILY = Family(
     only={"is_decoder": False, "decoder_bias": True, "tie_word_embeddings": True},
     defaults={"hidden_activation": "gelu", "mlp_dropout": 0.0, "attention_dropout": 0.0, "norm_eps": 1e-5},
     read=_read,
-    written=_written,
+    written=_config_fields,
     tensors=(
         ("embeddings.tok_embeddings.", "embeddings.word_embeddings."),
         ("embeddings.norm.", "embeddings.LayerNorm."),

@@ -15,9 +15,9 @@ FIRST, BUCKETS = 2, 32
 
 
 def _length(config: Mapping[str, Any], problem: Problem) -> dict[str, Any]:
-    places = config.get("max_position_embeddings")
+    table_rows = config.get("max_position_embeddings")
     # Their table also counts the FIRST unused rows at its beginning.
-    return {"length": places - FIRST} if isinstance(places, int) else {}
+    return {"length": table_rows - FIRST} if isinstance(table_rows, int) else {}
 
 
 FAMILY = Family(

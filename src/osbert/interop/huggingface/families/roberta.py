@@ -12,12 +12,12 @@ from osbert.interop.huggingface.family import CLASSIFIER, Family, Problem
 
 
 def _positions(config: Mapping[str, Any], problem: Problem) -> dict[str, Any]:
-    pad, places = config.get("pad_token_id", 1), config.get("max_position_embeddings")
+    pad, table_rows = config.get("pad_token_id", 1), config.get("max_position_embeddings")
     if not isinstance(pad, int) or pad < 0:
         problem(f"pad_token_id must be a whole number, since positions begin behind it, but is {pad!r}.")
         return {}
     # fairseq numbers positions from pad_token_id + 1, so the table has that many unused rows.
-    return {"first_position": pad + 1} | ({"length": places - pad - 1} if isinstance(places, int) else {})
+    return {"first_position": pad + 1} | ({"length": table_rows - pad - 1} if isinstance(table_rows, int) else {})
 
 
 FAMILY = Family(

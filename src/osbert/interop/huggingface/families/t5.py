@@ -34,17 +34,17 @@ def _read(config: Mapping[str, Any], problem: Problem) -> dict[str, Any]:
     name = "gelu_new" if curve == "gated-gelu" else curve.removeprefix(GATED)  # as in their T5Config
     if name not in ACTIVATIONS:
         problem(f"feed_forward_proj is {curve!r}; known are {', '.join(ACTIVATIONS)}, each also after {GATED!r}.")
-    found = {"gated": gated, "activation": ACTIVATIONS.get(name)}
+    settings = {"gated": gated, "activation": ACTIVATIONS.get(name)}
     whole = {"d_kv": "head_width", "num_decoder_layers": "decoder_layers", "relative_attention_num_buckets": "buckets"}
     numbers = {}
-    for theirs, ours in whole.items():
-        value = config.get(theirs)
+    for field, setting in whole.items():
+        value = config.get(field)
         if value is None:
-            value = {"d_kv": 64, "relative_attention_num_buckets": 32}.get(theirs, 0)
+            value = {"d_kv": 64, "relative_attention_num_buckets": 32}.get(field, 0)
         elif isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            problem(f"{theirs} must be a whole number of 1 or more, but is {value!r}.")
-            return found
-        numbers[ours] = value
+            problem(f"{field} must be a whole number of 1 or more, but is {value!r}.")
+            return settings
+        numbers[setting] = value
     width, heads, layers = (config.get(name) for name in ("d_model", "num_heads", "num_layers"))
     even = isinstance(width, int) and isinstance(heads, int) and heads > 0 and width == heads * numbers["head_width"]
     # A config that names a piece before texts is of a tokenizer in BERT's form: see `starting_piece` (data/written.py).
@@ -52,7 +52,7 @@ def _read(config: Mapping[str, Any], problem: Problem) -> dict[str, Any]:
     if config.get("decoder_start_token_id", begun[1]) != config.get(*begun):
         problem(f"decoder_start_token_id is not {begun[0]}, with which a text of its tokenizer's form starts.")
     tied = config.get("tie_word_embeddings") is not False
-    return found | {
+    return settings | {
         "head_width": 0 if even else numbers["head_width"],
         "decoder_layers": 0 if numbers["decoder_layers"] == layers else numbers["decoder_layers"],
         "distance_scores": numbers["buckets"],
@@ -62,7 +62,7 @@ def _read(config: Mapping[str, Any], problem: Problem) -> dict[str, Any]:
     }
 
 
-def _written(sizes: Architecture) -> dict[str, Any]:
+def _config_fields(sizes: Architecture) -> dict[str, Any]:
     assert isinstance(sizes, PairArchitecture)
     # Their "gated-gelu" is the curve's tanh form.
     curve = "gelu" if sizes.gated and sizes.activation == "gelu_tanh" else activation_name(sizes.activation)
@@ -87,20 +87,20 @@ def _tensors() -> Iterator[tuple[str, str]]:
     parts = {"q": "self.query", "k": "self.key", "v": "self.value", "o": "output.dense"}
     for side in ("encoder", "decoder"):
         last = 1 if side == "encoder" else 2
-        their, ours = f"{side}.block.#.", f"{side}.layer.#."
+        their, bert_prefix = f"{side}.block.#.", f"{side}.layer.#."
         for part, name in parts.items():
-            yield f"{their}{SELF}{part}.", f"{ours}attention.{name}."
+            yield f"{their}{SELF}{part}.", f"{bert_prefix}attention.{name}."
             if side == "decoder":
-                yield f"{their}{CROSS}{part}.", f"{ours}crossattention.{name}."
-        yield f"{their}layer.0.layer_norm.", f"{ours}attention.output.LayerNorm."
+                yield f"{their}{CROSS}{part}.", f"{bert_prefix}crossattention.{name}."
+        yield f"{their}layer.0.layer_norm.", f"{bert_prefix}attention.output.LayerNorm."
         if side == "decoder":
-            yield f"{their}layer.1.layer_norm.", f"{ours}crossattention.output.LayerNorm."
+            yield f"{their}layer.1.layer_norm.", f"{bert_prefix}crossattention.output.LayerNorm."
         feed = f"{their}layer.{last}.DenseReluDense."
-        yield f"{feed}wi.", f"{ours}intermediate.dense."
-        yield f"{feed}wi_0.", f"{ours}intermediate.first."
-        yield f"{feed}wi_1.", f"{ours}intermediate.gate."
-        yield f"{feed}wo.", f"{ours}output.dense."
-        yield f"{their}layer.{last}.layer_norm.", f"{ours}output.LayerNorm."
+        yield f"{feed}wi.", f"{bert_prefix}intermediate.dense."
+        yield f"{feed}wi_0.", f"{bert_prefix}intermediate.first."
+        yield f"{feed}wi_1.", f"{bert_prefix}intermediate.gate."
+        yield f"{feed}wo.", f"{bert_prefix}output.dense."
+        yield f"{their}layer.{last}.layer_norm.", f"{bert_prefix}output.LayerNorm."
         yield f"{side}.block.0.{SELF}relative_attention_bias.", f"{side}.relative_attention_bias."
         yield f"{side}.final_layer_norm.", f"{side}.LayerNorm."
     yield "shared.", "embeddings.word_embeddings."
@@ -133,7 +133,7 @@ FAMILY = Family(
     ),
     only={"is_decoder": False, "is_encoder_decoder": True, "relative_attention_max_distance": 128},
     read=_read,
-    written=_written,
+    written=_config_fields,
     tensors=TENSORS,
     rooted=(".attention.self.query.", ".crossattention.self.query."),
     buffers=("embed_tokens.weight",),

@@ -30,9 +30,9 @@ def _read(config: Mapping[str, Any], problem: Problem) -> dict[str, Any]:
     looking = config.get("attn_type", "bi")
     if looking not in LOOKING:
         problem(f"attn_type is {looking!r}; only {' and '.join(LOOKING)} are supported.")
-    width, heads, own = (config.get(name) for name in ("d_model", "n_head", "d_head"))
-    if own is not None and isinstance(width, int) and isinstance(heads, int) and own * heads != width:
-        problem(f"d_head is {own!r}, but d_model / n_head must be the width of a head.")
+    width, heads, head_width = (config.get(name) for name in ("d_model", "n_head", "d_head"))
+    if head_width is not None and isinstance(width, int) and isinstance(heads, int) and head_width * heads != width:
+        problem(f"d_head is {head_width!r}, but d_model / n_head must be the width of a head.")
     direction = LOOKING.get(looking, "both")
     return {
         "direction": direction,
@@ -43,11 +43,11 @@ def _read(config: Mapping[str, Any], problem: Problem) -> dict[str, Any]:
     }
 
 
-def _written(sizes: Architecture) -> dict[str, Any]:
+def _config_fields(sizes: Architecture) -> dict[str, Any]:
     apart = {} if sizes.attention_dropout == sizes.dropout else {"attention_dropout": sizes.attention_dropout}
     return {
         **apart,
-        "attn_type": next(theirs for theirs, ours in LOOKING.items() if ours == sizes.direction),
+        "attn_type": next(name for name, direction in LOOKING.items() if direction == sizes.direction),
         "clamp_len": -1 if sizes.farthest == UNCLAMPED else sizes.farthest,
         "mem_len": sizes.memory or None,
         "d_head": sizes.key_width,
@@ -102,11 +102,11 @@ FAMILY = Family(
         "tie_word_embeddings": True,
     },
     read=_read,
-    written=_written,
+    written=_config_fields,
     tensors=(
-        *((f".rel_attn.{theirs}", f".attention.self.relative.{ours}") for theirs, ours in _VECTORS.items()),
+        *((f".rel_attn.{name}", f".attention.self.relative.{vector}") for name, vector in _VECTORS.items()),
         (".rel_attn.layer_norm.", ".attention.output.LayerNorm."),
-        *((f".rel_attn.{theirs}", f".attention.{ours}.weight") for theirs, ours in _MATRICES.items()),
+        *((f".rel_attn.{name}", f".attention.{matrix}.weight") for name, matrix in _MATRICES.items()),
         (".ff.layer_norm.", ".output.LayerNorm."),
         (".ff.layer_1.", ".intermediate.dense."),
         (".ff.layer_2.", ".output.dense."),

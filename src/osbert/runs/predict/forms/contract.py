@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from osbert.reading.table import Row
 from osbert.runs.contract import Notice
 from osbert.runs.predict.settings import PredictionOptions
-from osbert.runs.unfinished import linked
+from osbert.runs.unfinished import link_or_copy
 from osbert.tasks import Inputs, Prediction, Task
 from osbert.terminal import counted
 
@@ -82,7 +82,7 @@ class RowForm:
         """Return what stands before the first row."""
         return ""
 
-    def row(self, said: PredictedRow) -> str:
+    def row(self, predicted_row: PredictedRow) -> str:
         """Return the text of a row, with its line break."""
         raise NotImplementedError
 
@@ -92,7 +92,7 @@ class RowForm:
 
     def finish(self, part: Path, out: Path) -> None:
         """Write the output `out`, a file that does not exist, from the whole part."""
-        linked(part, out)
+        link_or_copy(part, out)
 
 
 def as_json(value: Any) -> str:

@@ -41,27 +41,29 @@ class CsvTable(RowForm):
     def begin(self) -> str:
         """Return the header: the columns of the input, then those of the predictions under names that are free."""
         columns = self.layout.inputs.columns
-        said = list(self.layout.options.cells(self.layout.task, None))
-        return self.style.start + self._line([*columns, *free_names(said, columns)])
+        cell_names = list(self.layout.options.cells(self.layout.task, None))
+        return self.style.start + self._line([*columns, *free_names(cell_names, columns)])
 
-    def row(self, said: PredictedRow) -> str:
+    def row(self, predicted_row: PredictedRow) -> str:
         """Return one row."""
-        cells = self.layout.options.cells(self.layout.task, said.prediction, said.withheld)
-        return self._line([*(said.row.values.get(name, "") for name in self.layout.inputs.columns), *cells.values()])
+        cells = self.layout.options.cells(self.layout.task, predicted_row.prediction, predicted_row.withheld)
+        return self._line(
+            [*(predicted_row.row.values.get(name, "") for name in self.layout.inputs.columns), *cells.values()]
+        )
 
     def _line(self, cells: Sequence[object]) -> str:
         line = io.StringIO()
-        written: Iterable[object] = map(guarded, cells) if self.layout.options.spreadsheet_safe else cells
+        written: Iterable[object] = map(guard_cell, cells) if self.layout.options.spreadsheet_safe else cells
         if self.layout.on_terminal:  # where nobody sees the quotes around a cell that forges rows
             written = (one_line(cell) if isinstance(cell, str) else cell for cell in written)
         csv.writer(line, delimiter=self.style.delimiter, lineterminator=ROW_END).writerow(written)
         return line.getvalue().removesuffix(ROW_END) + self.style.newline
 
 
-def guarded(cell: object) -> object:
+def guard_cell(cell: object) -> object:
     """Return a cell with an apostrophe before it if a spreadsheet may evaluate it: it starts so and is no number.
 
-    >>> guarded("=1+1"), guarded(" \uff1d1+1"), guarded("-1"), guarded("a")
+    >>> guard_cell("=1+1"), guard_cell(" \uff1d1+1"), guard_cell("-1"), guard_cell("a")
     ("'=1+1", "' \uff1d1+1", '-1', 'a')
     """
     text = str(cell)

@@ -17,11 +17,11 @@ class JsonObject(RowForm):
         """Return whether rows have ids."""
         return bool(inputs.key)
 
-    def row(self, said: PredictedRow) -> str:
+    def row(self, predicted_row: PredictedRow) -> str:
         """Return one entry."""
-        value = "" if said.prediction is None else said.prediction.value
-        before = ",\n" if said.number else "{"
-        return f"{before}{as_json(self.layout.inputs.called(said.row))}: {as_json(value)}"
+        value = "" if predicted_row.prediction is None else predicted_row.prediction.value
+        before = ",\n" if predicted_row.number else "{"
+        return f"{before}{as_json(self.layout.inputs.called(predicted_row.row))}: {as_json(value)}"
 
     def end(self, rows: int) -> str:
         """Return the end of the object."""

@@ -17,9 +17,9 @@ class JsonLines(RowForm):
         table = layout.inputs.table
         self.newline = table.format.newline if table and table.format.kind == "jsonl" else "\n"
 
-    def row(self, said: PredictedRow) -> str:
+    def row(self, predicted_row: PredictedRow) -> str:
         """Return one row as an object."""
-        fields = self.layout.options.fields(said.prediction, said.withheld)
-        own = said.row.source or said.row.values
-        names = free_names(list(fields), {*self.layout.inputs.columns, *own})
-        return as_json({**own, **dict(zip(names, fields.values()))}) + self.newline
+        fields = self.layout.options.fields(predicted_row.prediction, predicted_row.withheld)
+        values = predicted_row.row.source or predicted_row.row.values
+        names = free_names(list(fields), {*self.layout.inputs.columns, *values})
+        return as_json({**values, **dict(zip(names, fields.values()))}) + self.newline

@@ -35,60 +35,70 @@ class ParquetTable(RowForm):
         self.typed = table.path if table and table.format.kind == "parquet" else None
         self.drops_nonfinite = self.typed is None
 
-    def row(self, said: PredictedRow) -> str:
+    def row(self, predicted_row: PredictedRow) -> str:
         """Return one row as JSON: the cells of the file, unless they keep their own types, and of the prediction."""
-        cells = self.layout.options.cells(self.layout.task, said.prediction, said.withheld)
-        own = {} if self.typed else dict(said.row.source or said.row.values)
-        line = as_json([own, {name: None if cell == "" else cell for name, cell in cells.items()}]) + "\n"
+        cells = self.layout.options.cells(self.layout.task, predicted_row.prediction, predicted_row.withheld)
+        values = {} if self.typed else dict(predicted_row.row.source or predicted_row.row.values)
+        line = as_json([values, {name: None if cell == "" else cell for name, cell in cells.items()}]) + "\n"
         return line.encode("utf-8", "replace").decode()  # Parquet's texts hold no half of a pair
 
     def finish(self, part: Path, out: Path) -> None:
         """Write the table."""
-        kinds, said = self._kinds(part)
+        kinds, prediction_kinds = self._kinds(part)
         features: dict[bytes, bytes] = {}
         if self.typed:
-            with self._opened(self.typed) as table:
+            with self._open_table(self.typed) as table:
                 kinds = {field.name: field.type for field in table.schema_arrow}
                 noted = table.schema_arrow.metadata or {}
                 features = {key: noted[key] for key in noted if key == FEATURES}
-        added = free_names(list(said), kinds)
-        schema = self.library.schema([*kinds.items(), *zip(added, said.values())], metadata=features or None)
+        added = free_names(list(prediction_kinds), kinds)
+        schema = self.library.schema(
+            [*kinds.items(), *zip(added, prediction_kinds.values())], metadata=features or None
+        )
         waiting: list[Any] = []
         with self.library.parquet.ParquetWriter(out, schema) as writer:
-            for block, typed in zip(_blocks(part), self._typed_columns()):
-                columns = typed or [self._array([own.get(name) for own, _ in block], kinds[name]) for name in kinds]
-                columns = [*columns, *(self._array([row[name] for _, row in block], said[name]) for name in said)]
+            for block, typed in zip(_blocks(part), self._read_columns()):
+                columns = typed or [
+                    self._array([values.get(name) for values, _ in block], kinds[name]) for name in kinds
+                ]
+                columns = [
+                    *columns,
+                    *(
+                        self._array([row[name] for _, row in block], prediction_kinds[name])
+                        for name in prediction_kinds
+                    ),
+                ]
                 waiting.append(self.library.table(columns, schema=schema))
-                if sum(map(len, waiting)) >= GROUP or sum(one.nbytes for one in waiting) >= BYTES:
+                if sum(map(len, waiting)) >= GROUP or sum(table.nbytes for table in waiting) >= BYTES:
                     writer.write_table(self.library.concat_tables(waiting))
                     waiting = []
             if waiting:
                 writer.write_table(self.library.concat_tables(waiting))
 
-    def _opened(self, path: Path) -> Any:
+    def _open_table(self, path: Path) -> Any:
         return self.library.parquet.ParquetFile(path, pre_buffer=False)
 
-    def _typed_columns(self) -> Iterator[list[Any]]:
+    def _read_columns(self) -> Iterator[list[Any]]:
         """Yield the columns of a Parquet file, a block of rows at a time; of other files nothing for each block."""
         if self.typed is None:
             while True:
                 yield []
-        with self._opened(self.typed) as table:
+        with self._open_table(self.typed) as table:
             for batch in _regular(table.iter_batches(batch_size=BLOCK), self.library):
                 yield batch.columns
 
     def _kinds(self, part: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the type of each column of the file, and of the prediction."""
-        own: dict[str, Any] = {}
+        file_kinds: dict[str, Any] = {}
         empty = self.layout.options.cells(self.layout.task, None)
-        said: dict[str, Any] = dict.fromkeys(empty, self.library.null())
+        prediction_kinds: dict[str, Any] = dict.fromkeys(empty, self.library.null())
         for block in _blocks(part):
-            for kinds, rows in ((own, [row for row, _ in block]), (said, [row for _, row in block])):
+            for kinds, rows in ((file_kinds, [row for row, _ in block]), (prediction_kinds, [row for _, row in block])):
                 for name in dict.fromkeys(name for row in rows for name in row):
                     kind = self._kind([row.get(name) for row in rows])
-                    kinds[name] = self._joined(kinds.get(name, kind), kind)
-        own = dict.fromkeys(self.layout.inputs.columns, self.library.null()) | own
-        return self._storable(own), self._storable(said)
+                    kinds[name] = self._unify_kinds(kinds.get(name, kind), kind)
+        file_kinds = dict.fromkeys(self.layout.inputs.columns, self.library.null()) | file_kinds
+        return self._storable(file_kinds), self._storable(prediction_kinds)
 
     def _storable(self, kinds: Mapping[str, Any]) -> dict[str, Any]:
         """Return the types with text in place of those that Parquet has not."""
@@ -101,9 +111,9 @@ class ParquetTable(RowForm):
         except (self.library.ArrowException, OverflowError):  # values of several types
             return self.library.string()
 
-    def _joined(self, one: Any, other: Any) -> Any:
+    def _unify_kinds(self, first: Any, other: Any) -> Any:
         """Return a type that holds values of both, which text does if no other."""
-        schemas = [self.library.schema([("column", kind)]) for kind in (one, other)]
+        schemas = [self.library.schema([("column", kind)]) for kind in (first, other)]
         try:
             return self.library.unify_schemas(schemas, promote_options="permissive").field(0).type
         except self.library.ArrowException:

@@ -41,17 +41,17 @@ class JsonRecords(RowForm):
         """Return the beginning of an array."""
         return "[" if self.is_array else ""
 
-    def row(self, said: PredictedRow) -> str:
+    def row(self, predicted_row: PredictedRow) -> str:
         """Return one record."""
-        own = said.row.record or said.row.source or said.row.values
-        suggestion = Suggestion.of(said.prediction.as_dict()) if said.prediction else Suggestion()
-        filled = self.form.filled(own, suggestion) if self.form else None
-        fields = self.layout.options.fields(said.prediction, said.withheld)
-        if self.complete and (filled is not None or said.prediction is None or said.withheld):
-            fields = {"abstained": said.withheld} if "abstained" in fields else {}
-        names = free_names(list(fields), {*self.layout.inputs.columns, *own})  # a row need not have all of a record
-        text = as_json({**(filled or own), **dict(zip(names, fields.values()))})
-        return f"{',' if said.number else ''}\n{text}" if self.is_array else f"{text}{self.newline}"
+        record = predicted_row.row.record or predicted_row.row.source or predicted_row.row.values
+        suggestion = Suggestion.of(predicted_row.prediction.as_dict()) if predicted_row.prediction else Suggestion()
+        filled = self.form.add_suggestion(record, suggestion) if self.form else None
+        fields = self.layout.options.fields(predicted_row.prediction, predicted_row.withheld)
+        if self.complete and (filled is not None or predicted_row.prediction is None or predicted_row.withheld):
+            fields = {"abstained": predicted_row.withheld} if "abstained" in fields else {}
+        names = free_names(list(fields), {*self.layout.inputs.columns, *record})  # a row need not have all of a record
+        text = as_json({**(filled or record), **dict(zip(names, fields.values()))})
+        return f"{',' if predicted_row.number else ''}\n{text}" if self.is_array else f"{text}{self.newline}"
 
     def end(self, rows: int) -> str:
         """Return the end of an array."""

@@ -11,7 +11,7 @@ from osbert.data.example import Example, Integers, Target
 from osbert.data.examples import Examples
 from osbert.data.noise import Noise
 from osbert.data.pack import Packer, PieceRun
-from osbert.data.written import starting_piece, written
+from osbert.data.written import decoder_example, starting_piece
 from osbert.errors import UserError
 from osbert.text.form import Form
 
@@ -78,7 +78,7 @@ class SourceLayout:
         if self.sight == "source":
             text = _special(np.concatenate([np.array(self.packer.form.before, np.int32), kept]), record=record)
             text = replace(text, truncated=max(0, len(pieces) - self.most))
-            return written(self._read(source, record=record), text, self.packer.tokenizer, name=self.name)
+            return decoder_example(self._read(source, record=record), text, self.packer.tokenizer, name=self.name)
         example = self._sequence(self.packer.run(source), kept, record=record)
         first = len(example) - len(kept)
         # The last token of the source predicts the first piece of the target.

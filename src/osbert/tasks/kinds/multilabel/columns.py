@@ -74,7 +74,7 @@ class LabelSearch:
         label = "" if flags else self.asked.label or self._label(table, header, labelled=labelled)
         found = choose(
             [name for name in table.columns if name not in flags],
-            asked=dataclasses.replace(self.asked, label=label),
+            user_columns=dataclasses.replace(self.asked, label=label),
             path=table.called,
             labelled=labelled and not flags,
         )
@@ -135,7 +135,9 @@ class LabelSearch:
             return ()
         others = [name for name in table.columns if name not in binary]
         # If one of the remaining columns holds labels, columns of 0 and 1 are other features.
-        found = choose(others, asked=dataclasses.replace(self.asked, label=""), path=table.called, labelled=False)
+        found = choose(
+            others, user_columns=dataclasses.replace(self.asked, label=""), path=table.called, labelled=False
+        )
         if found.label:
             return ()
         names = ",".join(binary)

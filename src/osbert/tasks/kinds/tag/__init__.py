@@ -23,7 +23,7 @@ from osbert.models.adapting.layer_choice import Features
 from osbert.reading.held_out import hold_out_known
 from osbert.reading.splits import Names
 from osbert.reading.table import Origin, Table
-from osbert.reading.tagged.files import CALLED, TaggedFile, TagReading, read_tagged, tagged_files
+from osbert.reading.tagged.files import CALLED, TaggedFile, TagReading, find_tagged, read_tagged
 from osbert.reading.tagged.schemes import EntitySpan, Scheme, follows, label_names, read_tags, scheme_of, write_tags
 from osbert.reading.tagged.scores import entity_scores
 from osbert.tasks import Inputs, Prediction, Record, Source, Task
@@ -59,7 +59,7 @@ class TagSource(Source):
 
     def find_files(self, data: Path) -> Mapping[str, Path]:
         """Return the file of each split in a folder, or one file as "all". Raises UserError if there is none."""
-        return tagged_files(data)
+        return find_tagged(data)
 
     @property
     def reading(self) -> TagReading:

@@ -10,7 +10,7 @@ from osbert.errors import Problems
 from osbert.reading.columns import TextColumns, choose
 from osbert.reading.form import SUFFIXES, find_encoding, open_text, plain_suffix
 from osbert.reading.table import Origin, Row, Table, TableReading, open_records, open_table, require_columns
-from osbert.reading.tagged.files import WORDS, TaggedFile, TagReading, laid_out, read_tagged
+from osbert.reading.tagged.files import WORDS, TaggedFile, TagReading, read_tagged, to_sentence
 from osbert.reading.tagged.rows import DOCUMENT, words_of
 from osbert.reading.tagged.schemes import parse
 from osbert.tasks import Inputs, Record
@@ -59,7 +59,7 @@ def _objects(table: Table, words: str, reading: TagReading) -> Inputs:
         if not found.words:
             return None
         found.lines = [row.line] * len(found.words)
-        one = TaggedFile(name=table.called, form="", sentences=[laid_out(found, reading)], unit=table.unit)
+        one = TaggedFile(name=table.called, form="", sentences=[to_sentence(found, reading)], unit=table.unit)
         return passages(one, table, documents=False)[0]
 
     return Inputs.of(table, record, f"words from '{words}'", lines=True)
@@ -67,7 +67,7 @@ def _objects(table: Table, words: str, reading: TagReading) -> Inputs:
 
 def _texts(table: Table, reading: TagReading, record_of: RecordOf) -> Inputs:
     name = choose(
-        require_columns(table).columns, asked=TextColumns(text=reading.text), path=table.called, labelled=False
+        require_columns(table).columns, user_columns=TextColumns(text=reading.text), path=table.called, labelled=False
     ).text
 
     def record(row: Row) -> Record | None:
