@@ -23,6 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 import osbert
 from osbert.errors import UserError
 from osbert.runs.contract import Watch, ignore
+from osbert.tasks.probabilities import as_array
 
 try:
     from sklearn.base import (
@@ -190,8 +191,10 @@ class TextClassifier(ClassifierMixin, FinetuneEstimator):
         """Return the probabilities (n, classes), in the order of `classes_`."""
         predictions = self.engine_.predict(_texts(X))
         names = [str(label) for label in self.classes_]
-        rows = [[one.probabilities[name] for name in names] for one in predictions]
-        return np.array(rows, dtype=np.float64).reshape(-1, len(names))
+        rows = np.array([as_array(one.probabilities) for one in predictions], dtype=np.float64).reshape(-1, len(names))
+        # The model has its labels in the order of their texts, `classes_` may be numbers.
+        index = {label: number for number, label in enumerate(predictions[0].probabilities if predictions else names)}
+        return rows[:, [index[name] for name in names]]
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the most probable label of each text (n,)."""

@@ -393,9 +393,17 @@ class Task(Edges, Objective):
         return []
 
     def cells(self, prediction: Prediction | None) -> dict[str, Any]:
-        """Return the cells of a prediction in a CSV row, by heading; all empty without a prediction."""
+        """Return the cells of a prediction in a CSV row, by heading; all empty without a prediction.
+
+        The probabilities of `probability_labels` are added behind the first cell.
+        """
         said = ("", "") if prediction is None else (prediction.value, prediction.truncated)
         return dict(zip(("prediction", "truncated"), said))
+
+    @property
+    def probability_labels(self) -> tuple[str, ...]:
+        """Return the labels whose probabilities can be columns of a table of predictions; none by default."""
+        return ()
 
     def published(self) -> dict[str, Any]:
         """Return facts that are saved with the weights for other libraries: `labels`, or `center` and `scale`."""

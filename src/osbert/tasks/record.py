@@ -8,10 +8,9 @@ from typing import Any, Self
 
 from osbert.errors import Problems, UserError
 from osbert.reading.table import Row, Table
+from osbert.tasks.probabilities import likeliest, likely_labels
 from osbert.terminal import one_line
 
-LABELS, LIKELIEST = 100, 10
-"""Most labels that the text of a prediction lists, and how many of more: the likeliest."""
 OF_LABEL = "probability of "
 """Prefix of the headings of columns with the probability of one label."""
 
@@ -93,7 +92,11 @@ class Prediction:
     @property
     def likeliest(self) -> list[tuple[str, float]]:
         """Return (value, probability) of all possible values, most probable first; [] if they are unknown."""
-        return sorted(self.probabilities.items(), key=lambda item: -item[1])
+        return likeliest(self.probabilities, len(self.probabilities))
+
+    def top(self, count: int) -> list[tuple[str, float]]:
+        """Return the first `count` of `likeliest`, without sorting the others."""
+        return likeliest(self.probabilities, count) if self.probabilities else self.likeliest[:count]
 
     def above(self, threshold: float) -> tuple[Prediction, int]:
         """Drop answers less probable than a threshold; return the prediction and the number of dropped answers.
@@ -116,14 +119,14 @@ class Prediction:
         """Return it as plain values, ready for JSON; `value` comes first, as "prediction"."""
         return {
             "prediction": self.value,
-            "probabilities": dict(self.probabilities) or None,
+            "probabilities": dict(self.probabilities.items()) or None,
             "truncated": self.truncated,
         }
 
     def lines(self) -> list[str]:
         """Return lines of text: the value, then the probabilities."""
         value = f"{self.value:.4f}" if isinstance(self.value, float) else str(self.value)
-        shown = self.likeliest if len(self.probabilities) <= LABELS else self.likeliest[:LIKELIEST]
+        shown = likely_labels(self.probabilities)
         more = len(self.probabilities) - len(shown)
         rest = [f"  {1 - sum(share for _, share in shown):7.2%}  {more:,} more labels in all"] if more else []
         return [value, *(f"  {probability:7.2%}  {label}" for label, probability in shown), *rest]

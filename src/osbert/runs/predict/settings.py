@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from osbert.errors import UserError
 from osbert.interop.opening import Opening
 from osbert.runs.file_options import FileTaskOptions
 from osbert.tasks import Prediction, Task
-from osbert.tasks.record import LABELS, LIKELIEST, OF_LABEL, Probability
+from osbert.tasks.probabilities import LABELS, LIKELIEST
+from osbert.tasks.record import OF_LABEL, Probability
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +40,7 @@ class PredictionColumns:
 
     def left_out(self, task: Task) -> str:
         """Describe what is left out of the output because a task has very many labels; "" if nothing is."""
-        labels = sum(name.startswith(OF_LABEL) for name in task.cells(None))
+        labels = len(task.probability_labels)
         if not self.shortened(labels):
             return ""
         return f"{labels:,} labels: the {LIKELIEST} likeliest of each row are written; --probabilities writes all."
@@ -51,7 +52,7 @@ class PredictionColumns:
     def _top(self, prediction: Prediction | None, labels: int) -> list[tuple[str, float] | None]:
         """Return the likeliest values, each with its probability, as many as are written; None for those missing."""
         count = LIKELIEST if self.shortened(labels) else self.top_k
-        found = prediction.likeliest[:count] if prediction and count else []
+        found = prediction.top(count) if prediction and count else []
         return [*found, *([None] * (count - len(found)))]
 
     @property
@@ -64,7 +65,7 @@ class PredictionColumns:
 
         Raises UserError if the prediction lacks the probabilities that the options need.
         """
-        if (self.top_k and not prediction.likeliest) or (self.probabilities and not prediction.probabilities):
+        if (self.top_k and not prediction.top(1)) or (self.probabilities and not prediction.probabilities):
             raise UserError(
                 "What the run predicts has no probabilities to list: leave --top-k and --probabilities out.",
                 code="options-exclude-each-other",
@@ -74,23 +75,29 @@ class PredictionColumns:
     def cells(self, task: Task, prediction: Prediction | None, withheld: int = 0) -> dict[str, Any]:
         """Return the cells of a table's row, by heading; all empty without a prediction."""
         (first, value), *others = task.cells(prediction).items()
-        labels = sum(name.startswith(OF_LABEL) for name, _ in others)
+        labels = task.probability_labels
         row_cells = {first: value}
-        for number, answer in enumerate(self._top(prediction, labels), 1):
+        for number, answer in enumerate(self._top(prediction, len(labels)), 1):
             label, probability = (answer[0], Probability(answer[1])) if answer else ("", "")
             row_cells |= {f"top {number}": label, f"probability {number}": probability}
-        listed = self.of_labels(labels)
-        row_cells |= {name: cell for name, cell in others if listed or not name.startswith(OF_LABEL)}
-        return row_cells | ({"abstained": withheld if prediction else ""} if self.abstain else {})
+        if self.of_labels(len(labels)):
+            probabilities = prediction.probabilities if prediction else {}
+            row_cells |= {
+                f"{OF_LABEL}{label}": Probability(probabilities[label]) if prediction else "" for label in labels
+            }
+        return row_cells | dict(others) | ({"abstained": withheld if prediction else ""} if self.abstain else {})
 
     def fields(self, prediction: Prediction | None, withheld: int = 0) -> dict[str, Any]:
         """Return the fields of a JSON object; all null without a prediction."""
-        json_fields = (prediction or Prediction(value=None)).as_dict()
         labels = len(prediction.probabilities) if prediction else 0
-        if not self.of_labels(labels):
+        is_listed = self.of_labels(labels)
+        whole = prediction or Prediction(value=None)
+        # Without the probabilities it is not copied label by label.
+        json_fields = (whole if is_listed else replace(whole, probabilities={})).as_dict()
+        if not is_listed:
             json_fields.pop("probabilities", None)
         if self.top_k or self.shortened(labels):
-            likeliest = [one for one in self._top(prediction, labels) if one]
+            likeliest = [answer for answer in self._top(prediction, labels) if answer]
             json_fields["top"] = [
                 {"value": value, "probability": probability} for value, probability in likeliest
             ] or None

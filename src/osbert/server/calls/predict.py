@@ -52,6 +52,10 @@ class PredictValue(BaseModel, title="Prediction"):
     value: float | None = None
     choice: int | None = None
     probabilities: dict[str, float] | list[float] | None = None
+    left_out: int | None = Field(
+        default=None,
+        description="Of a model with more than 100 labels: how many less likely ones have no probability here.",
+    )
     windows: int | None = Field(default=None, description="Told where a long text was read in several windows.")
 
 

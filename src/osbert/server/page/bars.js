@@ -33,6 +33,12 @@ function bar(share) {
   );
 }
 
+/** Return the caption of an answer's probabilities: of very many labels it has only the likeliest. */
+export function captionOf({ left_out }) {
+  if (!left_out) return "Probability of each label";
+  return `Probabilities of the likeliest labels; ${left_out.toLocaleString("en")} less likely ones are left out`;
+}
+
 /** Return probabilities {name: share} as rows for `bars`, the likeliest first. */
 export function likeliest(probabilities) {
   const rows = Object.entries(probabilities).map(([name, share]) => ({ name, share }));

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from osbert.tasks.probabilities import as_array, with_array
 from osbert.tasks.record import Prediction, Record
 
 BINS = 15
@@ -72,7 +73,7 @@ def columns(predictions: Sequence[Prediction], records: Sequence[Record]) -> tup
     probabilities = np.full((len(predictions), most), np.nan)
     labels = np.zeros(len(predictions), np.int64)
     for row, (prediction, record) in enumerate(zip(predictions, records)):
-        probabilities[row, : len(prediction.probabilities)] = list(prediction.probabilities.values())
+        probabilities[row, : len(prediction.probabilities)] = as_array(prediction.probabilities)
         labels[row] = list(prediction.probabilities).index(record.label)
     return probabilities, labels
 
@@ -204,8 +205,8 @@ def at_temperature(predictions: Sequence[Prediction], temperature: float) -> lis
     """Return the predictions with their probabilities at another temperature; the predicted values stay."""
 
     def one(prediction: Prediction) -> Prediction:
-        names, probabilities = [*prediction.probabilities], np.array([[*prediction.probabilities.values()]])
-        return replace(prediction, probabilities=dict(zip(names, cooled(probabilities, temperature)[0].tolist())))
+        shares = cooled(as_array(prediction.probabilities)[None], temperature)[0]
+        return replace(prediction, probabilities=with_array(prediction.probabilities, shares))
 
     return [one(prediction) if prediction.probabilities else prediction for prediction in predictions]
 

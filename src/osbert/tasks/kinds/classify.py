@@ -20,7 +20,7 @@ from osbert.tasks import Prediction, Record
 from osbert.tasks.calibration.tempered import TemperedTask
 from osbert.tasks.edges import Edge
 from osbert.tasks.explained import ExplainedScore, contrast, require_label
-from osbert.tasks.record import OF_LABEL, Probability
+from osbert.tasks.probabilities import by_label, reply_fields
 from osbert.tasks.tables.joined import joined_labels
 from osbert.tasks.tables.labels import listed_labels, note_unknown
 from osbert.tasks.tables.orders import OrdersTask
@@ -167,7 +167,7 @@ class Classify(TemperedTask, OrdersTask, WeightedTask):
         two logits. The softmax has the task's temperature.
         """
         scores = np.asarray(self.joined(outputs, axis=0, dtype=np.float64))
-        probabilities = dict(zip(self.labels, self.shares(scores).tolist()))
+        probabilities = by_label(self.index_of, self.shares(scores))
         return Prediction(value=self.labels[int(scores.argmax())], probabilities=probabilities)
 
     def explained(
@@ -220,17 +220,14 @@ class Classify(TemperedTask, OrdersTask, WeightedTask):
         rows = [[label, *(f"{count:,}" for count in line)] for label, line in zip(self.labels, counts.tolist())]
         return [["true \\ predicted", *self.labels], *rows]
 
-    def cells(self, prediction: Prediction | None) -> dict[str, Any]:
-        """Return the label, the probability of every label, and how much was not read."""
-        said: list[Any] = [""] * (len(self.labels) + 2)
-        if prediction is not None:
-            shares = [Probability(prediction.probabilities[label]) for label in self.labels]
-            said = [prediction.value, *shares, prediction.truncated]
-        return dict(zip(("prediction", *(f"{OF_LABEL}{label}" for label in self.labels), "truncated"), said))
+    @property
+    def probability_labels(self) -> tuple[str, ...]:
+        """Return the labels."""
+        return self.labels
 
     def reply(self, prediction: Prediction) -> dict[str, Any]:
-        """Return the label and the probabilities of all."""
-        return {"label": prediction.value, "probabilities": dict(prediction.probabilities)}
+        """Return the label, and the probabilities of all labels or of the likeliest of very many."""
+        return {"label": prediction.value, **reply_fields(prediction.probabilities)}
 
     @classmethod
     def of_labels(cls, labels: Sequence[str]) -> tuple[Self, tuple[int, ...]]:

@@ -1,6 +1,6 @@
 // classify: which of its labels a model gives a text, or several texts that it reads together.
 
-import { bars, likeliest } from "../bars.js";
+import { bars, captionOf, likeliest } from "../bars.js";
 import { percent } from "../elements.js";
 export { answers, heading, ofPrediction, request, size, textFields as fields } from "../fields.js";
 
@@ -15,7 +15,7 @@ export function said(answer) {
 export function show(answer) {
   const rows = likeliest(answer.probabilities ?? {});
   const chosen = rows.findIndex((row) => row.name === String(answer.label));
-  return [bars(rows, { caption: "Probability of each label", chosen })];
+  return [bars(rows, { caption: captionOf(answer), chosen })];
 }
 
 export function cells(answer) {
@@ -24,8 +24,8 @@ export function cells(answer) {
   return { prediction: answer.label, ...Object.fromEntries(shares) };
 }
 
-export function record({ label, probabilities }) {
-  return { prediction: label, probabilities };
+export function record({ label, probabilities, left_out }) {
+  return { prediction: label, probabilities, left_out };
 }
 
 export function facets({ label, probabilities }) {

@@ -1,6 +1,6 @@
 // multilabel: which of its labels a model gives a text, or several texts that it reads together: any number of them.
 
-import { bars, likeliest } from "../bars.js";
+import { bars, captionOf, likeliest } from "../bars.js";
 import { percent } from "../elements.js";
 export { answers, heading, ofPrediction, request, size, textFields as fields } from "../fields.js";
 
@@ -15,9 +15,10 @@ export function said({ labels, probabilities }) {
   return told.length ? told.join("; ") : NONE;
 }
 
-export function show({ labels, probabilities }) {
+export function show(answer) {
+  const { labels, probabilities } = answer;
   const rows = likeliest(probabilities).map((row) => ({ ...row, given: labels.includes(row.name) }));
-  return [bars(rows, { caption: "Probability of each label" })];
+  return [bars(rows, { caption: captionOf(answer) })];
 }
 
 export function cells({ labels, probabilities }) {
@@ -25,8 +26,8 @@ export function cells({ labels, probabilities }) {
   return { prediction: JSON.stringify(labels), ...Object.fromEntries(shares) };
 }
 
-export function record({ labels, probabilities }) {
-  return { prediction: labels, probabilities };
+export function record({ labels, probabilities, left_out }) {
+  return { prediction: labels, probabilities, left_out };
 }
 
 /** Return the labels, and the probability of the decision that is most in doubt. */

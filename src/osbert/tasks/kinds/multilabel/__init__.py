@@ -6,6 +6,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -28,7 +29,7 @@ from osbert.tasks.kinds.multilabel.prediction import LabelsPrediction, labels_ou
 from osbert.tasks.kinds.multilabel.scores import label_scores, matrix
 from osbert.tasks.kinds.multilabel.thresholds import USUAL, best_threshold, label_thresholds
 from osbert.tasks.outcome import RecordOutcome
-from osbert.tasks.record import OF_LABEL, Probability
+from osbert.tasks.probabilities import as_array, by_label, reply_fields
 from osbert.tasks.tables import UnlabelledRow
 from osbert.tasks.tables.joined import joined_labels
 from osbert.tasks.tables.labels import listed_labels, note_unknown
@@ -159,6 +160,11 @@ class Multilabel(WeightedTask):
         """Return the labels: each has a score "f1/LABEL" among the metrics."""
         return self.labels
 
+    @cached_property
+    def index_of(self) -> dict[str, int]:
+        """The index of each label among the outputs."""
+        return {label: index for index, label in enumerate(self.labels)}
+
     @property
     def decisive(self) -> tuple[float, ...]:
         """Return the thresholds in use: the tuned ones, or the number that was given, or 0.5."""
@@ -248,7 +254,7 @@ class Multilabel(WeightedTask):
         """Return the labels that reach their thresholds, by the sigmoid of the mean scores of a record's windows."""
         scores = np.asarray(np.mean(outputs, axis=0, dtype=np.float64))
         shares = np.exp(-np.logaddexp(0.0, -scores))  # the sigmoid, without overflow
-        made = LabelsPrediction(value=(), probabilities=dict(zip(self.labels, shares.tolist())))
+        made = LabelsPrediction(value=(), probabilities=by_label(self.index_of, shares))
         return made.decided(self.decisive)
 
     def explained(
@@ -319,16 +325,19 @@ class Multilabel(WeightedTask):
         return labels_outcome(prediction, record, self.error(prediction, record))
 
     def cells(self, prediction: Prediction | None) -> dict[str, Any]:
-        """Return the labels in the input format, the probability of each label, and how much was not read."""
-        names = ("prediction", *(f"{OF_LABEL}{label}" for label in self.labels), "truncated")
+        """Return the labels in the input format, and how much was not read."""
         if prediction is None:
-            return dict.fromkeys(names, "")
-        shares = [Probability(prediction.probabilities[label]) for label in self.labels]
-        return dict(zip(names, (joined(prediction.value, self.separator or ";"), *shares, prediction.truncated)))
+            return super().cells(None)
+        return super().cells(prediction) | {"prediction": joined(prediction.value, self.separator or ";")}
+
+    @property
+    def probability_labels(self) -> tuple[str, ...]:
+        """Return the labels."""
+        return self.labels
 
     def reply(self, prediction: Prediction) -> dict[str, Any]:
-        """Return the labels and the probabilities of all."""
-        return {"labels": list(prediction.value), "probabilities": dict(prediction.probabilities)}
+        """Return the predicted labels, and the probabilities of all or, of very many, of the likeliest and these."""
+        return {"labels": list(prediction.value), **reply_fields(prediction.probabilities, keep=prediction.value)}
 
     @classmethod
     def of_labels(cls, labels: Sequence[str]) -> tuple[Self, tuple[int, ...]]:
@@ -341,5 +350,10 @@ class Multilabel(WeightedTask):
 
     def _probabilities(self, predictions: Sequence[Prediction]) -> NDArray[np.float64]:
         """Return the probabilities of the labels, (n, K)."""
-        rows = [[one.probabilities.get(label, 0.0) for label in self.labels] for one in predictions]
+        rows = [
+            as_array(one.probabilities)
+            if tuple(one.probabilities) == self.labels
+            else [one.probabilities.get(label, 0.0) for label in self.labels]
+            for one in predictions
+        ]
         return np.array(rows, np.float64).reshape(len(predictions), len(self.labels))

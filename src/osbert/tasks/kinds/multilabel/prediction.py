@@ -8,7 +8,8 @@ from typing import Any, Self
 
 from osbert.tasks.kinds.multilabel.cells import canonical
 from osbert.tasks.outcome import UNPAIRED, RecordOutcome
-from osbert.tasks.record import LABELS, LIKELIEST, Prediction, Record
+from osbert.tasks.probabilities import likely_labels
+from osbert.tasks.record import Prediction, Record
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,9 +37,7 @@ class LabelsPrediction(Prediction):
 
     def lines(self) -> list[str]:
         """Return the labels in a line, then each probability, with a * for predicted labels."""
-        ranked = self.likeliest
-        if len(ranked) > LABELS:
-            ranked = [one for index, one in enumerate(ranked) if index < LIKELIEST or one[0] in self.value]
+        ranked = likely_labels(self.probabilities, keep=self.value)
         rows = [f"{'*' if name in self.value else ' '} {share:7.2%}  {name}" for name, share in ranked]
         if more := len(self.probabilities) - len(ranked):
             rows.append(f"  {more:,} more labels, each less likely")
