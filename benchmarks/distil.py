@@ -194,7 +194,7 @@ class Bench:
         engine, teacher = osbert.load(folder, verify=False), osbert.load(self.teacher)
         task = engine.fine_tuned
         _, data, _ = self.splits()
-        _, records = load(task.source.moved(tables_of(data), {}), ("dev",), fit=False)
+        _, records = load(task.source.switch_data(tables_of(data), {}), ("dev",), fit=False)
         found = engine.predict_records(records["dev"])
         interval = score_intervals(task, found, records["dev"]).get(task.criterion)
         timed = records["dev"][: self.options.timed]

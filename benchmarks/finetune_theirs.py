@@ -110,7 +110,7 @@ def paired(plan: FinetunePlan, records: Mapping[str, Sequence[Record]], way: Tex
         ours = FinetuneTrainer(
             model=encoder, rows=rows, settings=plan.training, optimizer=plan.optimizer, folder=Path(folder)
         )
-        write_model(ours.learner, Path(folder), **plan.task.published())
+        write_model(ours.learner, Path(folder), **plan.task.export_metadata())
         return opened(plan, Path(folder), way), Order(ours.loader)
 
 

@@ -197,7 +197,7 @@ def finetune(side: Side, splits: dict[str, list[Record]], seed: int, options: ar
         packer = Packer(tokenizer=model.tokenizer, length=min(task.length, model.backbone.architecture.length))
         run = FinetuneTrainer(
             model=model,
-            rows=FinetuneRows.of([TaskRows.of(task.fitted(splits["train"]), splits, packer)]),
+            rows=FinetuneRows.of([TaskRows.of(task.fit(splits["train"]), splits, packer)]),
             settings=wanted,
             optimizer=FinetuneOptimizer(learning_rate=options.rate),
             folder=Path(folder),

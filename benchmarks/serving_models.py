@@ -53,7 +53,7 @@ def _write(folder: Path, sizes: Architecture, tokenizer: Tokenizer, task: Task |
     backbone = sizes.build()
     name = task.name if task else "mlm"
     head = task.head(backbone) if task else MaskedLanguageHead(backbone)
-    write_model(Learner(backbone, {name: head}), folder, **(task.published() if task else {}))
+    write_model(Learner(backbone, {name: head}), folder, **(task.export_metadata() if task else {}))
     write_tokenizer(tokenizer, folder, length=sizes.length)
     if task:
         (folder / "recipe.toml").write_text(recipe.dump({"task": name, name: recipe.as_table(task)}))

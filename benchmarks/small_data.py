@@ -145,7 +145,7 @@ def records(wanted: Measured, data: Path, most: int) -> tuple[Task, dict[str, li
     task, every = loaded(wanted.set, data)
     train = [record for record in every["train"] if not task.lacks(record)]
     splits = {"train": drawn(train, wanted.rows, wanted.seed), "dev": drawn(every["dev"], most, 0)}
-    return task.fitted(splits["train"]), splits
+    return task.fit(splits["train"]), splits
 
 
 def drawn(rows: Sequence[Record], count: int, seed: int) -> list[Record]:
@@ -163,19 +163,19 @@ def planned(
     plan = read_plan(case.task, given(words, schema(case.task)), model=model, data=data_of(wanted.set, data))
     _, splits = records(wanted, data, most)
     # Not the task of `records`: the plan's own has the settings of the side, such as features=mix.
-    task = plan.task.fitted(loaded(wanted.set, data)[1]["train"]).fitted(splits["train"])
+    task = plan.task.fit(loaded(wanted.set, data)[1]["train"]).fit(splits["train"])
     return dataclasses.replace(plan, tasks=(task,)), splits
 
 
 def held_out(plan: FinetunePlan, rows: Sequence[Record]) -> tuple[FinetunePlan, dict[str, list[Record]]]:
     """Return the plan of a run that has these rows alone, and the parts that osbert divides them into."""
-    held = plan.task.source.held(rows)
+    held = plan.task.source.mark_held_out(rows)
     parts = {split: [row for row, out in zip(rows, held, strict=True) if out == (split == "dev")] for split in SPLITS}
     splits = {
         split: [dataclasses.replace(row, number=number) for number, row in enumerate(own)]
         for split, own in parts.items()
     }
-    return dataclasses.replace(plan, tasks=(plan.task.fitted(splits["train"]),)), splits
+    return dataclasses.replace(plan, tasks=(plan.task.fit(splits["train"]),)), splits
 
 
 @cache

@@ -54,7 +54,7 @@ def made(kind: str, encoder: Path, folder: Path) -> Path:
     head = task.head(read.backbone)
     for weight in head.parameters():
         torch.nn.init.normal_(weight)
-    write_model(Learner(read.backbone, {kind: head}), folder, **task.published())
+    write_model(Learner(read.backbone, {kind: head}), folder, **task.export_metadata())
     write_tokenizer(read.tokenizer, folder)
     (folder / "recipe.toml").write_text(recipe.dump({"task": kind, kind: recipe.as_table(task)}))
     return folder

@@ -17,7 +17,7 @@ from osbert.data.pack import Packer
 from osbert.evaluation.score import predict
 from osbert.inference.engine import load
 from osbert.tasks import load as load_records
-from osbert.tasks.calibration import calibrate, columns, cooled
+from osbert.tasks.calibration import apply_temperature, calibrate, columns
 from osbert.tasks.kinds.classify import Classify
 from refusals import refusal
 
@@ -53,7 +53,7 @@ def test_the_temperature_is_kept_and_used(folder: Path, capsys: pytest.CaptureFi
     again = calibrate(shares, labels)
     assert again is not None and again.temperature == pytest.approx(kept, rel=1e-3)
     used, _ = columns(engine.predict_records(by_split["dev"]), by_split["dev"]) or (np.empty(0), np.empty(0))
-    np.testing.assert_allclose(used, cooled(shares, kept), atol=1e-6)
+    np.testing.assert_allclose(used, apply_temperature(shares, kept), atol=1e-6)
     page = (folder / "report.html").read_text()
     assert "expected calibration error" in page and "measured on the other, both ways" in page
     evaluate(folder, data=folder.parent, split="dev")

@@ -119,7 +119,7 @@ def fitted(name: str) -> tuple[Task, list[Record]]:
     kind = components.find("tasks", name, base=Task)
     task = kind(most=4) if kind is TextToText else kind()  # what stands before its texts takes a part of twelve tokens
     records = next(make for kind, make in MAKERS.items() if isinstance(task, kind))(task)
-    return task.fitted(records), records
+    return task.fit(records), records
 
 
 def right(record: Record) -> Any:
@@ -249,7 +249,7 @@ def test_outcomes_are_what_predictions_and_labels_say(name: str) -> None:
 
 def test_a_tuned_task_is_one_of_its_kind_and_scores_no_worse(name: str) -> None:
     task, records = fitted(name)
-    tuned, _ = task.tuned(predict(learner(task), task, records, PACKER), records)
+    tuned, _ = task.tune(predict(learner(task), task, records, PACKER), records)
     assert type(tuned) is type(task) and recipe.build(type(tuned), recipe.as_table(tuned), where="test") == tuned
     before, after = (
         one.metrics(predict(learner(one), one, records, PACKER), records)[task.criterion] for one in (task, tuned)

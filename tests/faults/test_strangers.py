@@ -89,7 +89,7 @@ def trap(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
         backbone = sizes.build()
-        write_model(Learner(backbone, {"classify": task.head(backbone)}), tmp_path / "model", **task.published())
+        write_model(Learner(backbone, {"classify": task.head(backbone)}), tmp_path / "model", **task.export_metadata())
     write_tokenizer(tokenizer, tmp_path / "model", length=32)
     settings = recipe.as_table(task)
     (tmp_path / "model" / "recipe.toml").write_text(recipe.dump({"task": "classify", "classify": settings}))

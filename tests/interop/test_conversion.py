@@ -77,7 +77,7 @@ def runs(
             for head in heads.values():
                 for parameter in head.parameters():
                     torch.nn.init.normal_(parameter, std=0.3)
-            write_model(Learner(backbone, heads).eval(), folder, **(task.published() if task else {}))
+            write_model(Learner(backbone, heads).eval(), folder, **(task.export_metadata() if task else {}))
             write_tokenizer(tokenizer, folder, length=24)
             made[kind] = folder
         return made[kind]

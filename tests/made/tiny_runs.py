@@ -71,7 +71,7 @@ def write_run(
             heads = {"mlm": MaskedLanguageHead(backbone, writes=writes)}
         for parameter in [one for head in heads.values() for one in head.parameters()]:
             torch.nn.init.normal_(parameter, std=0.5)  # answers that differ
-    write_model(Learner(backbone, heads), folder, **(task.published() if task else {}))
+    write_model(Learner(backbone, heads), folder, **(task.export_metadata() if task else {}))
     write_tokenizer(tokenizer, folder, length=LENGTH)
     if task:
         table = recipe.as_table(task)

@@ -39,7 +39,7 @@ def test_a_pull_is_what_a_step_of_the_last_layer_does_to_the_score(runs: dict[st
     record = task.record_of(texts)
     examples = task.encode(record, engine.packer)
     (prediction,) = engine.predict_records([record])
-    (score,) = task.explained(prediction, record, examples, "")
+    (score,) = task.explain(prediction, record, examples, "")
     other = task.record_of([text.replace("good", "bad") for text in texts])
     batch = collate(task.encode(type(other)(**{**vars(other), "label": label}), engine.packer))
     found = Influence(learner, task.name, examples, [score.weights]).of(batch)[0]

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from osbert.tasks import Prediction, Record
-from osbert.tasks.calibration import LEAST, calibrate, columns, cooled, expected_error, temperature
+from osbert.tasks.calibration import LEAST, apply_temperature, calibrate, columns, measure_calibration, temperature
 
 
 def softmax(scores: np.ndarray) -> np.ndarray:
@@ -31,7 +31,7 @@ def test_the_temperature_is_that_of_least_cross_entropy(sharpness: float) -> Non
     targets = np.full(shares.shape, 1 / (rows + 2) / (count - 1))
     targets[np.arange(rows), labels] = (rows + 1) / (rows + 2)
     looked_at = np.linspace(0.05, 6, 6001)
-    losses = [-(targets * np.log(cooled(shares, one))).sum() for one in looked_at]
+    losses = [-(targets * np.log(apply_temperature(shares, one))).sum() for one in looked_at]
     assert temperature(shares, labels) == pytest.approx(looked_at[int(np.argmin(losses))], abs=1e-3)
 
 
@@ -44,10 +44,10 @@ def test_shares_that_tell_the_truth_are_left_nearly_as_they_are() -> None:
 @given(seed=st.integers(0, 1000), factor=st.floats(0.3, 3))
 def test_scaled_scores_have_a_scaled_temperature_and_the_same_shares(seed: int, factor: float) -> None:
     shares, labels = drawn(seed, rows=100)
-    scaled = cooled(shares, 1 / factor)
+    scaled = apply_temperature(shares, 1 / factor)
     np.testing.assert_allclose(temperature(scaled, labels), factor * temperature(shares, labels), rtol=1e-3)
-    np.testing.assert_allclose(cooled(scaled, factor), shares, atol=1e-9)
-    assert (cooled(shares, factor).argmax(axis=1) == shares.argmax(axis=1)).all()
+    np.testing.assert_allclose(apply_temperature(scaled, factor), shares, atol=1e-9)
+    assert (apply_temperature(shares, factor).argmax(axis=1) == shares.argmax(axis=1)).all()
 
 
 def test_rows_that_are_all_right_leave_a_finite_temperature() -> None:
@@ -55,7 +55,7 @@ def test_rows_that_are_all_right_leave_a_finite_temperature() -> None:
     shares = np.where(np.eye(2)[labels] == 1, 0.99, 0.01)
     found = temperature(shares, labels)
     assert 0.05 < found < 20
-    assert cooled(shares, found).max() == pytest.approx(61 / 62, abs=1e-4)
+    assert apply_temperature(shares, found).max() == pytest.approx(61 / 62, abs=1e-4)
 
 
 def test_shares_of_exactly_nothing_can_be_fitted() -> None:
@@ -63,7 +63,7 @@ def test_shares_of_exactly_nothing_can_be_fitted() -> None:
     labels = np.array([0, 1, 1] * 20)
     found = temperature(shares, labels)
     assert found == pytest.approx(100, rel=1e-3)
-    assert np.isfinite(cooled(shares, found)).all()
+    assert np.isfinite(apply_temperature(shares, found)).all()
 
 
 def plain_error(shares: np.ndarray, labels: np.ndarray, bins: int) -> float:
@@ -83,7 +83,7 @@ def plain_error(shares: np.ndarray, labels: np.ndarray, bins: int) -> float:
 @pytest.mark.parametrize("bins", [1, 10, 15])
 def test_the_error_is_that_of_a_plain_loop(bins: int) -> None:
     shares, labels = drawn(2, sharpness=2.5)
-    assert expected_error(shares, labels, bins=bins) == pytest.approx(plain_error(shares, labels, bins))
+    assert measure_calibration(shares, labels, bins=bins) == pytest.approx(plain_error(shares, labels, bins))
 
 
 def test_the_error_after_is_measured_on_rows_that_did_not_fit_it() -> None:
@@ -92,7 +92,7 @@ def test_the_error_after_is_measured_on_rows_that_did_not_fit_it() -> None:
     assert found is not None and found.rows == 400
     assert found.temperature == pytest.approx(3, rel=0.2)
     assert found.error_after < 0.6 * found.error_before
-    itself = expected_error(cooled(shares, found.temperature), labels)
+    itself = measure_calibration(apply_temperature(shares, found.temperature), labels)
     assert found.error_after != itself
     assert "one half" in found.describe() and found.as_dict()["temperature"] == found.temperature
 
@@ -104,7 +104,7 @@ def test_a_temperature_that_does_not_suit_other_rows_is_not_kept() -> None:
     shares = np.tile([0.55, 0.45], (40, 1))
     found = calibrate(shares, labels, seed=7)
     assert found is not None and found.temperature == 1
-    assert found.error_before == found.error_after == expected_error(shares, labels)
+    assert found.error_before == found.error_after == measure_calibration(shares, labels)
     assert "left as they are" in found.describe() and "40 development rows" in found.describe()
 
 
@@ -112,9 +112,9 @@ def test_labels_that_a_row_does_not_have_count_nowhere() -> None:
     shares, labels = drawn(5, sharpness=2, labels=2)
     padded = np.concatenate([shares, np.full((len(labels), 3), np.nan)], axis=1)
     assert temperature(padded, labels) == pytest.approx(temperature(shares, labels), rel=1e-6)
-    assert expected_error(padded, labels) == expected_error(shares, labels)
-    np.testing.assert_allclose(cooled(padded, 2)[:, :2], cooled(shares, 2))
-    assert not cooled(padded, 2)[:, 2:].any()
+    assert measure_calibration(padded, labels) == measure_calibration(shares, labels)
+    np.testing.assert_allclose(apply_temperature(padded, 2)[:, :2], apply_temperature(shares, 2))
+    assert not apply_temperature(padded, 2)[:, 2:].any()
 
 
 def test_too_few_rows_are_not_calibrated() -> None:

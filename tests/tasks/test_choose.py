@@ -35,7 +35,7 @@ def write(tmp_path: Path) -> Callable[..., Path]:
 
 
 def read(path: Path, task: Choose | None = None) -> tuple[Choose, list[Any]]:
-    task = dataclasses.replace(task or Choose(), data=str(path)).source.resolved()
+    task = dataclasses.replace(task or Choose(), data=str(path)).source.resolve()
     problems = Problems(heading="")
     records = list(task.source.records("all", problems))
     problems.stop_if_any()
@@ -54,7 +54,7 @@ def test_swags_official_columns(data: Path) -> None:
 
 
 def test_story_cloze_is_a_two_way_choice(data: Path) -> None:
-    task, records = load(Choose(data=str(data / "choice")).source.resolved(), ("train", "dev"))
+    task, records = load(Choose(data=str(data / "choice")).source.resolve(), ("train", "dev"))
     assert {split: len(found) for split, found in records.items()} == {"train": 1500, "dev": 371}
     assert task.counting == "1" and {record.label for record in records["dev"]} == {"1", "2"}
     first = records["dev"][0]
@@ -185,14 +185,14 @@ def test_tables_that_cannot_be_used(write: Callable[..., Path], text: str, refus
 def test_one_label_for_all_is_nothing_to_learn(write: Callable[..., Path]) -> None:
     path = write("context,choice1,choice2,label\n" + "c,x,y,1\n" * 9)
     with refusal("nothing-to-learn", "1"):
-        load(Choose(data=str(path)).source.resolved(), ("train",))
+        load(Choose(data=str(path)).source.resolve(), ("train",))
 
 
 def test_a_test_file_needs_no_labels(tmp_path: Path) -> None:
     for name, label in (("train", ",label"), ("val", ",label"), ("test", "")):
         rows = "".join(f"a,b,c,d,e,f{label and f',{place}'}\n" for place in (0, 3))
         (tmp_path / f"{name}.csv").write_text(HEADER.replace(",label", label) + rows)
-    _, records = load(Swag(data=str(tmp_path)).source.resolved(), ("train", "dev", "test"))
+    _, records = load(Swag(data=str(tmp_path)).source.resolve(), ("train", "dev", "test"))
     assert [record.label for record in records["test"]] == [None, None]
     rows = list(Swag().source.inputs(tmp_path / "test.csv").rows(Problems(heading="")))
     assert [record.texts[1] for _, record in rows if record] == ["b c", "b c"]
@@ -202,16 +202,16 @@ def test_another_file_may_have_other_columns(tmp_path: Path, write: Callable[...
     task, _ = read(write("ctx,ending0,ending1,label\nc,x,y,0\nc,x,y,1\n"))
     path = tmp_path / "new.csv"
     path.write_text("story,choice1,choice2,answer\nc,x,y,1\n")
-    moved = task.source.moved(path, {})
+    moved = task.source.switch_data(path, {})
     assert [record.label for record in moved.source.records("all", Problems(heading=""))] == ["1"]
     path.write_text("a,b,c,d\nc,x,y,2\n")
     columns = {"context": "a", "choices": "b,c", "label": "d", "counting": "1"}
-    moved = task.source.moved(path, FileOptions(columns=columns, header="yes").as_settings(task))
+    moved = task.source.switch_data(path, FileOptions(columns=columns, header="yes").as_settings(task))
     assert [record.texts for record in moved.source.records("all", Problems(heading=""))] == [("c", "x", "y")]
     with refusal("unknown-setting", "--question"):
-        task.source.moved(path, FileOptions(columns={"question": "a"}).as_settings(task))
+        task.source.switch_data(path, FileOptions(columns={"question": "a"}).as_settings(task))
     with refusal("unknown-setting", "--pair"):
-        task.source.moved(path, {"pair": "x"})
+        task.source.switch_data(path, {"pair": "x"})
 
 
 def test_a_sequence_a_choice_and_one_target(packer: Packer) -> None:
@@ -283,7 +283,7 @@ def test_the_temperature_of_choices_of_several_numbers_is_that_of_least_cross_en
         scores.append(3 * truth)  # three times as sure as it should be
         records.append(record)
         said.append(Choose().decode([np.array([one]) for one in 3 * truth], record, []))
-    task, found = Choose().tuned(said, records)
+    task, found = Choose().tune(said, records)
     looked_at = np.linspace(1, 6, 5001)
     losses = np.zeros(len(looked_at))
     for row, record in zip(scores, records):
@@ -294,8 +294,8 @@ def test_the_temperature_of_choices_of_several_numbers_is_that_of_least_cross_en
     assert task.temperature == pytest.approx(looked_at[int(losses.argmin())], abs=1e-2)
     assert found and found.error_after < found.error_before and np.isfinite(found.error_after)
     said = [task.decode([np.array([one]) for one in row], one, []) for row, one in zip(scores, records)]
-    _, again = Choose().tuned(said, records)
+    _, again = Choose().tune(said, records)
     assert again and again.temperature == pytest.approx(1, abs=1e-2)
-    assert Choose(temperature=2).tuned(said, records) == (Choose(temperature=2), None)
+    assert Choose(temperature=2).tune(said, records) == (Choose(temperature=2), None)
     with pytest.raises(ValueError, match="temperature must be above 0"):
         Choose(temperature=-1)

@@ -39,12 +39,12 @@ def table(folder: Path, name: str, rows: Sequence[tuple[str, ...]], header: str 
 
 
 def test_labels_are_learnt_in_sorted_order() -> None:
-    task = Classify().fitted(records(["pos", "neg", "pos"]))
+    task = Classify().fit(records(["pos", "neg", "pos"]))
     assert task.labels == ("neg", "pos") and task.weights == ()
 
 
 def test_balanced_weights_make_every_class_weigh_the_same() -> None:
-    task = Classify(class_weights="balanced").fitted(records(["a"] * 6 + ["b"] * 2 + ["c"]))
+    task = Classify(class_weights="balanced").fit(records(["a"] * 6 + ["b"] * 2 + ["c"]))
     assert task.weights == pytest.approx((0.5, 1.5, 3.0))
     assert task.criterion == "macro_f1" and Classify().criterion == "accuracy"
 
@@ -53,12 +53,12 @@ def test_balanced_weights_make_every_class_weigh_the_same() -> None:
 def test_balanced_weights_equal_scikit_learns(labels: list[str]) -> None:
     names = sorted({*labels})
     expected = compute_class_weight("balanced", classes=np.array(names), y=np.array(labels))
-    assert Classify(class_weights="balanced").fitted(records(labels)).weights == pytest.approx(expected.tolist())
+    assert Classify(class_weights="balanced").fit(records(labels)).weights == pytest.approx(expected.tolist())
 
 
 def test_ordered_labels_keep_their_order_and_are_scored_by_it() -> None:
     order = ("bad", "fair", "good", "great")
-    task = Classify(ordered=order).fitted(records(["good", "bad", "fair"]))
+    task = Classify(ordered=order).fit(records(["good", "bad", "fair"]))
     assert task.labels == order and task.criterion == "kappa"
     rng = np.random.default_rng(0)
     said, true = ([order[place] for place in rng.integers(0, 4, 200)] for _ in range(2))
@@ -177,19 +177,19 @@ def test_no_rows_for_development_and_what_to_do(tmp_path: Path) -> None:
 
 def test_weights_are_one_a_label() -> None:
     rows = records(["a", "b", "a"])
-    assert Classify(weights=(1.0, 3.0)).fitted(rows).weights == (1.0, 3.0)
+    assert Classify(weights=(1.0, 3.0)).fit(rows).weights == (1.0, 3.0)
     with refusal("wrong-number-of-values", "3", "2"):
-        Classify(weights=(1.0, 3.0, 1.0)).fitted(rows)
+        Classify(weights=(1.0, 3.0, 1.0)).fit(rows)
     with refusal("options-exclude-each-other"):
-        Classify(weights=(1.0, 3.0), class_weights="balanced").fitted(rows)
+        Classify(weights=(1.0, 3.0), class_weights="balanced").fit(rows)
     with pytest.raises(ValueError, match="above 0"):
         Classify(weights=(1.0, -3.0))
-    given = Classify(class_weights="b=3").fitted(rows)
+    given = Classify(class_weights="b=3").fit(rows)
     assert given.weights == (1.0, 3.0) and given.criterion == "accuracy"
     with refusal("unknown-label", "'bb'", "'b'"):
-        Classify(class_weights="bb=3").fitted(rows)
+        Classify(class_weights="bb=3").fit(rows)
     with refusal("options-exclude-each-other", "b=3"):
-        Classify(weights=(1.0, 3.0), class_weights="b=3").fitted(rows)
+        Classify(weights=(1.0, 3.0), class_weights="b=3").fit(rows)
     for wrong in ("blanced", "a=x", "=3", "", "a=1,,b=2", "a=2, a=3"):
         with pytest.raises(ValueError, match="class_weights"):
             Classify(class_weights=wrong)
@@ -258,7 +258,7 @@ def test_problems_of_a_divided_file_are_told_once(tmp_path: Path) -> None:
 def test_a_file_of_which_most_rows_are_left_out_is_told(tmp_path: Path, unlabelled: int, told: int) -> None:
     rows = [("x", "a"), ("y", "b"), ("z", "a"), ("w", "b"), *[("v", "")] * unlabelled]
     path = table(tmp_path, "data.csv", rows)
-    task = Classify(data=str(path), skip_unlabelled=True).source.resolved()
+    task = Classify(data=str(path), skip_unlabelled=True).source.resolve()
     found = [line for line in findings(task) if f"{unlabelled} of {len(rows)}; 4 are kept" in line]
     assert len(found) == told and all(f"{unlabelled} have no label in the column 'label'" in line for line in found)
 
@@ -269,7 +269,7 @@ def test_a_file_of_which_most_rows_are_left_out_is_told(tmp_path: Path, unlabell
 def test_too_few_labels_are_refused_whatever_is_left_out(tmp_path: Path, labels: list[str], code: str) -> None:
     path = table(tmp_path, "data.csv", [*(("x", label) for label in labels), *[("v", "")] * 5])
     with refusal(code, "data.csv", *labels):
-        load(Classify(data=str(path), skip_unlabelled=True).source.resolved(), ("train", "dev"))
+        load(Classify(data=str(path), skip_unlabelled=True).source.resolve(), ("train", "dev"))
 
 
 def test_a_pair_with_an_empty_text_is_asked_but_not_learnt_from(tmp_path: Path) -> None:
@@ -288,22 +288,25 @@ def test_columns_are_written_down_and_survive_another_file(tmp_path: Path) -> No
     folder = tmp_path / "task"
     folder.mkdir()
     table(folder, "train.csv", [("x", "y", "a"), ("z", "w", "b")], header="premise,hypothesis,verdict")
-    task = Classify(data=str(folder), label="verdict").source.resolved()
+    task = Classify(data=str(folder), label="verdict").source.resolve()
     assert (task.text, task.pair, task.label) == ("premise", "hypothesis", "verdict")
     same = table(tmp_path, "same.csv", [("x", "y", "1")], header="hypothesis,premise,id")
-    assert (task.source.moved(same, {}).text, task.source.moved(same, {}).pair) == ("premise", "hypothesis")
+    assert (task.source.switch_data(same, {}).text, task.source.switch_data(same, {}).pair) == ("premise", "hypothesis")
     other = table(tmp_path, "other.csv", [("x", "y", "a")], header="sentence1,sentence2,label")
-    assert (task.source.moved(other, {}).text, task.source.moved(other, {}).pair) == ("sentence1", "sentence2")
-    named = task.source.moved(other, {"text": "sentence2", "pair": "label", "label": ""})
+    assert (task.source.switch_data(other, {}).text, task.source.switch_data(other, {}).pair) == (
+        "sentence1",
+        "sentence2",
+    )
+    named = task.source.switch_data(other, {"text": "sentence2", "pair": "label", "label": ""})
     assert (named.text, named.pair) == ("sentence2", "label")
     single = table(tmp_path, "single.csv", [("x", "a")])
     with refusal("unknown-column"):
-        task.source.moved(single, {})
+        task.source.switch_data(single, {})
 
 
 def test_reading_settings_of_the_training_file_are_forgotten(tmp_path: Path) -> None:
     task = Classify(text="column 1", label="column 2", header="no", delimiter="|", encoding="latin-1")
-    moved = task.source.moved(table(tmp_path, "new.csv", [("x", "a")]), {"quotes": "no"})
+    moved = task.source.switch_data(table(tmp_path, "new.csv", [("x", "a")]), {"quotes": "no"})
     assert (moved.header, moved.delimiter, moved.encoding, moved.quotes) == ("auto", "", "", "no")
     assert (moved.text, moved.label) == ("text", "")
 

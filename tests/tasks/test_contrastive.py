@@ -39,7 +39,7 @@ def texts_of(task: Contrastive, split: str) -> list[tuple[tuple[str, ...], objec
 )
 def test_columns_are_found(tmp_path: Path, name: str, content: str, columns: tuple[str, str]) -> None:
     sts = written(tmp_path / "sts.csv", "sentence1,sentence2,score\nx,y,3\nx,z,1\n")
-    task = Contrastive(data=str(written(tmp_path / name, content)), sts=str(sts)).source.resolved()
+    task = Contrastive(data=str(written(tmp_path / name, content)), sts=str(sts)).source.resolve()
     assert (task.text, task.pair) == columns
     rows = texts_of(task, "train")
     assert len(rows) == 2 and {label for _, label in rows} == {1.0}
@@ -65,7 +65,7 @@ def test_a_column_of_negatives_is_read_or_said_not_to_be(
     tmp_path: Path, header: str, settings: dict[str, str], columns: tuple[str, str, str]
 ) -> None:
     path = written(tmp_path / "triples.csv", f"{header}\na,b,c\nd,e,\n")
-    task = Contrastive(data=str(path), **settings).source.resolved()
+    task = Contrastive(data=str(path), **settings).source.resolve()
     assert (task.text, task.pair, task.negative) == columns
     assert [len(texts) for texts, _ in texts_of(task, "all")] == ([3, 2] if columns[2] else [2, 2])
     told = "\n".join(findings(task))
@@ -75,14 +75,14 @@ def test_a_column_of_negatives_is_read_or_said_not_to_be(
 def test_negatives_need_a_pair_and_a_column_that_there_is(tmp_path: Path) -> None:
     path = written(tmp_path / "two.csv", "text,negative\na,b\n")
     with refusal("unknown-column", "--pair"):
-        Contrastive(data=str(path)).source.resolved()
+        Contrastive(data=str(path)).source.resolve()
     with refusal("unknown-column", "--negative", "'gone'"):
-        Contrastive(data=str(path), negative="gone").source.resolved()
+        Contrastive(data=str(path), negative="gone").source.resolve()
 
 
 def test_without_scored_pairs_a_share_is_held_out(tmp_path: Path) -> None:
     lines = written(tmp_path / "lines.txt", "".join(f"text {n}\n" for n in range(40)))
-    task, records = load(Contrastive(data=str(lines)).source.resolved(), ("train", "dev"))
+    task, records = load(Contrastive(data=str(lines)).source.resolve(), ("train", "dev"))
     assert {split: len(rows) for split, rows in records.items()} == {"train": 36, "dev": 4}
     assert task.criterion == "accuracy" and "no scored pairs (--sts): 10%" in "\n".join(findings(task))
 
@@ -90,7 +90,7 @@ def test_without_scored_pairs_a_share_is_held_out(tmp_path: Path) -> None:
 def test_a_run_reads_scored_pairs_elsewhere(tmp_path: Path) -> None:
     task = Contrastive(data="gone.txt", text="text", sts="gone.csv")
     other = written(tmp_path / "other.csv", "premise,hypothesis,value\na,b,1\nc,d,2\n")
-    moved = task.source.moved(other, {"label": "value"})
+    moved = task.source.switch_data(other, {"label": "value"})
     assert texts_of(moved, "all") == [(("a", "b"), 1.0), (("c", "d"), 2.0)]
     assert moved.criterion == "spearman"
 
@@ -100,17 +100,17 @@ def test_what_cannot_be_is_said(tmp_path: Path) -> None:
         Contrastive(temperature=0)
     with pytest.raises(ValueError, match="window would give a text many vectors"):
         Contrastive(long="window")
-    half = Contrastive(data=str(written(tmp_path / "half.tsv", "a\tb\nc\t\n"))).source.resolved()
+    half = Contrastive(data=str(written(tmp_path / "half.tsv", "a\tb\nc\t\n"))).source.resolve()
     with refusal("unusable-row", "half.tsv", "2"):
         texts_of(half, "all")
     three = Contrastive(data=str(written(tmp_path / "three.tsv", "a b\tb c\tc d\n")))
     with refusal("unknown-column"):
-        three.source.resolved()
+        three.source.resolve()
     lines = written(tmp_path / "lines.txt", "a\n")
     with refusal("unknown-column"):
         Contrastive(
             data=str(lines), sts=str(written(tmp_path / "no.csv", "sentence1,sentence2\na,b\n"))
-        ).source.resolved()
+        ).source.resolve()
     with refusal("wrong-number-of-texts", "1"):
         Contrastive().record_of(["a"])
     still = dataclasses.replace(Architecture(layers=1, heads=1, width=4, vocabulary=9), dropout=0, attention_dropout=0)

@@ -122,7 +122,7 @@ def test_what_a_model_cannot_predict_is_refused_before_training() -> None:
     with refusal("invalid-setting", "0.5"):
         Generate(masked=0.5).for_model(left)
     with refusal("options-exclude-each-other", "'target' is source and target"):
-        choose(["target"], asked=SourceColumns(source=("target",), label="target"), path="x.csv", labelled=True)
+        choose(["target"], user_columns=SourceColumns(source=("target",), label="target"), path="x.csv", labelled=True)
 
 
 def test_a_run_on_an_encoder_with_a_decoder_is_whole(tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ def test_the_task_takes_what_suits_the_model() -> None:
 
 def test_columns_are_found_and_lists_are_sentences_or_references() -> None:
     rows = [{"source": ["One.", "Two."], "target": ["A.", "B."]}, {"source": ["Three."], "target": ["C."]}] * 10
-    task, records = load(with_data(Generate(), rows).source.resolved(), ("train", "dev"))
+    task, records = load(with_data(Generate(), rows).source.resolve(), ("train", "dev"))
     assert isinstance(task, Generate) and (task.text, task.target) == (("source",), "target")
     assert len(records["dev"]) == 2
     first = next(one for one in records["train"] if len(one.label) == 2)
@@ -185,12 +185,12 @@ def test_columns_are_found_and_lists_are_sentences_or_references() -> None:
     asked = with_data(Generate(text=("answer", "context"), target="question"), [
         {"answer": "Paris", "context": "In Paris.", "question": "Where?"}
     ] * 10)  # fmt: skip
-    _, records = load(asked.source.resolved(), ("train",))
+    _, records = load(asked.source.resolve(), ("train",))
     assert records["train"][0].texts == ("Paris", "In Paris.")
     two = with_data(Generate(), [("en", "de")] * 10).source
-    assert two.resolved().target != ""  # type: ignore[attr-defined]
+    assert two.resolve().target != ""  # type: ignore[attr-defined]
     with refusal("unknown-column", "x", "y", "z"):
-        with_data(Generate(), [{"x": "1", "y": "2", "z": "3"}] * 10).source.resolved()
+        with_data(Generate(), [{"x": "1", "y": "2", "z": "3"}] * 10).source.resolve()
     problems = Problems(heading="")
     source = with_data(Generate(), [{"source": "a", "target": ""}, {"source": "", "target": "b"}]).source
     assert not [*source.read(source.file("train"), problems, labelled=True)] and problems.count == 2

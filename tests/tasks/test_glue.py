@@ -210,11 +210,11 @@ def test_wnli_is_the_majority_class_whatever_the_model_says() -> None:
 
     rows = records_of(["entailment", "not_entailment", "entailment"])
     scores = [np.array([5.0, -5.0])]
-    fitted = Wnli().fitted(rows)
+    fitted = Wnli().fit(rows)
     said = fitted.decode(scores, rows[0], [])
     assert said.value == "entailment" and said.probabilities == {"not_entailment": 0, "entailment": 1}
-    assert Wnli(rule="model").fitted(rows).decode(scores, rows[0], []).value == "not_entailment"
-    assert Wnli().fitted(records_of(["entailment", "not_entailment"])).majority == "not_entailment"
+    assert Wnli(rule="model").fit(rows).decode(scores, rows[0], []).value == "not_entailment"
+    assert Wnli().fit(records_of(["entailment", "not_entailment"])).majority == "not_entailment"
 
 
 def test_the_diagnostic_set_is_not_trained_on(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from osbert.runs.finetune.records import SPLITS
 from osbert.runs.finetune.warnings import data_warnings
 from osbert.tasks import load
 from osbert.tasks.kinds.classify import Classify
-from osbert.tasks.tables.joined import joined_labels
+from osbert.tasks.tables.joined import find_joined_labels
 from refusals import refusal
 
 
@@ -35,13 +35,17 @@ from refusals import refusal
     ],
 )
 def test_which_labels_look_joined(labels: str, joined: str) -> None:
-    assert joined_labels(labels.split()) == joined.split()
+    assert find_joined_labels(labels.split()) == joined.split()
 
 
 def test_ordinary_labels_with_commas_do_not() -> None:
-    assert not joined_labels(["New York, NY", "Boston, MA", "Albany, NY", "Buffalo, NY", "Austin, TX"])
-    assert not joined_labels(["Portland, OR", "Portland, ME", "Salem, OR", "Bangor, ME", "Boston, MA", "Austin, TX"])
-    assert not joined_labels(["Clothing, Shoes & Jewelry", "Patio, Lawn & Garden", "Arts, Crafts & Sewing", "Books"])
+    assert not find_joined_labels(["New York, NY", "Boston, MA", "Albany, NY", "Buffalo, NY", "Austin, TX"])
+    assert not find_joined_labels(
+        ["Portland, OR", "Portland, ME", "Salem, OR", "Bangor, ME", "Boston, MA", "Austin, TX"]
+    )
+    assert not find_joined_labels(
+        ["Clothing, Shoes & Jewelry", "Patio, Lawn & Garden", "Arts, Crafts & Sewing", "Books"]
+    )
 
 
 def test_classify_says_what_its_labels_look_like(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from osbert.errors import Problems
 from osbert.runs.finetune.records import data_notices
-from osbert.tasks import Record, Task, load, passed_over
+from osbert.tasks import Record, Task, describe_skipped, load
 from osbert.tasks.kinds.choose import Choose
 from osbert.tasks.kinds.classify import Classify
 from osbert.tasks.kinds.regress import Regress
@@ -33,15 +33,17 @@ def test_development_rows_without_a_label_are_all_named_before_training(tmp_path
     questions(tmp_path / "train.json", ANSWER, {}, {})
     questions(tmp_path / "dev.json", {}, ANSWER, {})
     with refusal("missing-label") as error:
-        load(Squad(data=str(tmp_path)).source.resolved(), ("train", "dev"))
+        load(Squad(data=str(tmp_path)).source.resolve(), ("train", "dev"))
     said = str(error.value).splitlines()
     assert len(said) == 3 and all(str(tmp_path / "dev.json") in line for line in said[1:])
     assert "(id q0)" in said[1] and "(id q2)" in said[2]
     questions(tmp_path / "dev.json", ANSWER)
-    told = "\n".join(data_notices(*load(Squad(data=str(tmp_path)).source.resolved(), ("train", "dev"))))
+    told = "\n".join(data_notices(*load(Squad(data=str(tmp_path)).source.resolve(), ("train", "dev"))))
     assert "train: 2 of 3 have no answer that stands in the paragraph (first: " in told and "(id q1)) and are" in told
     records = [Record(number=0, texts=("x",)), Record(number=1, texts=("x",), label="a")]
-    assert passed_over(Classify(), records).startswith("1 of 2 have no label that can be learnt from (first: record 0)")
+    assert describe_skipped(Classify(), records).startswith(
+        "1 of 2 have no label that can be learnt from (first: record 0)"
+    )
 
 
 def test_a_file_read_for_training_and_development_tells_its_problems_once(tmp_path: Path) -> None:
@@ -94,12 +96,12 @@ def test_rows_without_a_label_are_refused_or_left_out_and_counted(
     path.write_text("\n".join([*rows[:1], *rows[1:] * 3]) + "\n")
     unlabelled = [3, 5, 9, 11, 15, 17]
     with refusal("missing-label") as error:
-        load(task(data=str(path)).source.resolved(), ("train", "dev"))
+        load(task(data=str(path)).source.resolve(), ("train", "dev"))
     told = str(error.value).splitlines()[1:]
     assert [line.partition(": ")[0] for line in told] == [f"  - {path}, line {line}" for line in unlabelled]
     assert all("--skip-unlabelled" in line for line in told)
     fitted, records = load(
-        task(data=str(path), skip_unlabelled=True, held_out=0.3).source.resolved(),
+        task(data=str(path), skip_unlabelled=True, held_out=0.3).source.resolve(),
         ("train", "dev"),
     )
     found = sorted(record.line for split in records.values() for record in split)

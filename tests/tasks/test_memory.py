@@ -92,7 +92,7 @@ class Dataset:
 
 def read(task: Task, data: Any, splits: Sequence[str] = ("train", "dev")) -> dict[str, list[tuple[Any, Any]]]:
     """Return the texts and labels of each split."""
-    _, records = load(with_data(task, data).source.resolved(), splits)
+    _, records = load(with_data(task, data).source.resolve(), splits)
     return {split: [(record.texts, record.label) for record in found] for split, found in records.items()}
 
 
@@ -115,14 +115,14 @@ def test_rows_in_memory_are_read_as_those_of_a_file(kind: str, tmp_path: Path) -
 @pytest.mark.parametrize("kind", KINDS)
 def test_findings_and_plain_input_of_rows_in_memory(kind: str) -> None:
     task, rows = KINDS[kind]
-    fitted, _ = load(with_data(task, rows).source.resolved(), ("train", "dev"))
+    fitted, _ = load(with_data(task, rows).source.resolve(), ("train", "dev"))
     said = "\n".join(findings(fitted))
     assert "the data: rows in memory" in said and "held out" in said
     (table,) = tables(rows).values()
     found = [record for _, record in fitted.source.inputs(table).rows(Problems(heading="")) if record]
     assert len(found) == 20 and {record.label for record in found} <= {None, 1.0}
     pairs = [{"sentence1": "a", "sentence2": "b", "score": n / 2} for n in range(4)]
-    moved = fitted.source.moved(tables(pairs if kind == "contrastive" else rows[:4]), {})
+    moved = fitted.source.switch_data(tables(pairs if kind == "contrastive" else rows[:4]), {})
     _, records = load(moved, ("all",), fit=False)
     assert len(records["all"]) == 4
 
@@ -144,7 +144,7 @@ def test_settings_name_columns_and_a_published_set_finds_its_own() -> None:
     sets = {"train": 3, "validation_matched": 2, "validation_mismatched": 1}
     rows = [{"premise": "a", "hypothesis": "b", "label": n % 3} for n in range(6)]
     task, records = load(
-        with_data(Mnli(), {name: rows[:n] for name, n in sets.items()}).source.resolved(), ("train", "dev")
+        with_data(Mnli(), {name: rows[:n] for name, n in sets.items()}).source.resolve(), ("train", "dev")
     )
     assert [record.path for record in records["dev"]] == ["validation_matched"] * 2 + ["validation_mismatched"]
     assert task.data == ""
@@ -264,7 +264,7 @@ def test_rows_of_a_frame_have_the_numbers_of_its_index(kind: str) -> None:
 )
 def test_doc_is_a_document_where_no_other_column_is(task: Task, row: dict[str, Any], texts: tuple[str, ...]) -> None:
     source = with_data(task, [row]).source
-    [record] = source.resolved().source.records("all", Problems(heading=""))
+    [record] = source.resolve().source.records("all", Problems(heading=""))
     assert record.texts == texts
 
 

@@ -19,7 +19,7 @@ from osbert.evaluation.score import collapsed
 from osbert.reading.memory import tables
 from osbert.tasks import Record, findings, load, with_data
 from osbert.tasks.kinds.multilabel import Multilabel
-from osbert.tasks.kinds.multilabel.cells import canonical, cell_labels, find_separator, joined
+from osbert.tasks.kinds.multilabel.cells import canonical, cell_labels, find_separator, join_labels
 from osbert.tasks.kinds.multilabel.prediction import LabelsPrediction
 from refusals import refusal
 
@@ -58,7 +58,7 @@ TABLES = {
 def test_labels_are_read_however_they_are_written(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     path.write_text(TABLES[name] + "\n" * (not TABLES[name].endswith("\n")))
-    task, found = load(Multilabel(data=str(path)).source.resolved(), ("train", "dev"))
+    task, found = load(Multilabel(data=str(path)).source.resolve(), ("train", "dev"))
     by_text = {record.texts[0]: record.label for split in found.values() for record in split}
     assert by_text == {f"text {n}": tuple(SETS[n % 4]) for n in range(20)}
     assert task.labels == BOTH and len(found["dev"]) == 2
@@ -69,17 +69,17 @@ def test_labels_are_read_however_they_are_written(tmp_path: Path, name: str) -> 
     (line,) = [line for line in findings(task) if "text from" in line]
     assert (f"'{said[name]}'" if name in said else "columns of 0 and 1" if flags else "a list") in line
     given = tables([{"text": "x", "labels": ["war"]}, {"text": "y", "labels": []}])
-    _, others = load(task.source.moved(given, {}), ("all",), fit=False)
+    _, others = load(task.source.switch_data(given, {}), ("all",), fit=False)
     assert [record.label for record in others["all"]] == [("war",), ()]
     assert task.source.inputs(path).describe.endswith("not read")
 
 
 def test_a_trained_task_reads_labels_that_are_written_otherwise(tmp_path: Path) -> None:
     (tmp_path / "train.csv").write_text(TABLES["columns.csv"])
-    task, _ = load(Multilabel(data=str(tmp_path / "train.csv")).source.resolved(), ("train", "dev"))
+    task, _ = load(Multilabel(data=str(tmp_path / "train.csv")).source.resolve(), ("train", "dev"))
     for name, text in TABLES.items():
         (tmp_path / name).write_text(text)
-        _, found = load(task.source.moved(tmp_path / name, {}), ("all",), fit=False)
+        _, found = load(task.source.switch_data(tmp_path / name, {}), ("all",), fit=False)
         assert [record.label for record in found["all"]] == [tuple(SETS[n % 4]) for n in range(20)]
 
 
@@ -113,16 +113,16 @@ def test_what_cannot_be_read_is_refused(
     path = tmp_path / ("data.jsonl" if text.startswith("{") else "data.csv")
     path.write_text(text)
     with refusal(code, *shown) as error:
-        load(Multilabel(data=str(path), **settings).source.resolved(), ("train",))
+        load(Multilabel(data=str(path), **settings).source.resolve(), ("train",))
     assert code in error.value.codes
 
 
 def test_a_separator_that_is_given_decides(tmp_path: Path) -> None:
     path = tmp_path / "data.csv"
     path.write_text('text,labels\na,"New York, NY;Rome"\nb,Rome\nc,Rome\n')
-    task, _ = load(Multilabel(data=str(path), separator=";").source.resolved(), ("train",))
+    task, _ = load(Multilabel(data=str(path), separator=";").source.resolve(), ("train",))
     assert task.labels == ("New York, NY", "Rome")
-    whole, _ = load(Multilabel(data=str(path), separator="none").source.resolved(), ("train",))
+    whole, _ = load(Multilabel(data=str(path), separator="none").source.resolve(), ("train",))
     assert whole.labels == ("New York, NY;Rome", "Rome") and "--separator" in whole.warnings()[0]
 
 
@@ -130,12 +130,12 @@ def test_labels_of_the_development_rows_alone_are_named(tmp_path: Path) -> None:
     (tmp_path / "train.csv").write_text("text,labels\na,art;war\nb,war\n")
     (tmp_path / "dev.csv").write_text("text,labels\na,art;wra\nb,peace;war\n")
     with refusal("unknown-label", "dev.csv, line 2: ", "'wra'", "'war'", "dev.csv, line 3: ", "'peace'"):
-        load(Multilabel(data=str(tmp_path)).source.resolved(), ("train", "dev"))
+        load(Multilabel(data=str(tmp_path)).source.resolve(), ("train", "dev"))
 
 
 def test_the_last_row_of_a_label_is_not_held_out() -> None:
     data = [{"text": f"t{n}", "labels": ["a", f"rare {n}"] if n % 2 else ["a"]} for n in range(40)]
-    task, found = load(with_data(Multilabel(), data).source.resolved(), ("train", "dev"))
+    task, found = load(with_data(Multilabel(), data).source.resolve(), ("train", "dev"))
     assert len(found["dev"]) == 4 and all(record.label == ("a",) for record in found["dev"])
     assert "rare 1" in task.labels and "none of them has rare 1" in task.describe(found["dev"])
 
@@ -146,7 +146,7 @@ names = st.text(st.characters(codec="utf-8", categories=["L", "N", "P"]), min_si
 @given(labels=st.lists(names, max_size=4), separator=st.sampled_from([";", "|", ","]))
 def test_what_is_written_is_read_back(labels: list[str], separator: str) -> None:
     wanted = canonical(labels)
-    assert cell_labels(joined(wanted, separator), separator) == wanted
+    assert cell_labels(join_labels(wanted, separator), separator) == wanted
 
 
 @pytest.mark.parametrize(
@@ -157,12 +157,12 @@ def test_predictions_are_written_as_the_run_reads_labels(separator: str, cell: s
     said = LabelsPrediction(value=BOTH, probabilities=dict.fromkeys(BOTH, 1.0))
     assert task.cells(said)["prediction"] == cell
     assert cell_labels(cell, separator or ";") == BOTH
-    assert cell_labels(joined(("a /", "b"), " / "), " / ") == ("a /", "b")
+    assert cell_labels(join_labels(("a /", "b"), " / "), " / ") == ("a /", "b")
 
 
 def test_thresholds_are_not_given_before_training() -> None:
     with refusal("invalid-setting", "--thresholds", "--threshold"):
-        Multilabel(thresholds=(0.9, 0.9)).fitted(records(("art",), ("war",)))
+        Multilabel(thresholds=(0.9, 0.9)).fit(records(("art",), ("war",)))
 
 
 def test_a_single_sign_is_the_separator() -> None:
@@ -188,17 +188,17 @@ def test_an_example_carries_a_target_for_each_label(packer: Packer) -> None:
 
 def test_weights_are_of_the_rows_that_have_a_label(packer: Packer) -> None:
     rows = records(("a",), ("b",), ("b",), ())
-    balanced = Multilabel(class_weights="balanced").fitted(rows)
-    assert balanced.weights == (3.0, 1.0) and Multilabel().fitted(rows).weights == ()
+    balanced = Multilabel(class_weights="balanced").fit(rows)
+    assert balanced.weights == (3.0, 1.0) and Multilabel().fit(rows).weights == ()
     for place, name in enumerate("ab"):  # as scikit-learn weighs the two sides of one label
         sides = compute_class_weight("balanced", classes=np.array([0, 1]), y=np.array([name in r.label for r in rows]))
         assert balanced.weights[place] == pytest.approx(sides[1] / sides[0])
-    task = Multilabel(class_weights="b=2.5").fitted(rows)
+    task = Multilabel(class_weights="b=2.5").fit(rows)
     (example,) = task.encode(rows[1], packer)
     assert example.targets["multilabel"].weights.tolist() == [1.0, 2.5]
     assert task.encode(rows[0], packer)[0].targets["multilabel"].weights.tolist() == [1.0, 1.0]
     with refusal("unknown-label", "'c'"):
-        Multilabel(class_weights="c=2").fitted(rows)
+        Multilabel(class_weights="c=2").fit(rows)
 
 
 def test_decoding_is_a_sigmoid_and_the_thresholds() -> None:
@@ -211,21 +211,21 @@ def test_decoding_is_a_sigmoid_and_the_thresholds() -> None:
     assert Multilabel(labels=("b", "a", "c")).decode(outputs, records(())[0], []).value == ("b",)
     assert Multilabel(labels=("b", "a", "c"), threshold="0.1").decode(outputs, records(())[0], []).value == ("a", "b")
     assert said.lines()[0] == "a" and [line[0] for line in said.lines()[1:]] == [" ", "*", " "]
-    assert said.as_dict()["prediction"] == ["a"] and said.decided((1, 1, 1)).lines()[0] == "(no label)"
+    assert said.as_dict()["prediction"] == ["a"] and said.apply_thresholds((1, 1, 1)).lines()[0] == "(no label)"
 
 
 def test_thresholds_are_learnt_from_the_development_rows() -> None:
     shares = [(0.4, 0.1), (0.3, 0.2), (0.2, 0.3)]
     said = [LabelsPrediction(value=(), probabilities=dict(zip(BOTH, own))) for own in shares]
     rows = records(("art",), ("art",), ("war",))
-    found, _ = Multilabel(labels=BOTH, threshold="per-label").tuned(said, rows)
+    found, _ = Multilabel(labels=BOTH, threshold="per-label").tune(said, rows)
     assert found.thresholds == pytest.approx((0.25, 0.25)) and found.criterion == "macro_f1"
     best = found.at_best(said, rows)
     assert [one.value for one in best] == [("art",), ("art",), ("war",)]
     scores = found.metrics(best, rows)
     assert {*scores.values()} == {1.0}
-    assert Multilabel(labels=BOTH).tuned(said, rows)[0].thresholds == pytest.approx((0.25, 0.25))
-    assert Multilabel(labels=BOTH, threshold="0.35").tuned(said, rows)[0].thresholds == (0.35, 0.35)
+    assert Multilabel(labels=BOTH).tune(said, rows)[0].thresholds == pytest.approx((0.25, 0.25))
+    assert Multilabel(labels=BOTH, threshold="0.35").tune(said, rows)[0].thresholds == (0.35, 0.35)
     assert found.details(best, rows)[1] == ["art", "0.250", "2", "2", "2"]
     assert [found.error(one, row) for one, row in zip(said, rows)] == pytest.approx([0.6, 0.7, 0.7])
     assert found.error(best[0], rows[0]) == 0

@@ -49,7 +49,7 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> Counts:
 
 
 def before_training(task: Task) -> None:
-    fitted, records = load(task.source.resolved(), ("train", "dev"))
+    fitted, records = load(task.source.resolve(), ("train", "dev"))
     findings(fitted)
     assert sum(map(len, records.values())) == ROWS
 
@@ -118,7 +118,7 @@ def test_a_file_is_read_once_and_its_form_is_kept(case: str, tmp_path: Path, cou
 
 def test_a_file_that_has_changed_is_looked_at_again(tmp_path: Path, counts: Counts) -> None:
     path = table(",", ".csv")(tmp_path)
-    task = Classify(data=str(path)).source.resolved()
+    task = Classify(data=str(path)).source.resolve()
     opened = counts.opened
     assert task.source.open(path).columns == ("text", "label") and counts.opened == opened  # type: ignore[attr-defined]
     path.write_text("text;verdict\na;b\n")

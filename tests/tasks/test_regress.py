@@ -25,7 +25,7 @@ def records(numbers: list[float]) -> list[Record]:
 
 def test_numbers_are_learnt_standardised_and_told_in_their_own_unit(packer: Packer) -> None:
     rows = records([100.0, 300.0, 200.0, 400.0])
-    task = Regress().fitted(rows)
+    task = Regress().fit(rows)
     targets = np.array([task.encode(row, packer)[0].targets["regress"].labels[0] for row in rows])
     assert targets.dtype == np.float32
     assert targets.mean() == pytest.approx(0, abs=1e-6) and targets.std() == pytest.approx(1)
@@ -61,7 +61,7 @@ def test_equal_numbers_are_no_spread_though_their_mean_is_rounded(constant: floa
     assert scores["pearson"] == scores["spearman"] == scores["r2"] == 0
     same = Regress().metrics([Prediction(value=value) for value in numbers], records([0.2, 0.4, 0.7]))
     assert same["pearson"] == same["spearman"] == 0
-    assert Regress().fitted(records(numbers)).scale == 0
+    assert Regress().fit(records(numbers)).scale == 0
 
 
 def test_what_is_no_number_is_told_with_its_line(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_numbers_whose_squares_are_infinite_are_named_with_their_line(tmp_path: 
 def test_the_largest_and_the_closest_numbers_have_finite_scores(tmp_path: Path) -> None:
     for low, high in ((-1e100, 1e100), (0.0, 2e-100)):
         rows = records([low, high] * 50)
-        task = Regress().fitted(rows)
+        task = Regress().fit(rows)
         assert task.scale == pytest.approx((high - low) / 2)
         scores = task.metrics([Prediction(value=low)] * 100, rows)
         assert np.isfinite([*scores.values()]).all() and scores["r2"] == pytest.approx(-1)
@@ -114,7 +114,7 @@ def test_decimal_commas_are_understood_where_all_fractions_have_them(tmp_path: P
     other = tmp_path / "other.csv"
     other.write_text("text;score\nx;7.5\n")
     task = Regress(data=str(path), decimal="comma")
-    moved = task.source.moved(other, {})
+    moved = task.source.switch_data(other, {})
     assert [record.label for record in moved.source.records("all", Problems(heading=""))] == [7.5]
     with refusal("unusable-row", "7.5"):
         labels(other, decimal="comma")
@@ -130,7 +130,7 @@ def test_doubtful_commas_are_named_with_the_option(tmp_path: Path, cells: tuple[
 
 def test_rows_in_memory_have_decimal_commas(tmp_path: Path) -> None:
     rows = [{"text": "x", "score": "7,6"}, {"text": "x", "score": 8}]
-    task = Regress().source.moved(tables(rows), {})
+    task = Regress().source.switch_data(tables(rows), {})
     assert [record.label for record in task.source.records("all", Problems(heading=""))] == [7.6, 8]
 
 
@@ -142,6 +142,6 @@ def test_equal_numbers_are_nothing_to_learn(tmp_path: Path) -> None:
 
 
 def test_sts_b(data: Path) -> None:
-    task, rows = load(Regress(data=str(data / "glue" / "STS-B")).source.resolved(), ("train", "dev"))
+    task, rows = load(Regress(data=str(data / "glue" / "STS-B")).source.resolve(), ("train", "dev"))
     assert (task.text, task.pair, task.label) == ("sentence1", "sentence2", "score")
     assert len(rows["dev"]) == 1500 and 0 <= min(row.label for row in rows["dev"]) <= 5

@@ -24,7 +24,7 @@ from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
 from osbert.reading.memory import tables
 from osbert.tasks import Record, findings, load, with_data
-from osbert.tasks.kinds.rerank import Rerank, learnt
+from osbert.tasks.kinds.rerank import Rerank, select_candidates
 from osbert.tasks.kinds.rerank.measures import average_precision, ndcg, reciprocal_rank
 from osbert.tasks.kinds.rerank.records import QueryCandidates, ranking
 from osbert.text.tokenizer import SPECIALS, Tokenizer
@@ -84,7 +84,7 @@ def in_form(form: str, folder: Path) -> Any:
 def test_every_form_gives_the_same_queries(form: str, tmp_path: Path) -> None:
     named = {"query": "column 1", "positive": "column 2", "negative": ("column 3",)} if form == "triples" else {}
     task = with_data(Rerank(**named, header="no" if form == "triples" else "auto"), in_form(form, tmp_path))
-    task, records = load(task.source.resolved(), ("train", "dev"))
+    task, records = load(task.source.resolve(), ("train", "dev"))
     both = [*records["train"], *records["dev"]]
     found = {record.texts[0]: dict(zip(record.texts[1:], record.label, strict=True)) for record in both}
     assert found == QUERIES and len(records["dev"]) == 1
@@ -117,29 +117,29 @@ def test_the_form_of_a_table_is_never_guessed() -> None:
     with refusal("ambiguous-column", "'document'", "'positive'", "--document", "--positive"):
         load(with_data(Rerank(), rows), ("train",))
     for settings in ({"document": "document"}, {"label": "label"}):
-        task = with_data(Rerank(**settings), rows).source.resolved()
+        task = with_data(Rerank(**settings), rows).source.resolve()
         assert isinstance(task, Rerank) and (task.document, task.label, task.positive) == ("document", "label", "")
         (record,) = load(task, ("train",))[1]["train"]
         assert record.label == (0.0, 1.0)
-    task = with_data(Rerank(positive="positive"), rows).source.resolved()
+    task = with_data(Rerank(positive="positive"), rows).source.resolve()
     assert isinstance(task, Rerank) and (task.document, task.label, task.positive) == ("", "", "positive")
     triples = [{"query": "q", "positive": "a", "negative": "b", "grade": 1}]
     for settings in ({"label": "grade"}, {"label": "grade", "positive": "positive"}):
         with refusal("options-exclude-each-other", "grade", "positive"):
-            with_data(Rerank(**settings), triples).source.resolved()
+            with_data(Rerank(**settings), triples).source.resolve()
 
 
 def test_negatives_need_relevant_documents() -> None:
     rows = [{"query": "q", "document": "a", "label": 1, "wrong": "b"}]
     with refusal("unknown-column", "'wrong'", "--negative", "--positive"):
-        with_data(Rerank(negative=("wrong",)), rows).source.resolved()
+        with_data(Rerank(negative=("wrong",)), rows).source.resolve()
 
 
 def test_a_trained_run_reads_data_of_the_other_form() -> None:
     triples = [{"query": "q", "positive": "a", "negative": "b", "label": 1}]
     both = [{"query": "q", "document": "a", "label": 1, "positive": "c", "negative": "b"}]
-    trained = with_data(Rerank(), pairs()).source.resolved()
-    other = with_data(Rerank(), [{"query": "q", "positive": "a", "negative": "b"}]).source.resolved()
+    trained = with_data(Rerank(), pairs()).source.resolve()
+    other = with_data(Rerank(), [{"query": "q", "positive": "a", "negative": "b"}]).source.resolve()
     for task, data, named, texts in (
         (trained, triples, {}, ("q", "a", "b")),
         (trained, both, {}, ("q", "a")),
@@ -148,7 +148,7 @@ def test_a_trained_run_reads_data_of_the_other_form() -> None:
         (other, [{"query": "q", "document": "a", "label": 1, "negative": "b"}], {}, ("q", "a")),
         (other, both, {"document": "document"}, ("q", "a")),
     ):
-        moved = task.source.moved(tables(data), named)
+        moved = task.source.switch_data(tables(data), named)
         (record,) = moved.source.read(moved.source.alone, Problems(heading=""), labelled=True)
         assert record.texts == texts
 
@@ -169,19 +169,19 @@ def test_lists_are_cut_to_what_is_compared_and_targets_are_shares() -> None:
     assert len(task.encode(QueryCandidates(number=0, texts=record.texts), PACKER)) == 4
     bce = Rerank(loss="bce", highest=2.0).encode(record, PACKER)
     assert [float(one.targets["rerank"].labels[0]) for one in bce] == [0.0, 0.0, 0.5, 1.0]
-    assert learnt(np.array([1.0, 1, 1, 0]), 3).tolist() == [0, 1, 3]
-    assert learnt(np.array([1.0, 2, 3]), 2).tolist() == [0, 2]
+    assert select_candidates(np.array([1.0, 1, 1, 0]), 3).tolist() == [0, 1, 3]
+    assert select_candidates(np.array([1.0, 2, 3]), 2).tolist() == [0, 2]
 
 
 def test_what_is_learnt_from_a_long_list_still_teaches() -> None:
     labels = np.array([2.0] * 18 + [1.0] * 5)
-    assert np.bincount(labels[learnt(labels, 16)].astype(int)).tolist() == [0, 5, 11]
+    assert np.bincount(labels[select_candidates(labels, 16)].astype(int)).tolist() == [0, 5, 11]
 
 
 @given(st.lists(st.integers(0, 3), min_size=2, max_size=12), st.integers(2, 6))
 def test_a_cut_list_has_two_degrees_where_the_whole_has(grades: list[int], most: int) -> None:
     labels = np.array(grades, np.float64)
-    kept = labels[learnt(labels, most)]
+    kept = labels[select_candidates(labels, most)]
     assert len(kept) == min(most, len(labels))
     assert (kept.min() < kept.max()) == (labels.min() < labels.max())
 
@@ -292,7 +292,7 @@ def test_a_ranking_keeps_the_order_of_equal_scores() -> None:
 def test_rows_of_a_query_are_ranked_together_and_written_apart(tmp_path: Path) -> None:
     path = tmp_path / "pairs.csv"
     path.write_text("query,document\nq,a\nq,b\nr,a\n,\nr,d\n")
-    inputs = Rerank().source.moved(path, {}).source.inputs(path)
+    inputs = Rerank().source.switch_data(path, {}).source.inputs(path)
     problems = Problems(heading="")
     rows = [*inputs.rows(problems)]
     assert not problems.count

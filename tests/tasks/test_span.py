@@ -35,7 +35,7 @@ def test_paragraphs_are_held_out_whole(write: Callable[..., Path]) -> None:
     content["data"][0]["paragraphs"] = [
         squad(*[answers(("film", 2))] * 3, context=f"a film {place}")["data"][0]["paragraphs"][0] for place in range(20)
     ]
-    task, records = load(Squad(data=str(write(content))).source.resolved(), ("train", "dev"))
+    task, records = load(Squad(data=str(write(content))).source.resolve(), ("train", "dev"))
     apart = [{record.texts[1] for record in records[split]} for split in ("train", "dev")]
     assert [len(found) for found in apart] == [18, 2] and not apart[0] & apart[1]
     assert (task.unanswerable, task.scoring, task.criterion) == ("no", "words", "f1")
@@ -70,7 +70,7 @@ def test_cmrc_2018_as_it_is_published(tmp_path: Path) -> None:
     }
     for name, one in told.items():
         (tmp_path / name).write_text(json.dumps(one, ensure_ascii=name.endswith("dev.json")), encoding="utf-8")
-    task, records = load(Squad(data=str(tmp_path)).source.resolved(), ("train", "dev"))
+    task, records = load(Squad(data=str(tmp_path)).source.resolve(), ("train", "dev"))
     assert (task.scoring, task.unanswerable) == ("characters", "no")
     assert [record.key for record in records["dev"]] == ["DEV_0_QUERY_0", "DEV_0_QUERY_1"]  # type: ignore[attr-defined]
     assert records["dev"][0].label == (Gold("河马和ψ-works", 11), Gold("河马和ψ-works", 11), Gold("河马", 11))
@@ -81,12 +81,12 @@ def test_cmrc_2018_as_it_is_published(tmp_path: Path) -> None:
         "河马和ψ-works"
     ]
     inputs = task.source.inputs(tmp_path / "cmrc2018_dev.json")
-    assert [inputs.called(row) for row, _ in inputs.rows(Problems(heading=""))] == ["DEV_0_QUERY_0", "DEV_0_QUERY_1"]
+    assert [inputs.name_row(row) for row, _ in inputs.rows(Problems(heading=""))] == ["DEV_0_QUERY_0", "DEV_0_QUERY_1"]
 
 
 def test_what_is_learnt_from_the_training_questions() -> None:
     def fitted(*labels: Any) -> Span:
-        return Span().fitted([Question(number=0, texts=("q", "p"), label=label) for label in labels])
+        return Span().fit([Question(number=0, texts=("q", "p"), label=label) for label in labels])
 
     assert fitted((Gold("film", 0),), ()).unanswerable == "yes"
     assert fitted((Gold("film", 0),), ()).criterion == "f1"
@@ -127,7 +127,7 @@ def test_chinese_is_read_and_scored_by_character() -> None:
     tokenizer = Tokenizer([*SPECIALS, *dict.fromkeys("《战国无双》是由光荣公司开发的游戏，年售谁？。"), "2009", "3"])
     packer = Packer(tokenizer=tokenizer, length=16)
     record = Question(number=0, texts=("由谁开发？", paragraph), label=(Gold("光荣公司", 9),))
-    task = Span(stride=3).fitted([record])
+    task = Span(stride=3).fit([record])
     assert task.scoring == "characters"
     windows = [window for window in task.encode(record, packer) if isinstance(window, QuestionWindow)]
     assert {said(window, record) for window in windows} == {"光荣公司", ""}
@@ -190,17 +190,17 @@ def test_the_threshold_is_tuned_for_f1() -> None:
         scores[window.first if isinstance(window, QuestionWindow) else 0] = bias
         predictions.append(task.decode([scores], record, [window]))
     assert [one.value for one in predictions] == ["film", "film"]
-    tuned, _ = task.tuned(predictions, records)
+    tuned, _ = task.tune(predictions, records)
     assert 2 < tuned.threshold < 6 and task.metrics(predictions, records)["best_f1"] == 1
     scores = task.metrics(task.at_best(predictions, records), records)
     assert scores["f1"] == scores["best_f1"] == 1 and scores["untuned_f1"] < 1
-    assert Span(unanswerable="no").tuned(predictions, records)[0].threshold == 0
+    assert Span(unanswerable="no").tune(predictions, records)[0].threshold == 0
 
 
 def test_the_official_files(data: Path) -> None:
     sizes = {"1.1": (4000, 500, 0), "2.0": (3112, 1227, 1622)}
     for release, (train, dev, without) in sizes.items():
-        task = Squad(data=str(data / "squad"), release=release).source.resolved()  # type: ignore[arg-type]
+        task = Squad(data=str(data / "squad"), release=release).source.resolve()  # type: ignore[arg-type]
         task, records = load(task, ("train", "dev"))
         assert (len(records["train"]), len(records["dev"])) == (train, dev)
         assert sum(record.label == () for record in records["train"]) == without

@@ -83,7 +83,7 @@ def test_an_empty_answer_is_none(write: Callable[..., Path]) -> None:
         assert [record.remark for record in records] == [
             *[""] * 3, "an answer at 57 is empty: it is passed over", "an answer at -1 is empty: it is passed over"
         ]  # fmt: skip
-        task = Squad(data="x").fitted(records)
+        task = Squad(data="x").fit(records)
         assert task.unanswerable == "yes" and "5 questions on 1 paragraph, 4 without" in task.describe(records)
 
 

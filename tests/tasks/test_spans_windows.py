@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from osbert.data.pack import Packer
 from osbert.data.windows import spread
 from osbert.tasks.kinds.span.decoding import Decoder
-from osbert.tasks.kinds.span.windows import Cutter, QuestionWindow, encoding, owned
+from osbert.tasks.kinds.span.windows import Cutter, QuestionWindow, assign_windows, encoding
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 
 WORDS = ["good", "bad", "film", "a", "play", "##s", "long", ".", "ß", "##ed"]
@@ -47,7 +47,7 @@ def their_owner(spans: list[tuple[int, int]], position: int) -> int:
 def test_windows_are_theirs(pieces: int, room: int, stride: int) -> None:
     bounds = spread(pieces, room, stride)
     assert bounds == their_spans(pieces, room, stride)
-    assert owned(pieces, bounds).tolist() == [their_owner(bounds, piece) for piece in range(pieces)]
+    assert assign_windows(pieces, bounds).tolist() == [their_owner(bounds, piece) for piece in range(pieces)]
 
 
 text = st.lists(

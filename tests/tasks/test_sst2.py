@@ -10,7 +10,7 @@ from osbert.tasks.sets.sst2 import Sst2
 
 
 def test_the_official_files(data: Path) -> None:
-    task, rows = load(Sst2(data=str(data / "glue" / "SST-2")).source.resolved(), ("train", "dev", "test"))
+    task, rows = load(Sst2(data=str(data / "glue" / "SST-2")).source.resolve(), ("train", "dev", "test"))
     assert {split: len(found) for split, found in rows.items()} == {"train": 67349, "dev": 872, "test": 1821}
     assert task.labels == ("negative", "positive") and task.name == "sst2"
     assert rows["dev"][0].texts == ("it 's a charming and often affecting journey . ",)

@@ -254,9 +254,12 @@ def test_how_files_are_read_is_said_by_settings() -> None:
     reading = dataclasses.replace(task.source.reading, spell=str)
     assert reading == TagReading(column=2, text="t", encoding="gb18030", split="characters", plain=True)
     assert [task.source.reading.spell(cell) for cell in ("北0", "0", "20")] == ["北", "0", "2"]
-    assert task.source.moved(Path("x"), {}).encoding == "" and task.source.moved(Path("x"), {"column": "3"}).column == 3
+    assert (
+        task.source.switch_data(Path("x"), {}).encoding == ""
+        and task.source.switch_data(Path("x"), {"column": "3"}).column == 3
+    )
     with refusal("invalid-value", "1", "ner"):
-        task.source.moved(Path("x"), {"column": "ner"})
+        task.source.switch_data(Path("x"), {"column": "ner"})
 
 
 @pytest.mark.parametrize("wrong", [{"held_out": 1.0}, {"overlap": -1}, {"decoder": "crf", "pieces": "all"}])
@@ -309,7 +312,7 @@ def test_a_prediction_is_written_as_json_and_told_in_lines() -> None:
     assert entity == {"start": 0, "end": 3, "type": "X", "text": "a b", "probability": pytest.approx(1)}
     assert json.loads(task.cells(found)["prediction"]) == [entity] and task.cells(None) == {"prediction": ""}
     assert found.lines() == ["100.00%  X  a b  (0-3)"]
-    assert task.published() == {"labels": ("O", "B-X", "I-X")}
+    assert task.export_metadata() == {"labels": ("O", "B-X", "I-X")}
 
 
 def test_one_label_a_word() -> None:

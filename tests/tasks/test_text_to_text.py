@@ -77,12 +77,12 @@ def test_rows_are_t5s_texts_and_labels_come_back(name: str, tmp_path: Path) -> N
     for file in NAMES.get(name, ("train.tsv", "dev.tsv")):
         (tmp_path / file).write_text("".join(f"{line}\n" for line in (header, row) if line))
     task = TextToText(data_set=name, data=str(tmp_path))  # type: ignore[arg-type]
-    resolved, records = load(task.source.resolved(), ("dev",))
+    resolved, records = load(task.source.resolve(), ("dev",))
     [record] = records["dev"]
     assert isinstance(resolved, TextToText)
     assert (resolved.source_text(record), resolved.words_of(record.label)) == (source, target)
     assert resolved.label_of(target) == pytest.approx(record.label, abs=0.1) if name == "stsb" else record.label
-    moved = TextToText(data_set=name, delimiter=";").source.moved(tmp_path / "train.tsv", {})  # type: ignore[arg-type]
+    moved = TextToText(data_set=name, delimiter=";").source.switch_data(tmp_path / "train.tsv", {})  # type: ignore[arg-type]
     [(_, read)] = moved.source.inputs(tmp_path / "train.tsv").rows(Problems(heading=""))
     assert read is not None and resolved.source_text(read) == source
 

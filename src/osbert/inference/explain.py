@@ -69,7 +69,7 @@ def explain_records(
     weights: list[NDArray[np.float64]] = []
     for index, ((record, examples), prediction) in enumerate(zip(laid_out, predictions)):
         words = token_words(task, record, engine.packer)
-        for target in task.explained(prediction, record, examples, label):
+        for target in task.explain(prediction, record, examples, label):
             scored_record = ScoredRecord(
                 label=target.label, text=target.text, texts=record.texts, examples=examples, words=words
             )

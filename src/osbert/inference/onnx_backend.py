@@ -57,7 +57,7 @@ class OnnxBackend:
 
     def outputs(self, task: Task, examples: Sequence[Example], *, tokens: int) -> list[Vectors]:
         """Return the output of the task's head for each example, in the units of the run's own head."""
-        published = {} if VECTORS in self.opened.names else task.published()  # vectors have no unit
+        published = {} if VECTORS in self.opened.names else task.export_metadata()  # vectors have no unit
         # An exported regression gives numbers in the label's units; decoding expects standardised ones.
         center, scale = published.get("center", 0.0), published.get("scale", 1.0)
         head_outputs: list[Vectors] = [np.empty(0, np.float32)] * len(examples)

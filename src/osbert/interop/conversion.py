@@ -119,7 +119,7 @@ def write_model_as(model: ModelParts, folder: Path, form: FolderForm) -> None:
     closed = osbert_only_reason(model.learner.backbone.architecture, model.learner)
     if closed and form == "huggingface":
         raise UserError(closed, code="not-convertible")
-    published = model.task.published() if model.task else {}
+    published = model.task.export_metadata() if model.task else {}
     config, tensors = to_huggingface(
         model.learner, pooler=model.source.has_pooler, tokenizer=model.source.tokenizer, **published
     )

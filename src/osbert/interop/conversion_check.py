@@ -64,7 +64,7 @@ def differences(first: ModelParts, second: ModelParts) -> list[Difference]:
     ]
     if second.task and second.units:
         name = f"scores of {second.task.name}"
-        unit = {"center": 0.0, "scale": 1.0, **second.task.published()}
+        unit = {"center": 0.0, "scale": 1.0, **second.task.export_metadata()}
         wanted = first_outputs[name] * unit["scale"] + unit["center"]
         others = again[POOLED] @ second.units["weight"].double().T + second.units["bias"].double()
         size = max(1.0, float(wanted.abs().max()))

@@ -27,7 +27,7 @@ from osbert.runs.file_options import LabelledOptions
 from osbert.runs.json_lines import plain
 from osbert.runs.seen_texts import seen_texts
 from osbert.tasks import Prediction, Record, Task, load
-from osbert.tasks.calibration import columns, expected_error
+from osbert.tasks.calibration import columns, measure_calibration
 from osbert.terminal import counted, in_columns
 from osbert.training.run_folder import RunFolder
 
@@ -82,7 +82,7 @@ class Evaluation:
     def calibration_error(self) -> float | None:
         """The expected calibration error of the probabilities; None if the task has no probabilities."""
         given = columns(self.predictions, self.records) if self.task.weighed else None
-        return expected_error(*given) if given else None
+        return measure_calibration(*given) if given else None
 
     def lines(self) -> Iterator[str]:
         """Yield the scores, the task's own lines (of a classifier the confusion table), and the truncated texts."""
@@ -150,12 +150,12 @@ def _evaluate(
             f"There is no split '{split}': it is {', '.join(USUAL)}.{nearest(split, USUAL)} All rows of a table count.",
             code="missing-split",
         )
-    task = task.source.moved(given, options.file.as_settings(task))
+    task = task.source.switch_data(given, options.file.as_settings(task))
     report_remarks(engine, watch)
     # fit=False: the labels of the run stay; unknown ones in the data are errors.
     task, by_split = load(task, ("all" if alone else split,), fit=False)
     (records,) = by_split.values()
-    shared = not alone and task.source.shared(split)
+    shared = not alone and task.source.is_held_out(split)
     if data_path:
         watch(Notice(origin(data_path, records, shared=shared)))
     for line in task.source.left_out("train" if shared else split):

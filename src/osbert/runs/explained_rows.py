@@ -116,7 +116,7 @@ class ExplainedRows:
         folder = open_folder(source.run, source.options.opening)
         weights = folder.fingerprint  # before `load`, which frees the memory of the weights
         engine = load(folder)
-        task = engine.fine_tuned.source.moved(source.file, source.options.file.as_settings(engine.fine_tuned))
+        task = engine.fine_tuned.source.switch_data(source.file, source.options.file.as_settings(engine.fine_tuned))
         before = Snapshot(source.file)
         return cls(source=source, engine=engine, inputs=task.source.inputs(source.file), before=before, weights=weights)
 

@@ -109,7 +109,7 @@ def training_rows(
     task = engine.fine_tuned
     require_last_layer(engine.learner.heads[task.name])
     given = Path(rows) if isinstance(rows, str | Path) else tables(rows)
-    other = task.source.moved(given, options.file.as_settings(task))
+    other = task.source.switch_data(given, options.file.as_settings(task))
     other, records_by_split = load(other, ("all",), fit=False)
     require_labels(records_by_split["all"])
     watch(Notice(f"{counted(len(records_by_split['all']), 'row')} to compare with"))
@@ -117,7 +117,7 @@ def training_rows(
     refuse_long(task, [record], engine.packer)
     examples = task.encode(record, engine.packer)
     (prediction,) = engine.predict_encoded([(record, examples)])
-    scores = task.explained(prediction, record, examples, label)
+    scores = task.explain(prediction, record, examples, label)
     influence = Influence(engine.learner, task.name, examples, [score.weights for score in scores])
     # One result per score; each keeps only the best rows so far, so memory does not grow with the file.
     best = [TrainingRows(label=score.label, text=score.text, rows=len(records_by_split["all"])) for score in scores]

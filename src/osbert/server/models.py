@@ -109,7 +109,7 @@ class ServerModel:
     def facts(self) -> dict[str, Any]:
         """Return the model's entry in /v1/models."""
         task = self.engine.task
-        labels = task.published().get("labels") if task else None
+        labels = task.export_metadata().get("labels") if task else None
         names = {"labels": list(labels)} if labels else {}
         fields = list(task.request_fields) if task else ["text"]
         call_facts = {"call": asdict(self.edge)} if self.edge.is_own else {}

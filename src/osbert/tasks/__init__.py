@@ -1,7 +1,7 @@
 """Tasks for fine-tuning: the contract, the kinds of tasks, the named data sets, and their common parts."""
 
 from osbert.tasks.contract import Source, Task
-from osbert.tasks.loading import findings, load, note_unlabelled, passed_over, with_data
+from osbert.tasks.loading import describe_skipped, findings, load, note_unlabelled, with_data
 from osbert.tasks.record import Inputs, Prediction, Record
 
 __all__ = [
@@ -13,7 +13,7 @@ __all__ = [
     "findings",
     "load",
     "note_unlabelled",
-    "passed_over",
+    "describe_skipped",
     "with_data",
 ]
 

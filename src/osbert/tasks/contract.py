@@ -41,7 +41,7 @@ class Source:
     """Reads the data of a task: files, or rows in memory; and describes them for messages.
 
     `task`: the task, whose settings apply. `given`: tables in memory, or files, by split, "all" for a single one; None
-    for the files of the setting `data`. Each kind has a subclass that defines `read`, `held`, `inputs` and whatever
+    for the files of the setting `data`. Each kind has a subclass that defines `read`, `mark_held_out`, `inputs` and whatever
     else differs.
     """
 
@@ -59,7 +59,7 @@ class Source:
         """Return the name of the data in messages: their path."""
         return self.task.data if self.given is None else "the data"
 
-    def passed_on(self, task: TaskT) -> TaskT:
+    def attach_to(self, task: TaskT) -> TaskT:
         """Return `task` with this source, which keeps its data and its knowledge of files."""
         source = copy.copy(self)
         source.task = task
@@ -68,18 +68,18 @@ class Source:
 
     def files(self) -> Mapping[str, Origin]:
         """Return the file or table of each split; a single one is {"all": file}. Raises UserError if there is none."""
-        found: Mapping[str, Origin]
+        origins: Mapping[str, Origin]
         if self.given is None:
-            found = self.find_files(Path(self.task.data))
+            origins = self.find_files(Path(self.task.data))
         else:
-            found = self.given if "all" in self.given else select_splits(self.given, self.split_names)
+            origins = self.given if "all" in self.given else select_splits(self.given, self.split_names)
         if not (dev := self.task.dev):
-            return found
+            return origins
         if not Path(dev).is_file():
             raise UserError(
                 f"{dev}: no such file. --dev takes the file with the development rows.", code="missing-file"
             )
-        others = {split: origin for split, origin in found.items() if not split.startswith("dev")}
+        others = {split: origin for split, origin in origins.items() if not split.startswith("dev")}
         return {"train" if split == "all" else split: origin for split, origin in others.items()} | {"dev": Path(dev)}
 
     @property
@@ -101,12 +101,12 @@ class Source:
     def file(self, split: str) -> Origin:
         """Return the file or table of a split. Raises UserError if there is none."""
         files = self.files()
-        found = files.get(split, files.get("all"))
-        if found is None or (is_test(split) and "all" in files):
+        origin = files.get(split, files.get("all"))
+        if origin is None or (is_test(split) and "all" in files):
             raise UserError(f"{self.called} has no file for {split}; it has {', '.join(files)}.", code="missing-split")
-        return found
+        return origin
 
-    def shared(self, split: str) -> bool:
+    def is_held_out(self, split: str) -> bool:
         """Return whether the rows of a split are held out of the training file because it has no file of its own."""
         return split == "dev" and "dev" not in self.files()
 
@@ -116,7 +116,7 @@ class Source:
         """Return the cells of a column of the training file by line. Raises UserError if there is no such column."""
         raise UserError(f"{self.called} is no table: it has no column '{column}'.", code="unknown-column")
 
-    def resolved(self) -> Task:
+    def resolve(self) -> Task:
         """Return the task with the settings that were detected from its data, such as the names of columns."""
         return self.task
 
@@ -134,12 +134,14 @@ class Source:
         Without a development file some of the training rows are held out. Unusable rows are reported
         to `problems`, with file and line, and left out.
         """
-        if split in ("train", "dev") and self.shared("dev"):
-            rows = self._training_rows(problems, kept=split == "train")
-            found: Iterable[Record] = [row for row, out in zip(rows, self.held(rows)) if out == (split == "dev")]
+        if split in ("train", "dev") and self.is_held_out("dev"):
+            rows = self._training_rows(problems, cache=split == "train")
+            split_records: Iterable[Record] = [
+                row for row, out in zip(rows, self.mark_held_out(rows)) if out == (split == "dev")
+            ]
         else:
-            found = self.read(self.file(split), problems, labelled=not is_test(split))
-        for number, record in enumerate(found):
+            split_records = self.read(self.file(split), problems, labelled=not is_test(split))
+        for number, record in enumerate(split_records):
             yield dataclasses.replace(record, number=number)
 
     def read(self, origin: Origin, problems: Problems, *, labelled: bool) -> Iterable[Record]:
@@ -149,17 +151,17 @@ class Source:
         """
         raise NotImplementedError
 
-    def held(self, records: Sequence[Record]) -> Booleans:
+    def mark_held_out(self, records: Sequence[Record]) -> Booleans:
         """Return which of the training rows (n,) are held out for development."""
         raise NotImplementedError
 
-    def _training_rows(self, problems: Problems, *, kept: bool) -> list[Record]:
+    def _training_rows(self, problems: Problems, *, cache: bool) -> list[Record]:
         """Return all rows of the training file; cached if none has a problem, so that it is read once."""
         rows, self._training = self._training, []
-        if kept or not rows:
+        if cache or not rows:
             before = problems.count
             rows = list(self.read(self.file("train"), problems, labelled=True))
-            self._training = rows if kept and problems.count == before else []
+            self._training = rows if cache and problems.count == before else []
         return rows
 
     def inputs(self, data: Origin) -> Inputs:
@@ -168,7 +170,7 @@ class Source:
             f"The task {self.task.name} reads no files, only texts given one by one.", code="wrong-number-of-texts"
         )
 
-    def moved(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
+    def switch_data(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
         """Return the task for other data: a file, a folder or tables; `given` are settings for reading them.
 
         Raises UserError if this task has no such setting.
@@ -180,7 +182,7 @@ class Source:
         several = {name: (value,) for name, value in given.items() if self._is_one_of_several(name, value)}
         path = str(data) if isinstance(data, Path) else ""
         task = dataclasses.replace(self.task, data=path, dev="", **{**given, **several})
-        return type(self)(task, None if isinstance(data, Path) else data).passed_on(task)
+        return type(self)(task, None if isinstance(data, Path) else data).attach_to(task)
 
     def _is_one_of_several(self, name: str, value: Any) -> bool:
         return isinstance(getattr(self.task, name), tuple) and isinstance(value, str)
@@ -269,7 +271,7 @@ class Task(Edges, Objective):
         """Describe a split, such as its numbers of rows and labels."""
         return f"{len(records):,} rows"
 
-    def fitted(self, records: Sequence[Record]) -> Self:
+    def fit(self, records: Sequence[Record]) -> Self:
         """Return the task with the settings that it learns from its training records, such as the labels' names."""
         return self
 
@@ -363,7 +365,7 @@ class Task(Edges, Objective):
         """Return the one answer in words (`Prediction.answer`) if the model gives it to all records, else ""."""
         return predictions[0].answer if len({repr(prediction.comparable) for prediction in predictions}) == 1 else ""
 
-    def tuned(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> tuple[Self, Calibration | None]:
+    def tune(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> tuple[Self, Calibration | None]:
         """Return the task with settings tuned on predictions for the development records, such as a threshold.
 
         The second value is the calibration of its probabilities, None if there is none. Training goes on with the
@@ -397,14 +399,14 @@ class Task(Edges, Objective):
 
         The probabilities of `probability_labels` are added behind the first cell.
         """
-        said = ("", "") if prediction is None else (prediction.value, prediction.truncated)
-        return dict(zip(("prediction", "truncated"), said))
+        values = ("", "") if prediction is None else (prediction.value, prediction.truncated)
+        return dict(zip(("prediction", "truncated"), values))
 
     @property
     def probability_labels(self) -> tuple[str, ...]:
         """Return the labels whose probabilities can be columns of a table of predictions; none by default."""
         return ()
 
-    def published(self) -> dict[str, Any]:
+    def export_metadata(self) -> dict[str, Any]:
         """Return facts that are saved with the weights for other libraries: `labels`, or `center` and `scale`."""
         return {}

@@ -115,8 +115,8 @@ class Edges:
 
     @property
     def explains(self) -> bool:
-        """Return whether it declares scores that can be explained (`explained`)."""
-        return type(self).explained is not Edges.explained
+        """Return whether it declares scores that can be explained (`explain`)."""
+        return type(self).explain is not Edges.explain
 
     def row(self, values: Mapping[str, Any], *, where: str) -> Record:
         """Return the record of a row of a request, by column, if the task `reads_rows`; `where` is for messages.
@@ -129,7 +129,7 @@ class Edges:
         """Return a prediction as the fields of an HTTP answer: by default the attributes that `edge` names."""
         return {field.name: getattr(prediction, field.name) for field in (self.edge.answer if self.edge else ())}
 
-    def explained(
+    def explain(
         self, prediction: Prediction, record: Record, examples: Sequence[Example], label: str = ""
     ) -> list[ExplainedScore]:
         """Return the scores behind a prediction for a record's `examples`, for attributions.

@@ -28,7 +28,7 @@ class ExplainedScore:
 
     def of(self, outputs: Sequence[NDArray[np.floating]]) -> float:
         """Return the score for the outputs of the record's sequences."""
-        return float(sum((own * output).sum() for own, output in zip(self.weights, outputs, strict=True)))
+        return float(sum((weights * output).sum() for weights, output in zip(self.weights, outputs, strict=True)))
 
 
 def contrast(chosen: int, count: int) -> Weights:
@@ -46,8 +46,8 @@ def require_label(label: str, labels: Sequence[str]) -> str:
     """Return `label`. Raises UserError, with the nearest label, if it is not one of `labels`."""
     if label in labels:
         return label
-    shown = ", ".join(labels[:20])
+    first_labels = ", ".join(labels[:20])
     raise UserError(
-        f"There is no label '{label}' that could be explained: there are {shown}.{nearest(label, labels)}",
+        f"There is no label '{label}' that could be explained: there are {first_labels}.{nearest(label, labels)}",
         code="unknown-label",
     )

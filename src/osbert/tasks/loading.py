@@ -21,7 +21,7 @@ def with_data(task: TaskT, data: Data) -> TaskT:
     """
     if isinstance(data, str | Path):
         return dataclasses.replace(task, data=str(data))
-    return task.reader(task, tables(data)).passed_on(dataclasses.replace(task, data=""))
+    return task.reader(task, tables(data)).attach_to(dataclasses.replace(task, data=""))
 
 
 def load(task: TaskT, splits: Sequence[str], *, fit: bool = True) -> tuple[TaskT, dict[str, list[Record]]]:
@@ -42,12 +42,12 @@ def load(task: TaskT, splits: Sequence[str], *, fit: bool = True) -> tuple[TaskT
                 problems.add(str(error), code=error.code)
     if fit and records.get("train"):
         try:
-            task = task.source.passed_on(task.fitted(records["train"]))
+            task = task.source.attach_to(task.fit(records["train"]))
         except UserError as error:
             problems.add(str(error), code=error.code)
-    for split, found in records.items():
-        if found:
-            task.check(found, problems)
+    for split, split_records in records.items():
+        if split_records:
+            task.check(split_records, problems)
         elif not problems.count:
             problems.add(_no_rows(task, split), code="no-data")
     problems.stop_if_any()
@@ -56,7 +56,7 @@ def load(task: TaskT, splits: Sequence[str], *, fit: bool = True) -> tuple[TaskT
 
 def _no_rows(task: Task, split: str) -> str:
     """Return the problem that a split has no rows: those of its file, or those held out of the training file."""
-    if task.source.shared(split):
+    if task.source.is_held_out(split):
         return (
             f"no row can be held out for development (--held-out): {task.source.indivisible}. Add rows, or give a file "
             "of development rows: --dev FILE."
@@ -69,12 +69,12 @@ def _read(task: Task, split: str, problems: Problems, *, training: bool) -> list
 
     With `training`, problems of the shared file are reported from the training rows alone.
     """
-    noted = Problems(heading="") if training and task.source.shared(split) else problems
+    noted = Problems(heading="") if training and task.source.is_held_out(split) else problems
     before = noted.count
-    found = list(task.source.records(split, noted))
+    records = list(task.source.records(split, noted))
     if split == "dev" and noted.count == before:
-        note_unlabelled(found, problems)
-    return found
+        note_unlabelled(records, problems)
+    return records
 
 
 def note_unlabelled(records: Sequence[Record], problems: Problems) -> None:
@@ -92,12 +92,12 @@ def findings(task: Task) -> list[str]:
     return [*task.source.findings(), *task.remarks()]
 
 
-def passed_over(task: Task, records: Sequence[Record]) -> str:
+def describe_skipped(task: Task, records: Sequence[Record]) -> str:
     """Describe how many training records cannot be used, "" for none."""
-    found = [record for record in records if task.lacks(record)]
-    if not found:
+    unusable_records = [record for record in records if task.lacks(record)]
+    if not unusable_records:
         return ""
     return (
-        f"{len(found):,} of {len(records):,} have no {task.lacks(found[0])} (first: {found[0].place}) and are passed "
+        f"{len(unusable_records):,} of {len(records):,} have no {task.lacks(unusable_records[0])} (first: {unusable_records[0].place}) and are passed "
         "over. Give them one to learn from them, too."
     )

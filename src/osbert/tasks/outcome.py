@@ -76,5 +76,5 @@ def simple_outcome(prediction: Prediction, record: Record, error: float) -> Reco
 
 def mean_score(outcomes: Iterable[RecordOutcome]) -> float:
     """Return the mean of the scores that are not NaN; NaN if there are none."""
-    scores = [one.score for one in outcomes if not math.isnan(one.score)]
+    scores = [outcome.score for outcome in outcomes if not math.isnan(outcome.score)]
     return sum(scores) / len(scores) if scores else math.nan

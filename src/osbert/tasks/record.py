@@ -166,14 +166,14 @@ class Inputs:
         def rows(problems: Problems) -> Iterator[tuple[Row, Record | None]]:
             for row in table.rows(problems):
                 try:
-                    made = record(row)
+                    row_record = record(row)
                 except ValueError as error:
                     problems.add(f"{table.place(row.line)}: {one_line(str(error))}.", code="unusable-row")
                 else:
-                    yield row, made
+                    yield row, row_record
 
         return cls(describe=f"{table.describe()}; {what}", columns=table.columns, rows=rows, lines=lines, table=table)
 
-    def called(self, row: Row) -> str:
+    def name_row(self, row: Row) -> str:
         """Return the name of a row in the official form."""
         return row.values.get(self.key) or str(row.line)

@@ -133,7 +133,7 @@ class Longer(Task):
         hits = [prediction.value == record.label for prediction, record in zip(predictions, records, strict=True)]
         return {"accuracy": float(np.mean(hits))}
 
-    def published(self) -> dict[str, Any]:
+    def export_metadata(self) -> dict[str, Any]:
         return {"labels": self.sides}
 
 

@@ -131,10 +131,10 @@ def _check(request: DistilRequest, settings: DistilSettings) -> None:
 def _switch_data(task: Task, data: Data, settings: DistilSettings) -> Task:
     """Return the teacher's task for other data, with its columns by name. Raises UserError if they are missing."""
     path_or_tables = Path(data) if isinstance(data, str | Path) else tables(data)
-    moved = task.source.moved(path_or_tables, settings.file.as_settings(task))
+    moved = task.source.switch_data(path_or_tables, settings.file.as_settings(task))
     # The task of the teacher, on other files and lengths; its labels and columns stay.
     overrides = {name: value for name in ("dev", "length") if (value := getattr(settings.distil, name))}
-    return moved.source.passed_on(dataclasses.replace(moved, **overrides)).source.resolved()
+    return moved.source.attach_to(dataclasses.replace(moved, **overrides)).source.resolve()
 
 
 def _records(task: Task, texts: Data, settings: DistilSettings, watch: Watch) -> dict[str, list[Record]]:
@@ -159,7 +159,7 @@ def _read_unlabelled(task: Task, texts: Data, watch: Watch) -> list[Record]:
         raise UserError(f"{texts}: no such file. --texts takes one with texts, a row each.", code="missing-file")
     path_or_tables = Path(texts) if isinstance(texts, str | Path) else tables(texts)
     origin = path_or_tables if isinstance(path_or_tables, Path) else next(iter(path_or_tables.values()))
-    inputs = task.source.moved(path_or_tables, {}).source.inputs(origin)
+    inputs = task.source.switch_data(path_or_tables, {}).source.inputs(origin)
     problems = Problems(heading=f"{inputs.describe} cannot be used")
     records = [dataclasses.replace(record, label=None) for _, record in inputs.rows(problems) if record is not None]
     problems.stop_if_any()

@@ -100,7 +100,7 @@ def development(
             )
         return None
     if data is not None:
-        task = task.source.moved(data, options.as_settings(task))
+        task = task.source.switch_data(data, options.as_settings(task))
     elif options.as_settings(task):
         raise UserError(
             "--label and how to read a file (--text, ...) go with --data.", code="options-exclude-each-other"
@@ -126,7 +126,7 @@ def write(engine: Engine, run: Path, folder: Path, *, int8: bool) -> None:
     _require_form(engine, run)
     learner, task = engine.learner, scoring_task(engine.task)
     sentences = engine.sentence_model()
-    published = task.published() if task else {}
+    published = task.export_metadata() if task else {}
     units = {name: published[name] for name in ("center", "scale") if name in published}
     head = learner.heads[task.name] if task else None
     learnt = head.learnt() if head else {}

@@ -156,7 +156,7 @@ def read_plan(task: str | Task, settings: Mapping[str, Any], *, model: Path, dat
         if "optimizer.learning_rate" not in given:
             optimizer = dataclasses.replace(optimizer, learning_rate=FEW)
     return FinetunePlan(
-        tasks=(chosen.source.resolved(),),
+        tasks=(chosen.source.resolve(),),
         paths=(path,),
         model=model,
         from_scratch=built.from_scratch,

@@ -12,7 +12,7 @@ from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.finetune.plan import FinetunePlan, name_of, read_plan, read_settings
 from osbert.runs.finetune.warnings import data_warnings, deduplicate, overlap
 from osbert.runs.seen_texts import TELLING
-from osbert.tasks import Record, Task, findings, load, passed_over
+from osbert.tasks import Record, Task, describe_skipped, findings, load
 from osbert.terminal import one_line
 
 SPLITS = ("train", "dev")
@@ -49,7 +49,7 @@ def data_notices(task: Task, records: Splits) -> Iterator[str]:
     yield from map(one_line, findings(task))
     for split, split_records in records.items():
         yield f"{split}: {one_line(task.describe(split_records))}"
-    if skipped := passed_over(task, records["train"]):
+    if skipped := describe_skipped(task, records["train"]):
         yield f"train: {one_line(skipped)}"
     repeated, fraction = overlap(task, records)
     if 0 < fraction < TELLING:  # else it is a warning

@@ -182,7 +182,7 @@ class TaskRows:
 
     def tune_values(self, predictions: Sequence[Prediction]) -> dict[str, Any]:
         """Return the values tuned on the development records (such as thresholds) and the calibration, as a table."""
-        task, calibration = self.task.tuned(predictions, self.development)
+        task, calibration = self.task.tune(predictions, self.development)
         return {
             "tuned": recipe.as_table(task),
             "calibration": calibration.as_dict() if calibration else {},

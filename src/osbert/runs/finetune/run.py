@@ -178,7 +178,7 @@ class FinetuneTrainer:
             folder, head = self.folder / outcome.folder, self.learner.heads[outcome.task.name]
             tokenizer, sizes = self.rows.tokenizer, backbone.architecture
             learner = Learner(backbone, {outcome.task.name: head})
-            write_model(learner, folder, tokenizer=tokenizer, **outcome.task.published())
+            write_model(learner, folder, tokenizer=tokenizer, **outcome.task.export_metadata())
             write_any_tokenizer(tokenizer, folder, length=sizes.length, segments=sizes.segments)
             if head.pooling:
                 length = min(outcome.task.length, sizes.length)

@@ -67,7 +67,7 @@ class PredictionRows:
         folder = open_folder(source.run, source.opening)
         fingerprint = folder.fingerprint if weights else ""  # before `load`, which frees the memory of the weights
         engine = load(folder)
-        task = engine.fine_tuned.source.moved(source.path, source.options.as_settings(engine.fine_tuned))
+        task = engine.fine_tuned.source.switch_data(source.path, source.options.as_settings(engine.fine_tuned))
         inputs = task.source.inputs(source.path)
         output = source.output
         layout = RowLayout(
@@ -159,7 +159,7 @@ def check(engine: Engine, inputs: Inputs, file: Path, *, form: RowForm, watch: W
             nonfinite.setdefault(name, row.line)
         if form.keyed:
             location = f"{file}, line {row.line}" if record is None else record.place
-            called = inputs.called(row)
+            called = inputs.name_row(row)
             if first.setdefault(called, location) != location:
                 id_text = one_line(called)
                 problems.add(

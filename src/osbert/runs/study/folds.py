@@ -97,7 +97,7 @@ def all_rows(task: Task, splits: Splits) -> list[Record]:
         raise UserError(f"--folds does not go with {what}.", code="options-exclude-each-other")
     rows = [record for record in splits["train"] if not task.lacks(record)]
     # The development rows were split off the same file: put them back, in the order of the file.
-    if task.source.shared("dev"):
+    if task.source.is_held_out("dev"):
         rows = sorted([*rows, *splits["dev"]], key=lambda record: record.line)
     return rows
 

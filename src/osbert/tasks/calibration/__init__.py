@@ -89,13 +89,15 @@ def calibrate(probabilities: Probabilities, labels: Labels, *, seed: int = 0) ->
     halves = np.array_split(np.random.Generator(np.random.PCG64(seed)).permutation(rows), 2)
     across = np.empty_like(probabilities, dtype=np.float64)
     for fitted, measured in (halves, halves[::-1]):
-        across[measured] = cooled(probabilities[measured], temperature(probabilities[fitted], labels[fitted]))
+        across[measured] = apply_temperature(
+            probabilities[measured], temperature(probabilities[fitted], labels[fitted])
+        )
     helps = cross_entropy(across, labels) < cross_entropy(probabilities, labels)
-    before = expected_error(probabilities, labels)
+    before = measure_calibration(probabilities, labels)
     return Calibration(
         temperature=temperature(probabilities, labels) if helps else 1.0,
         error_before=before,
-        error_after=expected_error(across, labels) if helps else before,
+        error_after=measure_calibration(across, labels) if helps else before,
         rows=rows,
     )
 
@@ -116,20 +118,20 @@ def temperature(probabilities: Probabilities, labels: Labels) -> float:
 
     >>> probabilities, labels = np.array([[0.9, 0.1]] * 4), np.array([0, 0, 0, 1])
     >>> fitted = temperature(probabilities, labels)
-    >>> after = cooled(probabilities, fitted)
+    >>> after = apply_temperature(probabilities, fitted)
     >>> round(fitted, 2), round(float(after[0, 0]), 2)
     (3.17, 0.67)
-    >>> round(expected_error(probabilities, labels), 2), round(expected_error(after, labels), 2)
+    >>> round(measure_calibration(probabilities, labels), 2), round(measure_calibration(after, labels), 2)
     (0.15, 0.08)
     """
     from scipy.optimize import minimize_scalar
 
     scores = _logarithms(probabilities)
-    there = ~np.isnan(probabilities)
-    rows, counts = len(labels), there.sum(axis=1, keepdims=True)
-    targets = np.where(there, 1 / (rows + 2) / np.maximum(counts - 1, 1), 0)
+    label_mask = ~np.isnan(probabilities)
+    rows, counts = len(labels), label_mask.sum(axis=1, keepdims=True)
+    targets = np.where(label_mask, 1 / (rows + 2) / np.maximum(counts - 1, 1), 0)
     targets[np.arange(rows), labels] = (rows + 1) / (rows + 2)
-    wanted = (targets[there] * scores[there]).sum()
+    wanted = (targets[label_mask] * scores[label_mask]).sum()
 
     # Cross-entropy = log-sum-exp(scores / T) - (targets . scores) / T. The search runs over log T, where 0.1 is as far
     # from 1 as 10 is. The largest score is subtracted before the exponential, so that nothing overflows.
@@ -143,14 +145,14 @@ def temperature(probabilities: Probabilities, labels: Labels) -> float:
     return math.exp(minimize_scalar(loss, bounds=(low, high), method="bounded", options={"xatol": 1e-6}).x)
 
 
-def cooled(probabilities: Probabilities, temperature: float) -> NDArray[np.float64]:
+def apply_temperature(probabilities: Probabilities, temperature: float) -> NDArray[np.float64]:
     """Return softmax(log(probabilities) / temperature), (n, K); 0 for labels that a row does not have."""
     scores = _logarithms(probabilities) / temperature
-    found = np.exp(scores - scores.max(axis=1, keepdims=True))
-    return found / found.sum(axis=1, keepdims=True)
+    exponentials = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return exponentials / exponentials.sum(axis=1, keepdims=True)
 
 
-def expected_error(probabilities: Probabilities, labels: Labels, *, bins: int = BINS) -> float:
+def measure_calibration(probabilities: Probabilities, labels: Labels, *, bins: int = BINS) -> float:
     """Return the expected calibration error of probabilities (n, K), from 0 (best) to 1.
 
     Rows go into bins of equal width by the probability of their likeliest label (their confidence). The error is the
@@ -183,32 +185,35 @@ def reliability(beliefs: Sequence[tuple[float, bool]], *, bins: int = SHOWN_BINS
 
     beliefs: a probability and whether the prediction was right, for each prediction.
 
-    >>> [(one.high, one.count, round(one.probability, 9)) for one in reliability([(0.6, True), (0.7, False)], bins=2)]
+    >>> [(rescale.high, rescale.count, round(rescale.probability, 9)) for rescale in reliability([(0.6, True), (0.7, False)], bins=2)]
     [(1.0, 2, 0.65)]
     """
-    sure, true = np.array([p for p, _ in beliefs], np.float64), np.array([one for _, one in beliefs], np.float64)
-    places = _bins(sure, bins)
-    counts, sums, hits = (np.bincount(places, weights=one, minlength=bins) for one in (None, sure, true))
+    sure, true = (
+        np.array([p for p, _ in beliefs], np.float64),
+        np.array([is_right for _, is_right in beliefs], np.float64),
+    )
+    bin_indices = _bins(sure, bins)
+    counts, sums, hits = (np.bincount(bin_indices, weights=weights, minlength=bins) for weights in (None, sure, true))
     return [
         ReliabilityBin(
-            low=place / bins,
-            high=(place + 1) / bins,
-            count=int(counts[place]),
-            probability=float(sums[place] / counts[place]),
-            rate=float(hits[place] / counts[place]),
+            low=index / bins,
+            high=(index + 1) / bins,
+            count=int(counts[index]),
+            probability=float(sums[index] / counts[index]),
+            rate=float(hits[index] / counts[index]),
         )
-        for place in np.flatnonzero(counts).tolist()
+        for index in np.flatnonzero(counts).tolist()
     ]
 
 
 def at_temperature(predictions: Sequence[Prediction], temperature: float) -> list[Prediction]:
     """Return the predictions with their probabilities at another temperature; the predicted values stay."""
 
-    def one(prediction: Prediction) -> Prediction:
-        shares = cooled(as_array(prediction.probabilities)[None], temperature)[0]
+    def rescale(prediction: Prediction) -> Prediction:
+        shares = apply_temperature(as_array(prediction.probabilities)[None], temperature)[0]
         return replace(prediction, probabilities=with_array(prediction.probabilities, shares))
 
-    return [one(prediction) if prediction.probabilities else prediction for prediction in predictions]
+    return [rescale(prediction) if prediction.probabilities else prediction for prediction in predictions]
 
 
 def _bins(sure: Probabilities, bins: int) -> NDArray[np.int64]:

@@ -28,22 +28,22 @@ class TemperedTask(Task):
         if not 0 <= self.temperature < inf:
             raise ValueError(f"temperature must be above 0, or 0 to have it fitted, not {self.temperature:g}")
 
-    def shares(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    def softmax(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the softmax of scores (K,) at the task's temperature, 1 if it is not fitted yet."""
         # Subtracting the maximum avoids overflow; `or 1`: 0 means not fitted.
-        shares = np.exp((scores - scores.max()) / (self.temperature or 1))
-        return shares / shares.sum()
+        exponentials = np.exp((scores - scores.max()) / (self.temperature or 1))
+        return exponentials / exponentials.sum()
 
-    def tuned(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> tuple[Self, Calibration | None]:
+    def tune(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> tuple[Self, Calibration | None]:
         """Return the task with the temperature fitted to the records, and the calibration.
 
         No calibration if a temperature was given, there are too few rows, or the probabilities are not the model's.
         """
-        found = columns(predictions, records) if self.weighed and not self.temperature else None
-        calibration = calibrate(*found) if found else None
+        calibration_data = columns(predictions, records) if self.weighed and not self.temperature else None
+        calibration = calibrate(*calibration_data) if calibration_data else None
         temperature = calibration.temperature if calibration else self.temperature or 1.0
         return replace(self, temperature=temperature), calibration
 
-    def published(self) -> dict[str, Any]:
+    def export_metadata(self) -> dict[str, Any]:
         """Return the factor of the logits, 1 / temperature, as "scale"."""
         return {"scale": 1 / (self.temperature or 1)}

@@ -21,8 +21,8 @@ from osbert.tasks.calibration.tempered import TemperedTask
 from osbert.tasks.edges import Edge
 from osbert.tasks.explained import ExplainedScore, contrast, require_label
 from osbert.tasks.probabilities import by_label, reply_fields
-from osbert.tasks.tables.joined import joined_labels
-from osbert.tasks.tables.labels import listed_labels, note_unknown
+from osbert.tasks.tables.joined import find_joined_labels
+from osbert.tasks.tables.labels import list_labels, note_unknown
 from osbert.tasks.tables.orders import OrdersTask
 from osbert.tasks.tables.weights import WeightedTask
 
@@ -95,12 +95,12 @@ class Classify(TemperedTask, OrdersTask, WeightedTask):
 
     def warnings(self) -> list[str]:
         """Describe labels that look like several in one cell."""
-        joined = joined_labels(self.labels)
+        joined = find_joined_labels(self.labels)
         if not joined:
             return []
-        shown = ", ".join(f"'{label}'" for label in joined[:3])
+        first_labels = ", ".join(f"'{label}'" for label in joined[:3])
         return [
-            f"{len(joined):,} of {len(self.labels):,} labels look like several in one cell ({shown}): each combination "
+            f"{len(joined):,} of {len(self.labels):,} labels look like several in one cell ({first_labels}): each combination "
             "is learnt as a class of its own. For several labels a row: osbert finetune multilabel."
         ]
 
@@ -108,7 +108,7 @@ class Classify(TemperedTask, OrdersTask, WeightedTask):
         """Return the label's name."""
         return self.spellings.get(text, text)
 
-    def fitted(self, records: Sequence[Record]) -> Self:
+    def fit(self, records: Sequence[Record]) -> Self:
         """Return the task with the labels' names, and their weights in the loss.
 
         Raises UserError if all rows have one class, and if weights do not match the labels.
@@ -116,7 +116,7 @@ class Classify(TemperedTask, OrdersTask, WeightedTask):
         counts = Counter(record.label for record in records)
         if len(counts) == 1:
             raise UserError(
-                f"every training row has the label '{listed_labels([*counts])}'; a classifier needs two or more. Add "
+                f"every training row has the label '{list_labels([*counts])}'; a classifier needs two or more. Add "
                 "rows of another, or name the right column with --label.",
                 code="nothing-to-learn",
             )
@@ -131,7 +131,7 @@ class Classify(TemperedTask, OrdersTask, WeightedTask):
             return
         for record in records:
             if record.label is not None and record.label not in self.index_of:
-                note_unknown(record.label, self.labels, place=record.place, problems=problems)
+                note_unknown(record.label, self.labels, location=record.place, problems=problems)
 
     def encode(self, record: Record, packer: Packer) -> list[Example]:
         """Return the one sequence, or the windows, with the label's number as the target of each."""
@@ -139,20 +139,20 @@ class Classify(TemperedTask, OrdersTask, WeightedTask):
         if record.label is None:
             return examples
         number = self.index_of[record.label]
-        return self.aimed(examples, np.int64(number), self.weights[number] if self.weights else None)
+        return self.add_targets(examples, np.int64(number), self.weights[number] if self.weights else None)
 
     def head(self, backbone: Backbone) -> Head:
         """Return a linear layer from the pooled state, or from two texts' vectors, to K scores."""
         from osbert.models.heads.apart import ApartHead
         from osbert.models.heads.predictions import OrdersHead, SequenceHead, classification_loss, ordinal_loss
 
-        share = backbone.architecture.dropout
+        rate = backbone.architecture.dropout
         labels, orders = len(self.labels), 1 + self.both_orders
         head: SequenceHead
         if self.apart:
-            head = ApartHead(backbone, target=self.name, labels=labels, dropout=share)
+            head = ApartHead(backbone, target=self.name, labels=labels, dropout=rate)
         else:
-            head = OrdersHead(backbone, target=self.name, labels=labels, dropout=share, orders=orders)
+            head = OrdersHead(backbone, target=self.name, labels=labels, dropout=rate, orders=orders)
         head.loss = partial(classification_loss, smoothing=self.label_smoothing, gamma=self.focal)
         if self.ordered:
             head.loss = ordinal_loss
@@ -166,17 +166,17 @@ class Classify(TemperedTask, OrdersTask, WeightedTask):
         The layer is linear, so this equals its output for the windows' mean state. A pair in both orders has the sum of
         two logits. The softmax has the task's temperature.
         """
-        scores = np.asarray(self.joined(outputs, axis=0, dtype=np.float64))
-        probabilities = by_label(self.index_of, self.shares(scores))
+        scores = np.asarray(self.join_outputs(outputs, axis=0, dtype=np.float64))
+        probabilities = by_label(self.index_of, self.softmax(scores))
         return Prediction(value=self.labels[int(scores.argmax())], probabilities=probabilities)
 
-    def explained(
+    def explain(
         self, prediction: Prediction, record: Record, examples: Sequence[Example], label: str = ""
     ) -> list[ExplainedScore]:
         """Return the logit of the predicted label, or of `label`, minus the mean of the others."""
         chosen = require_label(label or prediction.value, self.labels)
         weights = contrast(self.index_of[chosen], len(self.labels))
-        return [ExplainedScore(label=chosen, weights=self.shared(weights, examples))]
+        return [ExplainedScore(label=chosen, weights=self.split_weights(weights, examples))]
 
     def metrics(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, float]:
         """Return accuracy, macro F1, Matthews correlation, and the F1 of each class ("f1/label").
@@ -216,7 +216,9 @@ class Classify(TemperedTask, OrdersTask, WeightedTask):
         """Return the confusion table, unless it has more than SHOWN classes."""
         if len(self.labels) > SHOWN:
             return []
-        counts = confusion([one.value for one in predictions], [one.label for one in records], self.labels)
+        counts = confusion(
+            [prediction.value for prediction in predictions], [record.label for record in records], self.labels
+        )
         rows = [[label, *(f"{count:,}" for count in line)] for label, line in zip(self.labels, counts.tolist())]
         return [["true \\ predicted", *self.labels], *rows]
 
@@ -234,9 +236,9 @@ class Classify(TemperedTask, OrdersTask, WeightedTask):
         """Return the task for others' classifier."""
         return cls(labels=tuple(labels), temperature=1.0), ()
 
-    def published(self) -> dict[str, Any]:
+    def export_metadata(self) -> dict[str, Any]:
         """Return the labels' names, and what the scores are multiplied by for others."""
-        return {"labels": self.labels, **super().published()}
+        return {"labels": self.labels, **super().export_metadata()}
 
 
 def confusion(predicted: Sequence[Any], true: Sequence[Any], labels: Sequence[str]) -> NDArray[np.int64]:
@@ -268,16 +270,16 @@ def kappa(table: NDArray[np.int64]) -> float:
 
 def _squares(labels: int) -> NDArray[np.int64]:
     """Return the squared differences of the labels' ranks (K, K)."""
-    places = np.arange(labels, dtype=np.int64)
-    return np.square(places[:, None] - places)
+    ranks = np.arange(labels, dtype=np.int64)
+    return np.square(ranks[:, None] - ranks)
 
 
-def matthews(right: int, true: NDArray[np.float64], said: NDArray[np.float64]) -> float:
+def matthews(right: int, true: NDArray[np.float64], predicted_counts: NDArray[np.float64]) -> float:
     """Return the Matthews correlation R_K (Gorodkin 2004); 0 if there is one class.
 
-    `right`: the number of correct predictions. `true`, `said` (K,): how often each class is true, and predicted.
+    `right`: the number of correct predictions. `true`, `predicted_counts` (K,): how often each class is true, and predicted.
     """
     n = float(true.sum())
     # The multi-class form: covariances of the one-hot labels and predictions, times n squared.
-    spread = float(np.sqrt((n * n - true @ true) * (n * n - said @ said)))
-    return (n * right - float(true @ said)) / spread if spread > 0 else 0.0
+    spread = float(np.sqrt((n * n - true @ true) * (n * n - predicted_counts @ predicted_counts)))
+    return (n * right - float(true @ predicted_counts)) / spread if spread > 0 else 0.0

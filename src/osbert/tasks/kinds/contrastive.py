@@ -65,20 +65,20 @@ class ContrastiveSource(TextSource):
         names = [name for name in table.columns if name != negative]
         only = len(names) == 2 and not any(self.named)
         try:
-            found = super().columns(table, labelled=False)
+            text_columns = super().columns(table, labelled=False)
         except UserError:
             if not only:
                 raise
-            found = TextColumns(text=names[0])
-        if only and not (found.pair or found.label):
-            (other,) = (name for name in names if name != found.text)
-            found = TextColumns(text=found.text, pair=other)
-        if negative and not found.pair:
+            text_columns = TextColumns(text=names[0])
+        if only and not (text_columns.pair or text_columns.label):
+            (other,) = (name for name in names if name != text_columns.text)
+            text_columns = TextColumns(text=text_columns.text, pair=other)
+        if negative and not text_columns.pair:
             raise UserError(
                 f"{table.called} has negatives in '{negative}', but no second text like the first: give --pair.",
                 code="unknown-column",
             )
-        return found
+        return text_columns
 
     def negative(self, table: Table) -> str:
         """Return the column with the hard negatives: the one of the setting, or of a usual name; "" if none."""
@@ -86,7 +86,7 @@ class ContrastiveSource(TextSource):
             return self.task.negative if self.task.negative in table.columns else ""
         return Header(table.columns, table.called).first(NEGATIVES, but=(self.task.text, self.task.pair))
 
-    def resolved(self) -> Task:
+    def resolve(self) -> Task:
         """Return the task with the columns of its training file. Raises UserError without them, or scored pairs."""
         table = self.open(self.file("train"))
         Header(table.columns, table.called).require(self.task.negative, option="negative")
@@ -95,7 +95,7 @@ class ContrastiveSource(TextSource):
             self._describe_scored()
         negative = self.negative(table)
         named = dataclasses.replace(self.task, text=columns.text, pair=columns.pair, negative=negative)
-        return self.passed_on(named)
+        return self.attach_to(named)
 
     def findings(self) -> list[str]:
         """Describe the data that were read, and the negatives of a text."""
@@ -123,14 +123,14 @@ class ContrastiveSource(TextSource):
         """Return nothing: no row is known to be unusable."""
         return []
 
-    def moved(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
+    def switch_data(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
         """Return the task for other data: pairs, which are scored if there is a column with numbers."""
         forms = {name: default_of(type(self.task), name) for name in (*READ, "negative")}
-        task = super(TextSource, self).moved(data, forms | dict(given))
+        task = super(TextSource, self).switch_data(data, forms | dict(given))
         source = type(self)(task)
         source.pairs = None if isinstance(data, Path) else data
         path = str(data) if isinstance(data, Path) else IN_MEMORY
-        return source.passed_on(dataclasses.replace(source.task, sts=path, data=""))
+        return source.attach_to(dataclasses.replace(source.task, sts=path, data=""))
 
     def records(self, split: str, problems: Problems) -> Iterator[Record]:
         """Yield the rows of a split; with scored pairs all splits but training consist of these."""
@@ -142,9 +142,9 @@ class ContrastiveSource(TextSource):
             for number, record in enumerate(self.read(self.file("train"), problems, labelled=False)):
                 yield dataclasses.replace(record, number=number)
 
-    def shared(self, split: str) -> bool:
+    def is_held_out(self, split: str) -> bool:
         """Return whether the rows of a split are held out; scored pairs are held out of their own training file."""
-        return self.scored.shared(self._split(split)) if self.task.sts else super().shared(split)
+        return self.scored.is_held_out(self._split(split)) if self.task.sts else super().is_held_out(split)
 
     def record(self, row: Row, columns: TextColumns, *, path: str = "") -> Record:
         """Return the record of a row of texts, which are similar. Raises ValueError if one of a pair is empty."""
@@ -247,8 +247,8 @@ class Contrastive(TextTask):
                 f"{record.place}: {self.name} reads one text or two, not {len(record.texts)}.",
                 code="wrong-number-of-texts",
             )
-        made = [self._sequence(text, packer, record.number) for text in record.texts]
-        first, second, negatives = made[0], made[:2][-1], made[2:]
+        examples = [self._sequence(text, packer, record.number) for text in record.texts]
+        first, second, negatives = examples[0], examples[:2][-1], examples[2:]
         if record.label is None:
             return [first, second]
         return [self._aimed(first, 0), second, *(self._aimed(negative, 1) for negative in negatives)]
@@ -284,21 +284,25 @@ class Contrastive(TextTask):
     def metrics(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, float]:
         """Return the correlations with the scores; without scored pairs the retrieval accuracy of the pairs."""
         if not self.sts:
-            return {"accuracy": _found([one.vectors for one in predictions if isinstance(one, SimilarityPrediction)])}
+            return {
+                "accuracy": retrieval_accuracy(
+                    [prediction.vectors for prediction in predictions if isinstance(prediction, SimilarityPrediction)]
+                )
+            }
         from scipy.stats import rankdata
 
-        said = np.array([prediction.value for prediction in predictions], np.float64)
+        cosines = np.array([prediction.value for prediction in predictions], np.float64)
         true = np.array([record.label for record in records], np.float64)
-        return {"spearman": correlation(rankdata(said), rankdata(true)), "pearson": correlation(said, true)}
+        return {"spearman": correlation(rankdata(cosines), rankdata(true)), "pearson": correlation(cosines, true)}
 
 
-def _found(vectors: Sequence[NDArray[np.floating]]) -> float:
+def retrieval_accuracy(vectors: Sequence[NDArray[np.floating]]) -> float:
     """Return the fraction of n pairs of vectors (2, D) whose first vector is closest to its own second vector."""
     first, second = (np.stack([pair[side] for pair in vectors]) for side in (0, 1))
-    own = (first * second).sum(axis=1)
+    pair_cosines = (first * second).sum(axis=1)
     hits = 0
     for start in range(0, len(first), BLOCK):
         best = (first[start : start + BLOCK] @ second.T).max(axis=1)
         # Blocks bound the memory of the n x n cosines; 1e-9 allows for rounding.
-        hits += int((own[start : start + BLOCK] >= best - 1e-9).sum())
+        hits += int((pair_cosines[start : start + BLOCK] >= best - 1e-9).sum())
     return hits / len(first)

@@ -72,7 +72,7 @@ class Regress(OrdersTask):
         """Parse the number in a cell."""
         return parse_number(text)
 
-    def fitted(self, records: Sequence[Record]) -> Self:
+    def fit(self, records: Sequence[Record]) -> Self:
         """Return the task with the mean, deviation and range of the training numbers."""
         numbers = np.array([record.label for record in records], np.float64)
         # The deviation of equal numbers is rounding error, and that of very close ones 0.
@@ -101,31 +101,31 @@ class Regress(OrdersTask):
         examples = super().encode(record, packer)
         if record.label is None:
             return examples
-        return self.aimed(examples, np.float32((record.label - self.center) / self.scale))
+        return self.add_targets(examples, np.float32((record.label - self.center) / self.scale))
 
     def head(self, backbone: Backbone) -> Head:
         """Return a linear layer from the pooled state, or from two texts' vectors, to one number."""
         from osbert.models.heads.apart import ApartHead
         from osbert.models.heads.predictions import NumberHead
 
-        share = backbone.architecture.dropout
+        rate = backbone.architecture.dropout
         if self.apart:
-            return ApartHead(backbone, target=self.name, labels=1, dropout=share, values=self.values)
-        return NumberHead(backbone, target=self.name, dropout=share, orders=1 + self.both_orders)
+            return ApartHead(backbone, target=self.name, labels=1, dropout=rate, values=self.values)
+        return NumberHead(backbone, target=self.name, dropout=rate, orders=1 + self.both_orders)
 
     def decode(
         self, outputs: Sequence[NDArray[np.floating]], record: Record, examples: Sequence[Example]
     ) -> Prediction:
         """Return the number in the user's unit: the mean over a record's windows, or the sum over both orders."""
-        return Prediction(value=self.center + self.scale * float(self.joined(outputs)))
+        return Prediction(value=self.center + self.scale * float(self.join_outputs(outputs)))
 
-    def explained(
+    def explain(
         self, prediction: Prediction, record: Record, examples: Sequence[Example], label: str = ""
     ) -> list[ExplainedScore]:
         """Return the number, in the user's unit, without the mean of the training numbers."""
         if label:
             require_label(label, [NUMBER])
-        return [ExplainedScore(label=NUMBER, weights=self.shared(np.array([self.scale]), examples))]
+        return [ExplainedScore(label=NUMBER, weights=self.split_weights(np.array([self.scale]), examples))]
 
     def metrics(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, float]:
         """Return Pearson and Spearman correlation, mean squared error and R2, 1 - mse / variance.
@@ -134,12 +134,12 @@ class Regress(OrdersTask):
         """
         from scipy.stats import rankdata
 
-        said = np.array([prediction.value for prediction in predictions], np.float64)
+        predicted_numbers = np.array([prediction.value for prediction in predictions], np.float64)
         true = np.array([record.label for record in records], np.float64)
         return {
-            "pearson": correlation(said, true),
-            "spearman": correlation(rankdata(said), rankdata(true)),
-            "mse": (error := float(np.mean((said - true) ** 2))),
+            "pearson": correlation(predicted_numbers, true),
+            "spearman": correlation(rankdata(predicted_numbers), rankdata(true)),
+            "mse": (error := float(np.mean((predicted_numbers - true) ** 2))),
             "r2": 1 - error / float(true.var()) if np.ptp(true) else 0.0,
         }
 
@@ -147,7 +147,7 @@ class Regress(OrdersTask):
         """Return the number under the key "value", in the unit of the training data."""
         return {"value": prediction.value}
 
-    def published(self) -> dict[str, Any]:
+    def export_metadata(self) -> dict[str, Any]:
         """Return the unit of the numbers."""
         return {"center": self.center, "scale": self.scale}
 

@@ -17,10 +17,10 @@ from osbert.tasks.tables.texts import TextSource
 class DiagnosticSource(TextSource):
     """Reads the diagnostic set, which has no training rows."""
 
-    def resolved(self) -> Task:
+    def resolve(self) -> Task:
         """Raise UserError with advice: this set has no training rows."""
         if "all" in self.files():
-            return super().resolved()
+            return super().resolve()
         raise UserError(
             f"{self.called}: the diagnostic set has no training rows. Fine-tune mnli, and predict it with that run: "
             "osbert submit, or osbert evaluate RUN --data diagnostic-full.tsv.",

@@ -27,7 +27,7 @@ class ParallelSource(PairedTextSource):
         if data.is_file():
             return {"all": data}
         language = "".join(self.task.text[:1])
-        found = {
+        paths = {
             split: path
             for split, names in USUAL.items()
             # Reversed: of several files, the last one in the dict wins, so the first usual name and the plain file
@@ -35,7 +35,7 @@ class ParallelSource(PairedTextSource):
             for path in [data / f"{name}.{language}{end}" for name in names for end in ENDS][::-1]
             if path.is_file() and self._other(path)
         }
-        return found or super().find_files(data)
+        return paths or super().find_files(data)
 
     def read(self, origin: Origin, problems: Problems, *, labelled: bool) -> Iterator[Record]:
         """Yield the pairs of lines of two files, or the rows of a table."""
@@ -67,19 +67,19 @@ class ParallelSource(PairedTextSource):
             lines.append(f"no files for development: {self.task.held_out:.0%} of the training lines are held out")
         return lines
 
-    def resolved(self) -> Task:
+    def resolve(self) -> Task:
         """Return the task with the columns of its training table; unchanged for parallel files."""
-        return self.task if self._other(self.file("train")) else super().resolved()
+        return self.task if self._other(self.file("train")) else super().resolve()
 
     def left_out(self, split: str) -> list[str]:
         """Return no messages for parallel files, whose lines are all used; those of a table otherwise."""
         return [] if all(map(self._other, self.files().values())) else super().left_out(split)
 
-    def moved(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
+    def switch_data(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
         """Return the task for other data; a file in the source's language keeps the languages."""
         if isinstance(data, Path) and (data.is_dir() or self._other(data) or self._is_source(data)):
-            return Source.moved(self, data, given)
-        return super().moved(data, given)
+            return Source.switch_data(self, data, given)
+        return super().switch_data(data, given)
 
     def inputs(self, data: Origin) -> Inputs:
         """Return the lines of a file in the source's language, or a table."""
@@ -109,7 +109,7 @@ class ParallelSource(PairedTextSource):
         end = origin.suffix if origin.suffix in ENDS else ""
         stem = origin.name.removesuffix(end).removesuffix(f".{self.task.text[0]}")
         # First the file that is compressed in the same way, then any other.
-        paths = [origin.with_name(f"{stem}.{self.task.target}{one}") for one in (end, *ENDS)]
+        paths = [origin.with_name(f"{stem}.{self.task.target}{suffix}") for suffix in (end, *ENDS)]
         return next((path for path in paths if path.is_file()), None)
 
 

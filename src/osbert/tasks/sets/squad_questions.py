@@ -41,13 +41,13 @@ class QuestionWritingSource(PairedTextSource):
             yield from super().read(origin, problems, labelled=labelled)
             return
         assert isinstance(origin, Path)
-        for asked in questions(content, origin, problems):
-            question, paragraph = asked.texts
+        for record in questions(content, origin, problems):
+            question, paragraph = record.texts
             # Annotators often mark the same text: each distinct answer counts once.
-            for answer in dict.fromkeys(gold.text for gold in asked.label or ()):
+            for answer in dict.fromkeys(gold.text for gold in record.label or ()):
                 yield Record(number=0, texts=(answer, paragraph), label=(question,), path=str(origin))
 
-    def held(self, records: Sequence[Record]) -> Booleans:
+    def mark_held_out(self, records: Sequence[Record]) -> Booleans:
         """Return which records (n,) are held out: all questions on a fraction of the paragraphs."""
         # By paragraph, not by row: questions on one paragraph share most of their text.
         paragraphs = list(dict.fromkeys(record.texts[-1] for record in records))
@@ -61,18 +61,18 @@ class QuestionWritingSource(PairedTextSource):
             return super().findings()
         lines = [f"{origin}: questions in SQuAD's form" for split, origin in files.items() if split != "test"]
         if "dev" not in files:
-            share = f"{self.task.held_out:.0%} of the paragraphs"
-            lines.append(f"no file for development: the questions on {share} are held out")
+            portion = f"{self.task.held_out:.0%} of the paragraphs"
+            lines.append(f"no file for development: the questions on {portion} are held out")
         return lines
 
-    def resolved(self) -> Task:
+    def resolve(self) -> Task:
         """Return the task with the columns of its training table."""
-        return self.task if self._is_squads(self.file("train")) else super().resolved()
+        return self.task if self._is_squads(self.file("train")) else super().resolve()
 
-    def moved(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
+    def switch_data(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
         """Return the task for other data."""
         of_squad = isinstance(data, Path) and (data.is_dir() or self._is_squads(data))
-        return Source.moved(self, data, given) if of_squad else super().moved(data, given)
+        return Source.switch_data(self, data, given) if of_squad else super().switch_data(data, given)
 
     def _content(self, origin: Origin) -> Any:
         """Return the JSON object of a file in SQuAD's form; None for a table."""
@@ -88,8 +88,8 @@ class QuestionWritingSource(PairedTextSource):
         """Return whether a file is in SQuAD's form. The answer is cached until the file changes."""
         if not isinstance(origin, Path):
             return False
-        found = self._objects.get((origin, file_stamp(origin)))
-        return self._content(origin) is not None if found is None else found
+        is_squad = self._objects.get((origin, file_stamp(origin)))
+        return self._content(origin) is not None if is_squad is None else is_squad
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -70,9 +70,9 @@ class LabelledSource(Source):
         """Return the cells of a column of the training file. Raises UserError if there is no such column."""
         return self.labelled.cells(column)
 
-    def resolved(self) -> Task:
+    def resolve(self) -> Task:
         """Return the task. Raises UserError if the training file lacks the data set's columns."""
-        self.labelled.resolved()
+        self.labelled.resolve()
         return self.task
 
     def findings(self) -> list[str]:
@@ -91,14 +91,14 @@ class LabelledSource(Source):
         """Return the records of a file, in its order. Unusable rows are reported to `problems`."""
         return self.labelled.read(origin, problems, labelled=labelled)
 
-    def held(self, records: Sequence[Record]) -> Booleans:
+    def mark_held_out(self, records: Sequence[Record]) -> Booleans:
         """Return which of the training rows (n,) are held out for development."""
-        return self.labelled.held(records)
+        return self.labelled.mark_held_out(records)
 
-    def moved(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
+    def switch_data(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
         """Return the task for other data, a file or a folder, without the settings that read the training file."""
         forms = {name: default_of(TextToText, name) for name in ("delimiter", "header", "quotes", "encoding")}
-        return super().moved(data, forms | dict(given))
+        return super().switch_data(data, forms | dict(given))
 
     def inputs(self, data: Origin) -> Inputs:
         """Return a file of plain input. Raises UserError if it cannot be read as such."""
@@ -188,9 +188,9 @@ class TextToText(Generate):
 
     def decode(self, outputs: Sequence[Any], record: Record, examples: Sequence[Example]) -> Prediction:
         """Return the generated label as the data set spells it, or the text if it is not a label."""
-        found = super().decode(outputs, record, examples)
-        label = self.label_of(found.value)
-        return found if label is None else dataclasses.replace(found, value=str(label))
+        prediction = super().decode(outputs, record, examples)
+        label = self.label_of(prediction.value)
+        return prediction if label is None else dataclasses.replace(prediction, value=str(label))
 
     # What the data set's own task says.
 
@@ -214,9 +214,9 @@ class TextToText(Generate):
         """Return the names of the texts of a row."""
         return self.texts.texts if len(self.texts.texts) > 1 else ("text",)
 
-    def fitted(self, records: Sequence[Record]) -> Self:
+    def fit(self, records: Sequence[Record]) -> Self:
         """Return the task unchanged. Raises UserError if every row has the same label."""
-        self.labelled.fitted(records)
+        self.labelled.fit(records)
         return self
 
     def check(self, records: Sequence[Record], problems: Problems) -> None:
@@ -237,9 +237,11 @@ class TextToText(Generate):
         if not task.numbers:
             # One more class, so that F1 and Matthews correlation are defined for wrong texts.
             task = dataclasses.replace(task, labels=(*task.classes, NO_LABEL))  # type: ignore[call-arg]
-        read = [(self.label_of(str(one.value)), one) for one in predictions]
-        found = [dataclasses.replace(one, value=other if label is None else label) for label, one in read]
-        scores = task.metrics(found, records)
+        read = [(self.label_of(str(prediction.value)), prediction) for prediction in predictions]
+        label_predictions = [
+            dataclasses.replace(prediction, value=other if label is None else label) for label, prediction in read
+        ]
+        scores = task.metrics(label_predictions, records)
         # The F1 of the added class means nothing.
         return {name: value for name, value in scores.items() if name != f"f1/{NO_LABEL}"}
 

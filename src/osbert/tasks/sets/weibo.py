@@ -13,7 +13,7 @@ class Weibo(Tag):
     """A folder with weiboNER_2nd_conll.train, .dev, .test; the number after a character is its index in a word."""
 
     types: tuple[str, ...] = tuple(
-        f"{place}.{kind}" for place in ("GPE", "LOC", "ORG", "PER") for kind in ("NAM", "NOM")
+        f"{category}.{kind}" for category in ("GPE", "LOC", "ORG", "PER") for kind in ("NAM", "NOM")
     )
     split: Split = "characters"
 

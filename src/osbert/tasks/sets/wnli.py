@@ -30,12 +30,12 @@ class Wnli(Classify):
     majority: str = ""
     """The most frequent label of the training rows."""
 
-    def fitted(self, records: Sequence[Record]) -> Self:
+    def fit(self, records: Sequence[Record]) -> Self:
         """Return the task with the most frequent label, the first one if there are several."""
         counts = Counter(record.label for record in records)
         # max returns the first of equal labels.
         majority = max(self.labels, key=lambda label: counts[label])
-        return dataclasses.replace(super().fitted(records), majority=majority)
+        return dataclasses.replace(super().fit(records), majority=majority)
 
     def decode(self, *arguments: Any) -> Prediction:
         """Return the model's prediction, or with majority the most frequent label, with a probability of 1."""

@@ -140,8 +140,8 @@ class TableSource(Source):
         lines.append(self.columns(self.open(self.file("train")), labelled=True).describe())
         if "dev" not in files:
             kind = "drawn at random" if self.task.numbers else "of every label"
-            share = f"{self.task.held_out:.0%} of the training {self.task.counted}, {kind}, are held out"
-            lines.append(f"no file for development: {share}")
+            remark = f"{self.task.held_out:.0%} of the training {self.task.counted}, {kind}, are held out"
+            lines.append(f"no file for development: {remark}")
         return lines
 
     def left_out(self, split: str) -> list[str]:
@@ -155,7 +155,7 @@ class TableSource(Source):
             if not (name.startswith(split) or name == "all"):
                 continue
             labelled = not is_test(name)
-            counts = self._counted(origin, labelled=labelled)
+            counts = self._count_rows(origin, labelled=labelled)
             if counts.count:
                 # The advice is for rows that are not left out.
                 first = counts.messages[0].removesuffix(SKIP).removesuffix(UNLABELLED)
@@ -177,7 +177,7 @@ class TableSource(Source):
             "give --label NAME."
         )
 
-    def _counted(self, origin: Origin, *, labelled: bool) -> RowCounts:
+    def _count_rows(self, origin: Origin, *, labelled: bool) -> RowCounts:
         """Return the counts of a file's rows. The file is read if it has not been read yet."""
         key = (self.open(origin).called, labelled)
         if key not in self._counts:
@@ -186,12 +186,12 @@ class TableSource(Source):
                 pass
         return self._counts[key]
 
-    def moved(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
+    def switch_data(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
         """Return the task for other data, a file or a folder, without the settings that read the training file."""
         forms = {name: default_of(type(self.task), name) for name in ("delimiter", "header", "quotes", "encoding")}
-        return super().moved(data, forms | dict(given))
+        return super().switch_data(data, forms | dict(given))
 
-    def held(self, records: Sequence[Record]) -> Booleans:
+    def mark_held_out(self, records: Sequence[Record]) -> Booleans:
         """Return which of the training rows (n,) are held out: a fraction of each label, or of all rows."""
         labels = [record.label for record in records]
         return hold_out(labels, self.task.held_out, stratified=not self.task.numbers)
@@ -199,14 +199,14 @@ class TableSource(Source):
     def inputs(self, data: Origin) -> Inputs:
         """Return a table of plain input; a row without any text has no record."""
         table = self.open(data)
-        found = self.columns(table, labelled=False)
-        columns = dataclasses.replace(found, label="")
+        all_columns = self.columns(table, labelled=False)
+        columns = dataclasses.replace(all_columns, label="")
 
         def record(row: Row) -> Record | None:
-            made = self._record(row, columns, table)
-            return None if _empty(made, labelled=False) else made
+            row_record = self._record(row, columns, table)
+            return None if _empty(row_record, labelled=False) else row_record
 
-        return Inputs.of(table, record, found.describe(labelled=False), lines=table.format.objects)
+        return Inputs.of(table, record, all_columns.describe(labelled=False), lines=table.format.objects)
 
     def read(self, origin: Origin, problems: Problems, *, labelled: bool) -> Iterator[Record]:
         """Yield the records of a file. Unusable rows are reported to `problems`."""
@@ -214,12 +214,12 @@ class TableSource(Source):
             yield from self._rows(origin, problems, labelled=labelled)
             return
         # Problems are held back until the whole file is read: the fraction decides whether they are reported.
-        kept, left_out = 0, Problems(heading="")
+        record_count, left_out = 0, Problems(heading="")
         for record in self._rows(origin, left_out, labelled=labelled):
-            kept += 1
+            record_count += 1
             yield record
         # Above 1 % of the rows the file is probably not the published one: report everything.
-        if left_out.count * 100 > kept:
+        if left_out.count * 100 > record_count:
             code, *_ = left_out.codes
             for message in left_out.messages:
                 problems.add(message, code=code)
@@ -238,7 +238,7 @@ class TableSource(Source):
                     raise UnlabelledRow("the row has no label")
             # Before ValueError, of which it is a subclass.
             except UnlabelledRow as error:
-                advice = UNLABELLED if self.task.skip_unlabelled else self.unlabelled_advice(table)
+                advice = UNLABELLED if self.task.skip_unlabelled else self.advise_unlabelled(table)
                 message = f"{table.place(row.line)}: {one_line(str(error))}.{advice}"
                 counts.note(message, code="missing-label", skipped=self.task.skip_unlabelled)
             except ValueError as error:
@@ -253,7 +253,7 @@ class TableSource(Source):
         # Only reached if the caller reads all rows: counts of a part are not kept.
         self._counts[table.called, labelled] = counts
 
-    def unlabelled_advice(self, table: Table) -> str:
+    def advise_unlabelled(self, table: Table) -> str:
         """Return what to do about a row of a table that has no label."""
         return UNLABELLED
 
@@ -303,17 +303,17 @@ class TableTask(Task):
         if self.numbers:
             return super().describe(records)
         labels = Counter(record.label for record in records)
-        shares = ", ".join(f"{label} {count:,}" for label, count in sorted(labels.items())[:10])
+        label_counts = ", ".join(f"{label} {count:,}" for label, count in sorted(labels.items())[:10])
         more = f" and {len(labels) - 10} more" if len(labels) > 10 else ""
-        return f"{super().describe(records)} ({shares}{more})"
+        return f"{super().describe(records)} ({label_counts}{more})"
 
 
 def _empty(record: Record, *, labelled: bool) -> str:
     """Describe an empty text, "" if the record is usable: training rows need every text, others at least one."""
-    there = [bool(text.strip()) for text in record.texts]
-    if not any(there):
+    has_text = [bool(text.strip()) for text in record.texts]
+    if not any(has_text):
         return "the text is empty"
-    return "" if all(there) or not labelled else "one of its texts is empty"
+    return "" if all(has_text) or not labelled else "one of its texts is empty"
 
 
 def default_of(kind: type[Task], name: str) -> Any:

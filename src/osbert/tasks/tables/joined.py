@@ -13,28 +13,32 @@ SEPARATORS = (",", ";", "|")
 _DECIMAL = re.compile(r"\s*[+-]?\d+,\d+\s*")
 
 
-def joined_labels(labels: Sequence[str]) -> list[str]:
+def find_joined_labels(labels: Sequence[str]) -> list[str]:
     """Return the labels that look like several joined labels, in order.
 
     These are lists, and labels with a part that is a label itself. Labels whose parts all occur in other labels count
     too, if at least half of the labels with that separator are like that: a single one may be chance, such as
     "Portland, OR" among towns.
 
-    >>> joined_labels(["neg", "neg,long", "pos", "pos,long"])
+    >>> find_joined_labels(["neg", "neg,long", "pos", "pos,long"])
     ['neg,long', 'pos,long']
-    >>> joined_labels(["Boston, MA", "New York, NY", "Albany, NY"]), joined_labels(["1,0", "1,3", "2,0", "2,3"])
+    >>> find_joined_labels(["Boston, MA", "New York, NY", "Albany, NY"]), find_joined_labels(["1,0", "1,3", "2,0", "2,3"])
     ([], [])
     """
-    if lists := [label for label in labels if listed(label) is not None]:
+    if lists := [label for label in labels if parse_list(label) is not None]:
         return lists
     for separator in SEPARATORS:
         parts = {label: parts for label in labels if len(parts := _parts(label, separator)) > 1}
         single = {*labels} - {*parts}
         # In how many joined labels each part occurs.
-        uses = Counter(part for found in parts.values() for part in found)
+        uses = Counter(part for label_parts in parts.values() for part in label_parts)
         # A part that is a label itself: "neg,long" beside "neg".
-        certain = [label for label, found in parts.items() if found & single]
-        likely = [label for label, found in parts.items() if all(part in single or uses[part] > 1 for part in found)]
+        certain = [label for label, label_parts in parts.items() if label_parts & single]
+        likely = [
+            label
+            for label, label_parts in parts.items()
+            if all(part in single or uses[part] > 1 for part in label_parts)
+        ]
         if certain or (likely and 2 * len(likely) >= len(parts)):
             return [label for label in parts if label in {*certain, *likely}]
     return []
@@ -47,15 +51,15 @@ def _parts(label: str, separator: str) -> set[str]:
     return {part.strip() for part in label.split(separator)} - {""}
 
 
-def listed(label: str) -> list[Any] | None:
+def parse_list(label: str) -> list[Any] | None:
     """Parse a JSON or Python list in a cell, None for other texts; "[spam]" is a word in brackets."""
     if not (label.startswith("[") and label.endswith("]")):
         return None
     # literal_eval: pandas writes lists as Python does, with single quotes.
     for parse in (json.loads, ast.literal_eval):
         try:
-            found = parse(label)
+            items = parse(label)
         except (ValueError, SyntaxError, RecursionError, MemoryError):
             continue
-        return found if isinstance(found, list) else None
+        return items if isinstance(items, list) else None
     return None

@@ -11,19 +11,19 @@ LISTED = 10
 """Most labels that a message lists."""
 
 
-def listed_labels(labels: Sequence[str]) -> str:
+def list_labels(labels: Sequence[str]) -> str:
     """Return the first labels, and how many more there are.
 
-    >>> listed_labels(["a", "b"]), listed_labels([*"abcdefghijkl"])
+    >>> list_labels(["a", "b"]), list_labels([*"abcdefghijkl"])
     ('a, b', 'a, b, c, d, e, f, g, h, i, j and 2 more')
     """
-    shown = one_line(", ".join(labels[:LISTED]))
-    return shown if len(labels) <= LISTED else f"{shown} and {len(labels) - LISTED} more"
+    first_labels = one_line(", ".join(labels[:LISTED]))
+    return first_labels if len(labels) <= LISTED else f"{first_labels} and {len(labels) - LISTED} more"
 
 
-def note_unknown(label: str, known: Sequence[str], *, place: str, problems: Problems) -> None:
+def note_unknown(label: str, known: Sequence[str], *, location: str, problems: Problems) -> None:
     """Report a label that was not seen in training, with the most similar known one."""
     problems.add(
-        f"{place}: unknown label '{one_line(label)}' (known: {listed_labels(known)}).{one_line(nearest(label, known))}",
+        f"{location}: unknown label '{one_line(label)}' (known: {list_labels(known)}).{one_line(nearest(label, known))}",
         code="unknown-label",
     )

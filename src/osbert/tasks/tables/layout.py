@@ -40,15 +40,15 @@ class DataSetLayout:
         names = {name for called in self.files.values() for name in called} | {*self.instead.values()}
         return self.bare_quotes and plain_suffix(path) in (".tsv", ".txt") and plain_name(path) in names
 
-    def known(self, name: str) -> bool:
+    def has_column(self, name: str) -> bool:
         """Return whether a column belongs to any form of the data set."""
-        return any(name in (one.text, one.pair, one.label) for one in self.columns)
+        return any(name in (form.text, form.pair, form.label) for form in self.columns)
 
     def find(self, columns: Sequence[str], *, labelled: bool) -> TextColumns | None:
         """Return the first form whose columns all exist; without `labelled` the label may be absent."""
-        for one in self.columns:
-            if {*one.texts} <= {*columns} and (one.label in columns or not labelled):
-                return one if one.label in columns else replace(one, label="")
+        for form in self.columns:
+            if {*form.texts} <= {*columns} and (form.label in columns or not labelled):
+                return form if form.label in columns else replace(form, label="")
         return None
 
 

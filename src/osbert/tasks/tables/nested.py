@@ -9,10 +9,10 @@ from osbert.guarded import parse_json
 from osbert.reading.table import Row
 
 
-def parsed_cell(cell: str) -> Any:
+def parse_cell(cell: str) -> Any:
     """Parse the JSON of a cell, None if it is not JSON.
 
-    >>> parsed_cell('["a", "b"]'), parsed_cell("a, b")
+    >>> parse_cell('["a", "b"]'), parse_cell("a, b")
     (['a', 'b'], None)
     """
     try:
@@ -26,7 +26,7 @@ def cell_texts(row: Row, name: str) -> list[str]:
     if name not in row.nested:
         return [row.values[name]]
     # `source` has the list itself; without it the cell has the list as JSON.
-    texts = row.source.get(name) or parsed_cell(row.values[name])
+    texts = row.source.get(name) or parse_cell(row.values[name])
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise ValueError(f"'{name}' is no text and no list of texts")
     return texts

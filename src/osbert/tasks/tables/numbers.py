@@ -49,7 +49,7 @@ class NumberSource(TextSource):
 
     def moved(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
         """Return the task for other data, whose decimal mark is detected again; see TextSource."""
-        return super().moved(data, {"decimal": "auto"} | dict(given))
+        return super().switch_data(data, {"decimal": "auto"} | dict(given))
 
     def _record(self, row: Row, columns: TextColumns, table: Table) -> Record:
         cell = row.values.get(columns.label, "").strip()

@@ -53,7 +53,7 @@ class OrdersTask(TextTask):
         """Return the task with `apart`; unchanged for single texts, both orders or windows."""
         if self._two or self.long == "window" or any(len(record.texts) != 2 for record in records):
             return self
-        return self.source.passed_on(dataclasses.replace(self, apart=True))
+        return self.source.attach_to(dataclasses.replace(self, apart=True))
 
     def encode(self, record: Record, packer: Packer) -> list[Example]:
         """Return the one sequence of a text or a pair, its windows, or the two of a pair in both orders or apart."""
@@ -68,17 +68,17 @@ class OrdersTask(TextTask):
         if self.apart:
             # Two sequences of one text each, u first, then v: `decode_with` relies on this order.
             alone = (dataclasses.replace(record, texts=(text,)) for text in record.texts)
-            return [example for one in alone for example in super(OrdersTask, self).encode(one, packer)]
+            return [example for text_record in alone for example in super(OrdersTask, self).encode(text_record, packer)]
         examples = super().encode(record, packer)
         # No windows here, so the reversed pair is one sequence; a second one would raise.
         [other] = super().encode(dataclasses.replace(record, texts=record.texts[::-1]), packer)
         return [*examples, dataclasses.replace(other, truncated=0)]  # cut pieces count once
 
-    def aimed(self, examples: Sequence[Example], label: Any, weight: Any = None) -> list[Example]:
+    def add_targets(self, examples: Sequence[Example], label: Any, weight: Any = None) -> list[Example]:
         """Return the sequences of a record with its label, which the first sequence of a pair has."""
         # One loss for each pair: the head finds the other sequence by the record.
         carrying = 1 if self._two else len(examples)
-        return [*super().aimed(examples[:carrying], label, weight), *examples[carrying:]]
+        return [*super().add_targets(examples[:carrying], label, weight), *examples[carrying:]]
 
     def decode_with(self, learnt: Mapping[str, list[Any]]) -> Callable[..., Prediction]:
         """Return `decode`; with `apart` a version that first applies the learnt layer to the two vectors."""
@@ -93,12 +93,12 @@ class OrdersTask(TextTask):
 
         return decode
 
-    def joined(self, outputs: Sequence[NDArray[np.floating]], **options: Any) -> Any:
+    def join_outputs(self, outputs: Sequence[NDArray[np.floating]], **options: Any) -> Any:
         """Return the mean of outputs over windows, or their sum over the two orders; `options` are numpy's."""
         # The head adds the two states before its layer, so the outputs of both orders are summed.
         return (np.sum if self.both_orders else np.mean)(outputs, **options)
 
-    def shared(self, weights: Weights, examples: Sequence[Example]) -> list[Weights]:
+    def split_weights(self, weights: Weights, examples: Sequence[Example]) -> list[Weights]:
         """Return the weights (K,) of each sequence's outputs, given those of the joined outputs."""
         # The mean over windows divides weights by their number; a sum does not.
         return [weights if self._two else weights / len(examples)] * len(examples)

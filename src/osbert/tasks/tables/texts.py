@@ -19,7 +19,7 @@ from osbert.reading.table import Origin, Row, Table
 from osbert.tasks import Record, Source, Task
 from osbert.tasks.tables import TableSource, UnlabelledRow
 from osbert.tasks.tables.cut import CutTask
-from osbert.tasks.tables.joined import joined_labels, listed
+from osbert.tasks.tables.joined import find_joined_labels, parse_list
 from osbert.terminal import one_line
 
 
@@ -43,64 +43,70 @@ class TextSource(TableSource):
         """Return the columns that hold text, pair and label; without `labelled` the label may be absent."""
         layout = self.task.layout
         # A name from another form of the same data set is dropped; a name that the user chose is required.
-        names = [name if name in table.columns or not layout.known(name) else "" for name in self.named]
+        names = [name if name in table.columns or not layout.has_column(name) else "" for name in self.named]
         known = layout.find(table.columns, labelled=labelled)
         if known and not any(names):
             return known
-        asked = TextColumns(text=names[0], pair=names[1], label=names[2])
+        user_columns = TextColumns(text=names[0], pair=names[1], label=names[2])
         return choose(
-            table.columns, user_columns=asked, path=table.called, numbers=self.task.numbers, labelled=labelled
+            table.columns, user_columns=user_columns, path=table.called, numbers=self.task.numbers, labelled=labelled
         )
 
-    def resolved(self) -> Task:
+    def resolve(self) -> Task:
         """Return the task with the detected columns of its training file."""
         columns = self.columns(self.open(self.file("train")), labelled=True)
         named = dataclasses.replace(self.task, text=columns.text, pair=columns.pair, label=columns.label)
-        return self.passed_on(named)
+        return self.attach_to(named)
 
-    def moved(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
+    def switch_data(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
         """Return the task for other data, a file or a folder, without the settings that read the training file.
 
         The columns keep their names if the new file has them, else they are detected again; `given` overrides.
 
         Raises UserError if the model was trained on pairs and the file has single texts, or the reverse.
         """
-        task = super().moved(data, given)
+        task = super().switch_data(data, given)
         source = task.source
         assert isinstance(source, TextSource)
         if source.alone is None:
             return task
         # Text and pair keep their names only if the new table has both; a half-known pair would be wrong.
-        table, own = source.open(source.alone), self.task
-        kept = {"text": own.text, "pair": own.pair} if {own.text, own.pair} - {""} <= {*table.columns} else {}
-        label = own.label if own.label in table.columns else ""
+        table, old_task = source.open(source.alone), self.task
+        text_settings = (
+            {"text": old_task.text, "pair": old_task.pair}
+            if {old_task.text, old_task.pair} - {""} <= {*table.columns}
+            else {}
+        )
+        label = old_task.label if old_task.label in table.columns else ""
         source.task = dataclasses.replace(
-            source.task, **({"text": "", "pair": "", "label": label} | kept | dict(given))
+            source.task, **({"text": "", "pair": "", "label": label} | text_settings | dict(given))
         )
         columns = source.columns(table, labelled=False)
-        if own.text and bool(columns.pair) != bool(own.pair):
-            wanted = "pairs of texts: give --text NAME --pair NAME" if own.pair else "single texts: give --text NAME"
+        if old_task.text and bool(columns.pair) != bool(old_task.pair):
+            wanted = (
+                "pairs of texts: give --text NAME --pair NAME" if old_task.pair else "single texts: give --text NAME"
+            )
             raise UserError(
                 f"{table.called} has the columns {', '.join(table.columns)}; in use are {', '.join(columns.texts)}. "
                 f"The model was trained on {wanted}.",
                 code="unknown-column",
             )
-        return source.passed_on(dataclasses.replace(source.task, text=columns.text, pair=columns.pair))
+        return source.attach_to(dataclasses.replace(source.task, text=columns.text, pair=columns.pair))
 
-    def unlabelled_advice(self, table: Table) -> str:
+    def advise_unlabelled(self, table: Table) -> str:
         """Return what to do about a row without a label; if the labels of the others look like lists, another task."""
         if self.task.values != "classes":
-            return super().unlabelled_advice(table)
+            return super().advise_unlabelled(table)
         if table.called not in self._advice:
             column = self.columns(table, labelled=True).label
             cells = {row.values.get(column, "").strip() for row in table.rows(Problems(heading="", shown=0))}
-            found = {label: listed(label) for label in joined_labels(sorted(cells - {""}))}
+            parts_by_label = {label: parse_list(label) for label in find_joined_labels(sorted(cells - {""}))}
             # A list of one is a label, and an empty one none, as annotation tools write them.
-            joined = [label for label, parts in found.items() if parts is None or len(parts) > 1]
-            said = super().unlabelled_advice(table)
+            joined = [label for label, parts in parts_by_label.items() if parts is None or len(parts) > 1]
+            advice = super().advise_unlabelled(table)
             if joined:
-                said = f" '{one_line(joined[0])}' looks like several labels: osbert finetune multilabel takes these."
-            self._advice[table.called] = said
+                advice = f" '{one_line(joined[0])}' looks like several labels: osbert finetune multilabel takes these."
+            self._advice[table.called] = advice
         return self._advice[table.called]
 
     def record(self, row: Row, columns: TextColumns, *, path: str = "") -> Record:
@@ -186,7 +192,7 @@ class TextTask(CutTask):
         runs = [packer.run(text) for text in record.texts]
         return lay_out(runs, packer, long=self.long, overlap=self.overlap, record=record.number)
 
-    def aimed(self, examples: Sequence[Example], label: Any, weight: Any = None) -> list[Example]:
+    def add_targets(self, examples: Sequence[Example], label: Any, weight: Any = None) -> list[Example]:
         """Return the sequences of a record with its label, an integer or a number, or its M labels, as their target.
 
         The `weight` of a long text in the loss, 1 by default, is divided among its windows; so are its labels' (M,).
@@ -195,15 +201,15 @@ class TextTask(CutTask):
         labels, windows = np.atleast_1d(label), len(examples)
         weights = None
         if weight is not None or windows > 1:
-            share = (1.0 if weight is None else np.asarray(weight)) / windows
-            weights = np.broadcast_to(share, labels.shape).astype(np.float32)
+            window_weight = (1.0 if weight is None else np.asarray(weight)) / windows
+            weights = np.broadcast_to(window_weight, labels.shape).astype(np.float32)
         target = Target(labels=labels, weights=weights)
         return [dataclasses.replace(example, targets={self.name: target}) for example in examples]
 
 
 def _only_label(cell: str) -> str:
     """Return the label in a list of one, as annotation tools write it; "" for an empty list; else raise ValueError."""
-    parts = listed(cell) or []
+    parts = parse_list(cell) or []
     if cell == "[]":
         return ""
     if len(parts) == 1 and isinstance(parts[0], str):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from osbert.errors import UserError, nearest
-from osbert.tasks.tables.labels import listed_labels
+from osbert.tasks.tables.labels import list_labels
 from osbert.tasks.tables.texts import TextTask
 
 GIVEN = ("none", "balanced")
@@ -46,7 +46,7 @@ class WeightedTask(TextTask):
         if weights and len(weights) != len(labels):
             raise UserError(
                 f"--weights has {len(weights)} numbers, but there are {len(labels)} labels: give one for each of "
-                f"{listed_labels(labels)}, in this order.",
+                f"{list_labels(labels)}, in this order.",
                 code="wrong-number-of-values",
             )
         if self.class_weights in GIVEN:
@@ -54,7 +54,7 @@ class WeightedTask(TextTask):
         table = weight_table(self.class_weights)
         if unknown := [name for name in table if name not in labels]:
             raise UserError(
-                f"--class-weights: there is no label '{unknown[0]}' (there are {listed_labels(labels)})."
+                f"--class-weights: there is no label '{unknown[0]}' (there are {list_labels(labels)})."
                 f"{nearest(unknown[0], labels)}",
                 code="unknown-label",
             )

@@ -66,5 +66,5 @@ def _fits(task: Task, row: Record) -> bool:
 
 
 def _rows(task: Task, path: Path, problems: Problems) -> Iterator[Record]:
-    moved = task.source.moved(path, {})
+    moved = task.source.switch_data(path, {})
     yield from moved.source.records("all", problems)

@@ -21,7 +21,7 @@ class JsonObject(RowForm):
         """Return one entry."""
         value = "" if predicted_row.prediction is None else predicted_row.prediction.value
         before = ",\n" if predicted_row.number else "{"
-        return f"{before}{as_json(self.layout.inputs.called(predicted_row.row))}: {as_json(value)}"
+        return f"{before}{as_json(self.layout.inputs.name_row(predicted_row.row))}: {as_json(value)}"
 
     def end(self, rows: int) -> str:
         """Return the end of the object."""

@@ -50,29 +50,29 @@ class ChoiceSource(TableSource):
     def columns(self, table: Table, *, labelled: bool) -> ChoiceColumns:
         """Return the columns to read; without `labelled` the label may be absent."""
         task = self.task
-        asked = ChoiceColumns(context=task.context, choices=task.choices, prefix=task.prefix, label=task.label)
-        return choose(table.columns, asked=asked, path=table.called, labelled=labelled)
+        user_columns = ChoiceColumns(context=task.context, choices=task.choices, prefix=task.prefix, label=task.label)
+        return choose(table.columns, user_columns=user_columns, path=table.called, labelled=labelled)
 
-    def resolved(self) -> Task:
+    def resolve(self) -> Task:
         """Return the task with the detected columns of its training file and the names of choices."""
         table = self.open(self.file("train"))
         columns = self.columns(table, labelled=True)
         counting = self.task.counting if self.task.counting != "auto" else _counting(table, columns)
-        return self.passed_on(replace(self.task, **asdict(columns), counting=counting))
+        return self.attach_to(replace(self.task, **asdict(columns), counting=counting))
 
-    def moved(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
+    def switch_data(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
         """Return the task for other data, a file or a folder; columns that the file lacks are detected again."""
-        task = super().moved(data, given)
+        task = super().switch_data(data, given)
         source = task.source
         assert isinstance(source, ChoiceSource)
         if source.alone is None:
             return task
-        there = {*source.open(source.alone).columns}
+        columns = {*source.open(source.alone).columns}
         lost: dict[str, Any] = {
-            name: () for name in ("context", "choices") if name not in given and not {*getattr(task, name)} <= there
+            name: () for name in ("context", "choices") if name not in given and not {*getattr(task, name)} <= columns
         }
-        lost |= {name: "" for name in ("prefix", "label") if name not in given and getattr(task, name) not in there}
-        return source.passed_on(replace(task, **lost))
+        lost |= {name: "" for name in ("prefix", "label") if name not in given and getattr(task, name) not in columns}
+        return source.attach_to(replace(task, **lost))
 
     def record(self, row: Row, columns: ChoiceColumns, *, path: str = "") -> Choices:
         """Return the record of a row. Raises ValueError with the reason if its choices or label are unusable."""
@@ -145,7 +145,7 @@ class Choose(TemperedTask, CutTask):
         ways = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else f"{counts[0]}" if counts else "no"
         return f"{len(records):,} rows ({ways} choices each)"
 
-    def fitted(self, records: Sequence[Record]) -> Self:
+    def fit(self, records: Sequence[Record]) -> Self:
         """Return the task unchanged. Raises UserError if every right choice has the same name."""
         labels = {record.label for record in records}
         if len(records) > 1 and len(labels) == 1:
@@ -173,7 +173,7 @@ class Choose(TemperedTask, CutTask):
         cells = {name: value if isinstance(value, str) else "" for name, value in values.items()}
         columns = ChoiceColumns(context=self.context, choices=self.choices, prefix=self.prefix)
         if not (columns.context and columns.choices):
-            columns = replace(choose(tuple(values), asked=columns, path=where, labelled=False), label="")
+            columns = replace(choose(tuple(values), user_columns=columns, path=where, labelled=False), label="")
         return record_of(Row(line=0, values=cells, source=dict(values)), columns, counting=self.first, path="")
 
     # The model.
@@ -181,12 +181,12 @@ class Choose(TemperedTask, CutTask):
     def encode(self, record: Record, packer: Packer) -> list[Example]:
         """Return a sequence for each choice; the right one alone has a target, its number."""
         context, *choices = map(packer.run, record.texts)
-        made = lay_out_behind(context, choices, packer, long=self.long, record=record.number)
+        examples = lay_out_behind(context, choices, packer, long=self.long, record=record.number)
         if record.label is not None:
             right = _names(record, self.first).index(record.label)
             target = Target(labels=np.array([right], np.int64))
-            made[right] = replace(made[right], targets={self.name: target})
-        return made
+            examples[right] = replace(examples[right], targets={self.name: target})
+        return examples
 
     def head(self, backbone: Backbone) -> Head:
         """Return a vector whose product with the pooled state scores a choice."""
@@ -199,16 +199,16 @@ class Choose(TemperedTask, CutTask):
     ) -> ChoicePrediction:
         """Return the most probable choice and the softmax over all, at the task's temperature."""
         scores = np.array([output[0] for output in outputs], np.float64)
-        shares = self.shares(scores)
+        probabilities = self.softmax(scores)
         called, best = _names(record, self.first), int(scores.argmax())
         return ChoicePrediction(
             value=called[best],
             choice=record.texts[1 + best],
             choices=record.texts[1:],
-            probabilities=dict(zip(called, shares.tolist())),
+            probabilities=dict(zip(called, probabilities.tolist())),
         )
 
-    def explained(
+    def explain(
         self, prediction: Prediction, record: Record, examples: Sequence[Example], label: str = ""
     ) -> list[ExplainedScore]:
         """Return the score of the predicted choice, or of the choice named `label`, minus the mean of the others."""
@@ -224,25 +224,25 @@ class Choose(TemperedTask, CutTask):
 
     def outcome(self, prediction: Prediction, record: Record) -> RecordOutcome:
         """Return the outcome by the choices' names, with the right and the chosen text marked."""
-        found, called = super().outcome(prediction, record), _names(record, self.first)
+        plain_outcome, called = super().outcome(prediction, record), _names(record, self.first)
         # Text 0 is the context: choice i is text 1 + i.
         texts = [1 + called.index(name) for name in (record.label, prediction.value)]
         marks = [TextMark(start=0, end=len(record.texts[text]), of=of, text=text) for of, text in zip(SIDES, texts)]
-        return replace(found, marks=tuple(marks))
+        return replace(plain_outcome, marks=tuple(marks))
 
     def cells(self, prediction: Prediction | None) -> dict[str, Any]:
         """Return the choice by name and text, its probability, and how much was not read."""
         headings = ("prediction", "choice", "probability", "truncated")
         if not isinstance(prediction, ChoicePrediction):
             return dict.fromkeys(headings, "")
-        share = Probability(max(prediction.probabilities.values()))
-        return dict(zip(headings, (prediction.value, prediction.choice, share, prediction.truncated)))
+        probability = Probability(max(prediction.probabilities.values()))
+        return dict(zip(headings, (prediction.value, prediction.choice, probability, prediction.truncated)))
 
     def reply(self, prediction: Prediction) -> dict[str, Any]:
         """Return the number of the choice, from 0, and the probabilities of all in their order."""
-        shares = prediction.probabilities
+        probabilities = prediction.probabilities
         # The dict of probabilities has the choices in the order of the request.
-        return {"choice": list(shares).index(prediction.value), "probabilities": list(shares.values())}
+        return {"choice": list(probabilities).index(prediction.value), "probabilities": list(probabilities.values())}
 
     @property
     def first(self) -> Counting:
@@ -262,6 +262,6 @@ def _counting(table: Table, columns: ChoiceColumns) -> Counting:
             choices, called = texts_of(row, columns)
         except (ValueError, KeyError):
             continue
-        label, place = row.values.get(columns.label, ""), table.place(row.line)
-        rows.append(ChoiceLabel(label=label, choices=choices, called=called, place=place))
+        label, location = row.values.get(columns.label, ""), table.place(row.line)
+        rows.append(ChoiceLabel(label=label, choices=choices, called=called, location=location))
     return counting_of(rows)

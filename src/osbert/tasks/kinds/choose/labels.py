@@ -21,13 +21,13 @@ GIVE = (
 class ChoiceLabel:
     """A row's label and its possible meanings: one of the `choices`, or one of their names `called`, () for none.
 
-    `place`: where it stands, for messages.
+    `location`: where it stands, for messages.
     """
 
     label: str
     choices: Sequence[str]
     called: Sequence[str] = ()
-    place: str = ""
+    location: str = ""
 
     @property
     def text(self) -> int | None:
@@ -35,36 +35,36 @@ class ChoiceLabel:
         texts = [choice.strip() for choice in self.choices]
         return texts.index(self.label.strip()) if texts.count(self.label.strip()) == 1 else None
 
-    def named(self, counting: Counting) -> int | None:
+    def find_by_name(self, counting: Counting) -> int | None:
         """Return the index of the choice with the label as its name in a way of counting, None if there is none."""
         called = [*(self.called or names(len(self.choices), counting))]
-        said = [one for one in (self.label.strip(), self.label.strip().upper()) if one in called]
-        return called.index(said[0]) if said else None
+        matches = [spelling for spelling in (self.label.strip(), self.label.strip().upper()) if spelling in called]
+        return called.index(matches[0]) if matches else None
 
     def differs(self, counting: Counting) -> bool:
         """Return whether the label is the name of one choice and the text of another."""
-        return None not in (self.text, self.named(counting)) and self.text != self.named(counting)
+        return None not in (self.text, self.find_by_name(counting)) and self.text != self.find_by_name(counting)
 
 
-def place_of(said: ChoiceLabel, counting: Counting) -> int:
+def choice_index(choice_label: ChoiceLabel, counting: Counting) -> int:
     """Return the index of the choice that a label means, for a file's way of counting.
 
     Where labels are names one may still be a text, but none that looks like a name: a number beside numbers, a letter
     beside letters. Raises ValueError, saying why, when it means none.
     """
-    label = said.label.strip()
+    label = choice_label.label.strip()
     if not label:
         raise UnlabelledRow("the label is empty")
-    place = said.text if counting == "text" else said.named(counting)
-    if place is None and counting != "text" and not _like_a_name(label, counting):
-        place = said.text
-    if place is not None:
-        return place
+    index = choice_label.text if counting == "text" else choice_label.find_by_name(counting)
+    if index is None and counting != "text" and not _like_a_name(label, counting):
+        index = choice_label.text
+    if index is not None:
+        return index
     if counting == "text":
-        raise ValueError(f"the label '{label}' is not the text of just one of the {len(said.choices)} choices")
-    called = ", ".join(said.called or names(len(said.choices), counting))
-    more = ". Write one of these, or remove the row" if said.text is None else f", but the text of one: {GIVE}"
-    raise ValueError(f"the label '{label}' is none of the {len(said.choices)} choices ({called}){more}")
+        raise ValueError(f"the label '{label}' is not the text of just one of the {len(choice_label.choices)} choices")
+    called = ", ".join(choice_label.called or names(len(choice_label.choices), counting))
+    more = ". Write one of these, or remove the row" if choice_label.text is None else f", but the text of one: {GIVE}"
+    raise ValueError(f"the label '{label}' is none of the {len(choice_label.choices)} choices ({called}){more}")
 
 
 def counting_of(rows: Sequence[ChoiceLabel]) -> Counting:
@@ -73,30 +73,30 @@ def counting_of(rows: Sequence[ChoiceLabel]) -> Counting:
     They are texts if each label is the text of a choice in its row, and numbers or letters if each is one of those.
     Raises UserError if both readings fit and disagree, or if neither fits all rows.
     """
-    rows = [said for said in rows if said.label.strip()]
-    if rows and all(said.text is not None for said in rows):
-        fitting = [one for one in NAMED if all(said.named(one) is not None for said in rows)]
+    rows = [row for row in rows if row.label.strip()]
+    if rows and all(row.text is not None for row in rows):
+        fitting = [way for way in NAMED if all(row.find_by_name(way) is not None for row in rows)]
         if not fitting:
             return "text"
-        agreeing = [one for one in fitting if not any(said.differs(one) for said in rows)]
+        agreeing = [way for way in fitting if not any(row.differs(way) for row in rows)]
         if agreeing:
             return agreeing[0]
         _refuse(rows, fitting[0])
     counting = _first(rows)
-    if any(said.named(counting) is None and said.text is not None for said in rows):
+    if any(row.find_by_name(counting) is None and row.text is not None for row in rows):
         _refuse(rows, counting)
     return counting
 
 
 def _refuse(rows: Sequence[ChoiceLabel], counting: Counting) -> None:
     """Raise UserError at a label that is the name of one choice and the text of another, if there is any."""
-    wrong = [said for said in rows if said.differs(counting)]
+    wrong = [row for row in rows if row.differs(counting)]
     if not wrong:
         return
     first = wrong[0]
-    named = first.choices[first.named(counting) or 0]
+    named = first.choices[first.find_by_name(counting) or 0]
     raise UserError(
-        f"{first.place}: the label '{first.label.strip()}' is the text of a choice, and as a number or letter it means "
+        f"{first.location}: the label '{first.label.strip()}' is the text of a choice, and as a number or letter it means "
         f"another one, '{named.strip()}' (counted from {counting}); so it is in {len(wrong):,} of {len(rows):,} rows. "
         f"Both readings are possible: {GIVE}.",
         code="ambiguous-label",
@@ -109,14 +109,14 @@ def _first(rows: Sequence[ChoiceLabel]) -> Counting:
     It is 1 if no label is 0 and some label equals the number of its row's choices, which is impossible counting from 0.
     Rows that name their choices are ignored; so are numbers that are texts if some labels are words.
     """
-    counted = [said for said in rows if not said.called]
-    if counted and all(_like_a_name(said.label.strip(), "A") for said in counted):
+    counted = [row for row in rows if not row.called]
+    if counted and all(_like_a_name(row.label.strip(), "A") for row in counted):
         return "A"
-    if not all(_like_a_name(said.label.strip(), "0") for said in counted):
-        counted = [said for said in counted if said.text is None]
-    if any(said.label.strip() == "0" for said in counted):
+    if not all(_like_a_name(row.label.strip(), "0") for row in counted):
+        counted = [row for row in counted if row.text is None]
+    if any(row.label.strip() == "0" for row in counted):
         return "0"
-    return "1" if any(said.label.strip() == str(len(said.choices)) for said in counted) else "0"
+    return "1" if any(row.label.strip() == str(len(row.choices)) for row in counted) else "0"
 
 
 def _like_a_name(label: str, counting: Counting) -> bool:

@@ -37,8 +37,8 @@ class ChoicePrediction(Prediction):
 
     def above(self, threshold: float) -> tuple[Prediction, int]:
         """Drop the choice if it is less probable than a threshold; return the prediction and 1 if it was dropped."""
-        said, withheld = super().above(threshold)
-        return (replace(self, value=None, choice=""), 1) if withheld else (said, 0)
+        prediction, withheld = super().above(threshold)
+        return (replace(self, value=None, choice=""), 1) if withheld else (prediction, 0)
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain values."""
@@ -52,12 +52,12 @@ class ChoicePrediction(Prediction):
     def lines(self) -> list[str]:
         """Return the name of the choice, followed by all choices, most probable first."""
         rows = sorted(zip(self.probabilities.items(), self.choices), key=lambda row: -row[0][1])
-        return [str(self.value), *(f"  {share:7.2%}  {name}  {text}" for (name, share), text in rows)]
+        return [str(self.value), *(f"  {probability:7.2%}  {name}  {text}" for (name, probability), text in rows)]
 
 
 def names(count: int, counting: Counting) -> tuple[str, ...]:
     """Return the names of a number of choices."""
     if counting == "A":
-        return tuple(chr(ord("A") + place) for place in range(count))
+        return tuple(chr(ord("A") + index) for index in range(count))
     first = 0 if counting == "text" else int(counting)
-    return tuple(str(place + first) for place in range(count))
+    return tuple(str(index + first) for index in range(count))

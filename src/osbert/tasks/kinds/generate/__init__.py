@@ -50,34 +50,34 @@ class PairedTextSource(TableSource):
 
     def columns(self, table: Table, *, labelled: bool) -> SourceColumns:
         """Return the columns to read; without `labelled` the target may be absent."""
-        asked = SourceColumns(source=self.task.text, label=self.task.target)
-        return choose(table.columns, asked=asked, path=table.called, labelled=labelled)
+        user_columns = SourceColumns(source=self.task.text, label=self.task.target)
+        return choose(table.columns, user_columns=user_columns, path=table.called, labelled=labelled)
 
     def record(self, row: Row, columns: SourceColumns, *, path: str = "") -> Record:
         """Return the record of a row. Raises ValueError with the reason if its texts are unusable."""
         return record_of(row, columns, path=path)
 
-    def resolved(self) -> Task:
+    def resolve(self) -> Task:
         """Return the task with the detected columns of its training file."""
-        found = self.columns(self.open(self.file("train")), labelled=True)
-        return self.passed_on(dataclasses.replace(self.task, text=found.source, target=found.label))
+        columns = self.columns(self.open(self.file("train")), labelled=True)
+        return self.attach_to(dataclasses.replace(self.task, text=columns.source, target=columns.label))
 
-    def moved(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
+    def switch_data(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
         """Return the task for other data, a file or a folder; a column that the file lacks is detected again."""
-        task = super().moved(data, given)
+        task = super().switch_data(data, given)
         source = task.source
         assert isinstance(source, PairedTextSource)
         if source.alone is None:
             return task
-        there = {*source.open(source.alone).columns}
+        columns = {*source.open(source.alone).columns}
         lost: dict[str, Any] = {}
-        if len(self.task.text) < 2 and not {*source.task.text} <= there:
+        if len(self.task.text) < 2 and not {*source.task.text} <= columns:
             lost["text"] = given.get("text", ())
-        if source.task.target not in there:
+        if source.task.target not in columns:
             lost["target"] = given.get("target", "")
-        return source.passed_on(dataclasses.replace(source.task, **lost))
+        return source.attach_to(dataclasses.replace(source.task, **lost))
 
-    def held(self, records: Sequence[Record]) -> Booleans:
+    def mark_held_out(self, records: Sequence[Record]) -> Booleans:
         """Return which of the training rows (n,) are held out: a random fraction."""
         return hold_out([None] * len(records), self.task.held_out, stratified=False)
 
@@ -270,7 +270,10 @@ class Generate(TableTask):
             return several
         # Each target repeats the source, so that the pieces cut from it would be counted for every target.
         cut = layout.prompt(source).truncated  # of the source, which counts once
-        return [several[0], *(dataclasses.replace(one, truncated=one.truncated - cut) for one in several[1:])]
+        return [
+            several[0],
+            *(dataclasses.replace(example, truncated=example.truncated - cut) for example in several[1:]),
+        ]
 
     @property
     def unread(self) -> str:
@@ -288,7 +291,7 @@ class Generate(TableTask):
 
     def corrupt_all(self, examples: Examples, packer: Packer, noise: Noise) -> Examples:
         """Return sequences with the labels of a unified model; those of other models are labelled already."""
-        return self._layout(packer).labelled(examples, noise, rate=self.masked)
+        return self._layout(packer).add_labels(examples, noise, rate=self.masked)
 
     def limit(self, packer: Packer) -> str:
         """Describe how much of a source is used."""
@@ -320,23 +323,25 @@ class Generate(TableTask):
 
     def decode(self, outputs: Sequence[Any], record: Record, examples: Sequence[Example]) -> Prediction:
         """Return the prediction from the Generation of the record's only sequence."""
-        [found] = outputs
-        assert isinstance(found, Generation)
+        [generation] = outputs
+        assert isinstance(generation, Generation)
         return WrittenText(
-            value=found.text.strip(),
-            pieces=found.pieces,
-            log_probability=found.log_probability,
-            ended=found.ended,
+            value=generation.text.strip(),
+            pieces=generation.pieces,
+            log_probability=generation.log_probability,
+            ended=generation.ended,
         )
 
     def metrics(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, float]:
         """Return the means of ROUGE-1, 2 and L (F1) and of exact match, and the BLEU of all texts, each 0 to 1."""
-        return text_scores([score_of(said, record) for said, record in zip(predictions, records, strict=True)])
+        return text_scores(
+            [score_of(prediction, record) for prediction, record in zip(predictions, records, strict=True)]
+        )
 
     def error(self, prediction: Prediction, record: Record) -> float:
         """Return 1 minus the row's score."""
-        found = score_of(prediction, record)
-        return 1 - (found.exact_match if self.kept_by == "exact_match" else found.rougeL)
+        score = score_of(prediction, record)
+        return 1 - (score.exact_match if self.kept_by == "exact_match" else score.rougeL)
 
     def outcome(self, prediction: Prediction, record: Record) -> RecordOutcome:
         """Return the texts, with the row's score; only exact texts are right or wrong."""

@@ -61,9 +61,9 @@ class BleuCounts:
         for other in others:
             # | of Counters is the maximum of the counts, & below the minimum.
             allowed |= _runs(other)
-        ours = _runs(words)
+        run_counts = _runs(words)
         shared = [0] * ORDER
-        for run, count in (ours & allowed).items():
+        for run, count in (run_counts & allowed).items():
             # Index k holds the runs of k + 1 words.
             shared[len(run) - 1] += count
         lengths = sorted(map(len, others), key=lambda length: (abs(length - len(words)), length))

@@ -38,17 +38,17 @@ class SourceColumns:
         return f"{sources}, {target if self.label else 'no target'}"
 
 
-def choose(columns: Sequence[str], *, asked: SourceColumns, path: str, labelled: bool) -> SourceColumns:
-    """Return the columns to use: the given ones (`asked`), else those with usual names; of two columns the other one.
+def choose(columns: Sequence[str], *, user_columns: SourceColumns, path: str, labelled: bool) -> SourceColumns:
+    """Return the columns to use: the given ones (`user_columns`), else those with usual names; of two columns the other one.
 
     Raises UserError listing the columns if a given one is absent or none can be detected.
     """
     header = Header(columns, path)
-    for name in asked.source:
+    for name in user_columns.source:
         header.require(name, option="text")
-    header.require(asked.label if labelled else "", option="target")
-    target = asked.label if asked.label in columns else header.first(_TARGETS, but=asked.source)
-    source = asked.source or tuple(filter(None, [header.first(_SOURCES, but=(target,))]))
+    header.require(user_columns.label if labelled else "", option="target")
+    target = user_columns.label if user_columns.label in columns else header.first(_TARGETS, but=user_columns.source)
+    source = user_columns.source or tuple(filter(None, [header.first(_SOURCES, but=(target,))]))
     # A single remaining column is the source or the target, whichever is missing.
     others = [name for name in columns if name not in (*source, target)]
     if len(others) == 1 and (not source or (labelled and not target)):

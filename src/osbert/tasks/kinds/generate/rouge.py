@@ -27,8 +27,8 @@ def rouge_n(guess: Sequence[str], reference: Sequence[str], n: int) -> float:
     >>> round(rouge_n("the cat sat".split(), "the cat sat down".split(), 2), 3)
     0.8
     """
-    ours, theirs = (Counter(zip(*(words[start:] for start in range(n)))) for words in (guess, reference))
-    return _f1((ours & theirs).total(), ours.total(), theirs.total())
+    guess_runs, reference_runs = (Counter(zip(*(words[start:] for start in range(n)))) for words in (guess, reference))
+    return _f1((guess_runs & reference_runs).total(), guess_runs.total(), reference_runs.total())
 
 
 def rouge_l(guess: Sequence[str], reference: Sequence[str]) -> float:
@@ -49,18 +49,18 @@ def common_subsequence(first: Sequence[str], second: Sequence[str]) -> int:
     >>> common_subsequence("abcbdab", "bdcaba")
     4
     """
-    places: dict[str, int] = {}
-    for place, word in enumerate(first):
+    positions: dict[str, int] = {}
+    for position, word in enumerate(first):
         # The set of each word's positions, as bits of an integer of any length.
-        places[word] = places.get(word, 0) | 1 << place
+        positions[word] = positions.get(word, 0) | 1 << position
     every = (1 << len(first)) - 1
     row = every
     for word in second:
-        matches = row & places.get(word, 0)
+        matches = row & positions.get(word, 0)
         row = (row + matches) | (row - matches)
     # The sums carry beyond the last column: mask these bits. The length is the number of 0 bits.
     return len(first) - (row & every).bit_count()
 
 
-def _f1(shared: int, ours: int, theirs: int) -> float:
-    return 2 * shared / (ours + theirs) if shared else 0.0
+def _f1(shared: int, guess_size: int, reference_size: int) -> float:
+    return 2 * shared / (guess_size + reference_size) if shared else 0.0

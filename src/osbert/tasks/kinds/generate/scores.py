@@ -49,5 +49,5 @@ def text_score(guess: str, references: tuple[str, ...]) -> TextScore:
 
 def text_scores(scores: Sequence[TextScore]) -> dict[str, float]:
     """Return the scores of some texts by name, 0 to 1."""
-    means = {name: fmean(getattr(one, name) for one in scores) for name in MEANS}
-    return {**means, "bleu": bleu(one.counts for one in scores)}
+    means = {name: fmean(getattr(score, name) for score in scores) for name in MEANS}
+    return {**means, "bleu": bleu(score.counts for score in scores)}

@@ -74,19 +74,19 @@ class SourceLayout:
         """
         pieces = self.packer.run(target).ids
         whole = np.append(pieces, end_piece(self.packer.form)).astype(np.int32)
-        kept = whole[: self.most]
+        target_ids = whole[: self.most]
         if self.sight == "source":
-            text = _special(np.concatenate([np.array(self.packer.form.before, np.int32), kept]), record=record)
+            text = _special(np.concatenate([np.array(self.packer.form.before, np.int32), target_ids]), record=record)
             text = replace(text, truncated=max(0, len(pieces) - self.most))
             return decoder_example(self._read(source, record=record), text, self.packer.tokenizer, name=self.name)
-        example = self._sequence(self.packer.run(source), kept, record=record)
-        first = len(example) - len(kept)
+        example = self._sequence(self.packer.run(source), target_ids, record=record)
+        first = len(example) - len(target_ids)
         # The last token of the source predicts the first piece of the target.
-        labels = Target(labels=kept, index=np.arange(first - 1, len(example) - 1))
+        labels = Target(labels=target_ids, index=np.arange(first - 1, len(example) - 1))
         cut = example.truncated + max(0, len(pieces) - self.most)
         return replace(example, targets={self.name: labels}, truncated=cut)
 
-    def labelled(self, examples: Examples, noise: Noise, *, rate: float) -> Examples:
+    def add_labels(self, examples: Examples, noise: Noise, *, rate: float) -> Examples:
         """Return the examples unchanged: they are labelled already."""
         return examples
 
@@ -97,12 +97,12 @@ class SourceLayout:
 
     def _sequence(self, source: PieceRun, target: Integers, *, record: int) -> Example:
         form, tokenizer = self.packer.form, self.packer.tokenizer
-        kept = source.ids[: self.room]
+        source_ids = source.ids[: self.room]
         before, between = (np.array(pieces, np.int32) for pieces in (form.before, form.between))
-        ids = np.concatenate([before, kept.astype(np.int32), between, target])
+        ids = np.concatenate([before, source_ids.astype(np.int32), between, target])
         count, first = len(ids), len(ids) - len(target)
         special = np.ones(count, np.bool_)
-        special[len(before) : len(before) + len(kept)] = False
+        special[len(before) : len(before) + len(source_ids)] = False
         special[first:] = target == end_piece(form)
         order = np.arange(count)
         if self.sight != "left_to_right":
@@ -114,7 +114,7 @@ class SourceLayout:
             special=special,
             order=order,
             record=record,
-            truncated=len(source.ids) - len(kept),
+            truncated=len(source.ids) - len(source_ids),
         )
 
 

@@ -34,26 +34,26 @@ class UnifiedLayout:
 
     def prompt(self, source: str, *, record: int = 0) -> Example:
         """Return a source as the prompt of a target. Pieces that do not fit are cut from its end and counted."""
-        found = source_of(self.packer.tokenizer.encode(source), self.packer, most=self.most)
-        found = with_mask(found, self.packer) if self.writes == "masked" else found
-        return dataclasses.replace(found, record=record)
+        example = source_of(self.packer.tokenizer.encode(source), self.packer, most=self.most)
+        example = with_mask(example, self.packer) if self.writes == "masked" else example
+        return dataclasses.replace(example, record=record)
 
     def with_target(self, source: str, target: str, *, record: int = 0) -> Example:
-        """Return a source and its target without labels. `labelled` adds these, sampled anew at each call.
+        """Return a source and its target without labels. `add_labels` adds these, sampled anew at each call.
 
         A target with more than `most` pieces is cut and then has no end piece.
         """
         before = source_of(self.packer.tokenizer.encode(source), self.packer, most=self.most)
         ids = self.packer.tokenizer.encode(target)
-        found = with_target(before, ids[: self.most], self.packer, closed=len(ids) < self.most)
-        cut = found.truncated + max(0, len(ids) - self.most)
-        return dataclasses.replace(found, record=record, truncated=cut)
+        example = with_target(before, ids[: self.most], self.packer, closed=len(ids) < self.most)
+        cut = example.truncated + max(0, len(ids) - self.most)
+        return dataclasses.replace(example, record=record, truncated=cut)
 
-    def labelled(self, examples: Examples, noise: Noise, *, rate: float) -> Examples:
+    def add_labels(self, examples: Examples, noise: Noise, *, rate: float) -> Examples:
         """Mask a fraction `rate` of each target, or label each token with the next piece, depending on `writes`.
 
         The end piece belongs to the target.
         """
         objective = UnifiedLanguage(prediction=self.writes, rate=rate, sources=False)
-        found = objective.corrupt_all(examples, self.packer, noise)
-        return dataclasses.replace(found, targets={self.name: found.targets[objective.name]})
+        labelled_examples = objective.corrupt_all(examples, self.packer, noise)
+        return dataclasses.replace(labelled_examples, targets={self.name: labelled_examples.targets[objective.name]})

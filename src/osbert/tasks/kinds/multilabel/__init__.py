@@ -23,7 +23,7 @@ from osbert.tasks import Prediction, Record, Source, Task
 from osbert.tasks.calibration import Calibration
 from osbert.tasks.edges import Edge
 from osbert.tasks.explained import ExplainedScore, require_label
-from osbert.tasks.kinds.multilabel.cells import cell_labels, flag_labels, joined, nested_labels
+from osbert.tasks.kinds.multilabel.cells import cell_labels, flag_labels, join_labels, parse_nested_labels
 from osbert.tasks.kinds.multilabel.columns import LabelColumns, LabelSearch
 from osbert.tasks.kinds.multilabel.prediction import LabelsPrediction, labels_outcome
 from osbert.tasks.kinds.multilabel.scores import label_scores, matrix
@@ -31,8 +31,8 @@ from osbert.tasks.kinds.multilabel.thresholds import USUAL, best_threshold, labe
 from osbert.tasks.outcome import RecordOutcome
 from osbert.tasks.probabilities import as_array, by_label, reply_fields
 from osbert.tasks.tables import UnlabelledRow
-from osbert.tasks.tables.joined import joined_labels
-from osbert.tasks.tables.labels import listed_labels, note_unknown
+from osbert.tasks.tables.joined import find_joined_labels
+from osbert.tasks.tables.labels import list_labels, note_unknown
 from osbert.tasks.tables.texts import TextSource
 from osbert.tasks.tables.weights import WeightedTask
 
@@ -52,32 +52,34 @@ class MultilabelSource(TextSource):
     def columns(self, table: Table, *, labelled: bool) -> LabelColumns:
         """Return the columns that hold text, pair and labels; without `labelled` the labels may be absent."""
         task = self.task
-        asked = TextColumns(text=task.text, pair=task.pair, label=task.label)
-        search = LabelSearch(asked=asked, flags=task.label_columns, separator=task.separator, labels=task.labels)
+        user_columns = TextColumns(text=task.text, pair=task.pair, label=task.label)
+        search = LabelSearch(
+            user_columns=user_columns, flags=task.label_columns, separator=task.separator, labels=task.labels
+        )
         return search.columns(table, labelled=labelled)
 
-    def resolved(self) -> Task:
+    def resolve(self) -> Task:
         """Return the task with the detected columns and separator of its training file.
 
         Columns of 0 and 1 are the labels, in their order, unless these are given.
         """
-        found = self.columns(self.open(self.file("train")), labelled=True)
+        columns = self.columns(self.open(self.file("train")), labelled=True)
         named = dataclasses.replace(
             self.task,
-            text=found.text,
-            pair=found.pair,
-            label="" if found.flags else found.label,
-            label_columns=found.flags,
-            separator=found.separator,
-            labels=self.task.labels or found.flags,
+            text=columns.text,
+            pair=columns.pair,
+            label="" if columns.flags else columns.label,
+            label_columns=columns.flags,
+            separator=columns.separator,
+            labels=self.task.labels or columns.flags,
         )
-        return self.passed_on(named)
+        return self.attach_to(named)
 
-    def moved(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
+    def switch_data(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
         """Return the task for other data, whose labels may be written in another way."""
-        return super().moved(data, {"label_columns": ()} | dict(given))
+        return super().switch_data(data, {"label_columns": ()} | dict(given))
 
-    def held(self, records: Sequence[Record]) -> Booleans:
+    def mark_held_out(self, records: Sequence[Record]) -> Booleans:
         """Return which of the training rows (n,) are held out; training keeps at least one row of each label."""
         return hold_out_known([record.label for record in records], self.task.held_out)
 
@@ -98,7 +100,7 @@ class MultilabelSource(TextSource):
                 raise UnlabelledRow("the columns of the labels are empty; a row without a label has 0 in each")
             return flag_labels(row.values, columns.flags)
         cell = row.values[columns.label]
-        return nested_labels(cell) if columns.label in row.nested else cell_labels(cell, columns.separator)
+        return parse_nested_labels(cell) if columns.label in row.nested else cell_labels(cell, columns.separator)
 
 
 SPREAD = 0.05
@@ -173,11 +175,11 @@ class Multilabel(WeightedTask):
 
     def warnings(self) -> list[str]:
         """Describe labels that another separator would split into several."""
-        if not (found := joined_labels(self.labels)):
+        if not (joint_labels := find_joined_labels(self.labels)):
             return []
-        shown = ", ".join(f"'{label}'" for label in found[:3])
+        first_labels = ", ".join(f"'{label}'" for label in joint_labels[:3])
         return [
-            f"{len(found):,} of {len(self.labels):,} labels look like several in one ({shown}): say with --separator "
+            f"{len(joint_labels):,} of {len(self.labels):,} labels look like several in one ({first_labels}): say with --separator "
             "what separates them."
         ]
 
@@ -188,13 +190,13 @@ class Multilabel(WeightedTask):
     def describe(self, records: Sequence[Record]) -> str:
         """Describe a split: rows, frequency of each label, rows without labels, and labels without rows."""
         counts = Counter(label for record in records for label in record.label or ())
-        shares = [f"{label} {count:,}" for label, count in sorted(counts.items())]
-        more = f" and {len(shares) - 10} more labels" if len(shares) > 10 else ""
-        rows = f"{len(records):,} rows ({', '.join(shares[:10])}{more}; {sum(not r.label for r in records):,} without)"
+        label_counts = [f"{label} {count:,}" for label, count in sorted(counts.items())]
+        more = f" and {len(label_counts) - 10} more labels" if len(label_counts) > 10 else ""
+        rows = f"{len(records):,} rows ({', '.join(label_counts[:10])}{more}; {sum(not r.label for r in records):,} without)"
         absent = [label for label in self.labels if not counts[label]]
-        return f"{rows}; none of them has {listed_labels(absent)}" if absent else rows
+        return f"{rows}; none of them has {list_labels(absent)}" if absent else rows
 
-    def fitted(self, records: Sequence[Record]) -> Self:
+    def fit(self, records: Sequence[Record]) -> Self:
         """Return the task with the labels' names, and the weights of the rows that have them in the loss.
 
         Raises UserError if all rows have the same labels, if weights do not match the labels, and if thresholds are
@@ -206,15 +208,15 @@ class Multilabel(WeightedTask):
                 "per-label, or a number for all labels.",
                 code="invalid-setting",
             )
-        found = {record.label for record in records}
-        if len(found) == 1:
-            one = listed_labels([*found.pop()])
+        label_sets = {record.label for record in records}
+        if len(label_sets) == 1:
+            label_names = list_labels([*label_sets.pop()])
             raise UserError(
-                f"every training row has {f'the labels {one}' if one else 'no label'}: there is nothing to learn. Add "
+                f"every training row has {f'the labels {label_names}' if label_names else 'no label'}: there is nothing to learn. Add "
                 "others, or name the right column with --label (or --label-columns).",
                 code="nothing-to-learn",
             )
-        labels = self.labels or tuple(sorted({one for own in found for one in own}))
+        labels = self.labels or tuple(sorted({label for label_set in label_sets for label in label_set}))
         # (K,): the number of rows that have each label.
         true = matrix([record.label for record in records], labels).sum(axis=0)
         # Rows without the label / rows with it: both then have the same total weight. At least 1, so that no weight
@@ -228,8 +230,8 @@ class Multilabel(WeightedTask):
             return
         known = {*self.labels}
         for record in records:
-            for label in (one for one in record.label or () if one not in known):
-                note_unknown(label, self.labels, place=record.place, problems=problems)
+            for label in (name for name in record.label or () if name not in known):
+                note_unknown(label, self.labels, location=record.place, problems=problems)
 
     def encode(self, record: Record, packer: Packer) -> list[Example]:
         """Return the one sequence, or the windows, with a target for each label: 1 if the record has it, else 0."""
@@ -237,9 +239,9 @@ class Multilabel(WeightedTask):
         if record.label is None:
             return examples
         # (K,) bool: the labels of this record.
-        there = matrix([record.label], self.labels)[0]
-        weights = np.where(there, self.weights, 1.0) if self.weights else None
-        return self.aimed(examples, there.astype(np.int64), weights)
+        flags = matrix([record.label], self.labels)[0]
+        weights = np.where(flags, self.weights, 1.0) if self.weights else None
+        return self.add_targets(examples, flags.astype(np.int64), weights)
 
     def head(self, backbone: Backbone) -> Head:
         """Return a linear layer from the pooled state to K scores."""
@@ -253,25 +255,25 @@ class Multilabel(WeightedTask):
     ) -> LabelsPrediction:
         """Return the labels that reach their thresholds, by the sigmoid of the mean scores of a record's windows."""
         scores = np.asarray(np.mean(outputs, axis=0, dtype=np.float64))
-        shares = np.exp(-np.logaddexp(0.0, -scores))  # the sigmoid, without overflow
-        made = LabelsPrediction(value=(), probabilities=by_label(self.index_of, shares))
-        return made.decided(self.decisive)
+        probabilities = np.exp(-np.logaddexp(0.0, -scores))  # the sigmoid, without overflow
+        prediction = LabelsPrediction(value=(), probabilities=by_label(self.index_of, probabilities))
+        return prediction.apply_thresholds(self.decisive)
 
-    def explained(
+    def explain(
         self, prediction: Prediction, record: Record, examples: Sequence[Example], label: str = ""
     ) -> list[ExplainedScore]:
         """Return the logits of the predicted labels (if none, of the most probable one), or that of `label`."""
         chosen = [require_label(label, self.labels)] if label else list(prediction.value)
         chosen = chosen or [max(self.labels, key=prediction.probabilities.__getitem__)]
         # A mean over windows: each window's logit of the label has weight 1 / windows.
-        rows = [np.eye(len(self.labels))[self.labels.index(one)] / len(examples) for one in chosen]
-        return [ExplainedScore(label=one, weights=[row] * len(examples)) for one, row in zip(chosen, rows)]
+        rows = [np.eye(len(self.labels))[self.labels.index(name)] / len(examples) for name in chosen]
+        return [ExplainedScore(label=name, weights=[row] * len(examples)) for name, row in zip(chosen, rows)]
 
     def metrics(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, float]:
         """Return micro, macro and sample F1, subset accuracy, mean average precision, and the F1 of each label."""
-        said = matrix([one.value for one in predictions], self.labels)
-        true = matrix([one.label for one in records], self.labels)
-        return label_scores(said, true, self._probabilities(predictions), self.labels)
+        predicted_flags = matrix([prediction.value for prediction in predictions], self.labels)
+        true = matrix([record.label for record in records], self.labels)
+        return label_scores(predicted_flags, true, self._probabilities(predictions), self.labels)
 
     def error(self, prediction: Prediction, record: Record) -> float:
         """Return the largest error of the probabilities of wrongly predicted or missed labels, 0 if there are none."""
@@ -286,30 +288,35 @@ class Multilabel(WeightedTask):
             return "given nearly the same probability of each label"
         return super().only_answer(predictions, records)
 
-    def tuned(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> tuple[Self, Calibration | None]:
+    def tune(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> tuple[Self, Calibration | None]:
         """Return the task with its thresholds: those of the highest F1 on the records, unless a number was given."""
         number = self._number()
         true = matrix([record.label for record in records], self.labels)
         if number is not None:
-            found = (number,) * len(self.labels)
+            thresholds = (number,) * len(self.labels)
         elif self.threshold == "per-label":
-            found = label_thresholds(true, self._probabilities(predictions))
+            thresholds = label_thresholds(true, self._probabilities(predictions))
         else:
-            found = (best_threshold(true, self._probabilities(predictions)),) * len(self.labels)
-        return dataclasses.replace(self, thresholds=found), None
+            thresholds = (best_threshold(true, self._probabilities(predictions)),) * len(self.labels)
+        return dataclasses.replace(self, thresholds=thresholds), None
 
     def at_best(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> list[Prediction]:
         """Return the predictions at the thresholds with the highest F1 on these records."""
-        thresholds = self.tuned(predictions, records)[0].thresholds
-        return [one.decided(thresholds) if isinstance(one, LabelsPrediction) else one for one in predictions]
+        thresholds = self.tune(predictions, records)[0].thresholds
+        return [
+            prediction.apply_thresholds(thresholds) if isinstance(prediction, LabelsPrediction) else prediction
+            for prediction in predictions
+        ]
 
     def details(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> list[list[str]]:
         """Return a table with each label's threshold, and its numbers of true, predicted and correct rows."""
         if len(self.labels) > SHOWN:
             return []
-        said = matrix([one.value for one in predictions], self.labels)
-        true = matrix([one.label for one in records], self.labels)
-        counts = np.stack([true.sum(axis=0), said.sum(axis=0), (said & true).sum(axis=0)], axis=1).tolist()
+        predicted_flags = matrix([prediction.value for prediction in predictions], self.labels)
+        true = matrix([record.label for record in records], self.labels)
+        counts = np.stack(
+            [true.sum(axis=0), predicted_flags.sum(axis=0), (predicted_flags & true).sum(axis=0)], axis=1
+        ).tolist()
         rows = [
             [label, f"{threshold:.3f}", *(f"{count:,}" for count in line)]
             for label, threshold, line in zip(self.labels, self.decisive, counts)
@@ -328,7 +335,7 @@ class Multilabel(WeightedTask):
         """Return the labels in the input format, and how much was not read."""
         if prediction is None:
             return super().cells(None)
-        return super().cells(prediction) | {"prediction": joined(prediction.value, self.separator or ";")}
+        return super().cells(prediction) | {"prediction": join_labels(prediction.value, self.separator or ";")}
 
     @property
     def probability_labels(self) -> tuple[str, ...]:
@@ -344,16 +351,16 @@ class Multilabel(WeightedTask):
         """Return the task for a classifier trained elsewhere, with a threshold of 0.5."""
         return cls(labels=tuple(labels), threshold=f"{USUAL}"), ()
 
-    def published(self) -> dict[str, Any]:
+    def export_metadata(self) -> dict[str, Any]:
         """Return the labels' names."""
         return {"labels": self.labels}
 
     def _probabilities(self, predictions: Sequence[Prediction]) -> NDArray[np.float64]:
         """Return the probabilities of the labels, (n, K)."""
         rows = [
-            as_array(one.probabilities)
-            if tuple(one.probabilities) == self.labels
-            else [one.probabilities.get(label, 0.0) for label in self.labels]
-            for one in predictions
+            as_array(prediction.probabilities)
+            if tuple(prediction.probabilities) == self.labels
+            else [prediction.probabilities.get(label, 0.0) for label in self.labels]
+            for prediction in predictions
         ]
         return np.array(rows, np.float64).reshape(len(predictions), len(self.labels))

@@ -9,7 +9,7 @@ from typing import Any
 
 from osbert.errors import UserError
 from osbert.guarded import parse_json
-from osbert.tasks.tables.joined import SEPARATORS, joined_labels, listed
+from osbert.tasks.tables.joined import SEPARATORS, find_joined_labels, parse_list
 
 Labels = tuple[str, ...]
 """The labels of a row, sorted by name, each once; () for none."""
@@ -39,13 +39,13 @@ def cell_labels(cell: str, separator: str) -> Labels:
     (('art', 'war'), ('a;b',), ('a, b',), ())
     """
     text = cell.strip()
-    if (parts := listed(text)) is not None:
+    if (parts := parse_list(text)) is not None:
         return _names(parts)
     split = text.split(separator) if separator not in ("", NONE) else [text]
     return canonical(filter(None, (part.strip() for part in split)))
 
 
-def nested_labels(cell: str) -> Labels:
+def parse_nested_labels(cell: str) -> Labels:
     """Return the labels of a JSON list. Raises ValueError if the cell is no list of labels."""
     try:
         value = parse_json(cell)
@@ -74,35 +74,35 @@ def find_separator(cells: Collection[str], *, where: str, known: Sequence[str] =
     >>> find_separator(["war;art", "war"], where="the column"), find_separator(["war", '["a", "b"]'], where="it")
     (';', '')
     """
-    texts = [cell for cell in cells if listed(cell.strip()) is None]
-    found = {one: cell for one in SEPARATORS for cell in texts if one in cell}
-    if len(found) > 1:
-        shown = ", ".join(f"'{one}' as in {cell[:40]!r}" for one, cell in found.items())
-        first = next(iter(found))
+    texts = [cell for cell in cells if parse_list(cell.strip()) is None]
+    cell_by_separator = {separator: cell for separator in SEPARATORS for cell in texts if separator in cell}
+    if len(cell_by_separator) > 1:
+        examples = ", ".join(f"'{separator}' as in {cell[:40]!r}" for separator, cell in cell_by_separator.items())
+        first = next(iter(cell_by_separator))
         raise UserError(
-            f"{where} holds several signs that may separate labels: {shown}. Say which one does (--separator "
+            f"{where} holds several signs that may separate labels: {examples}. Say which one does (--separator "
             f"'{first}'), or --separator none if each cell is one label.",
             code="ambiguous-separator",
         )
-    for one, cell in found.items():
-        several = sum(one in text for text in texts) > 1
-        if not (one != "," and several) and not {*joined_labels([*known, *texts])} & {*texts}:
+    for separator, cell in cell_by_separator.items():
+        several = sum(separator in text for text in texts) > 1
+        if not (separator != "," and several) and not {*find_joined_labels([*known, *texts])} & {*texts}:
             raise UserError(
-                f"{where} holds '{one}', as in {cell[:40]!r}, which may separate labels or belong to one. Say that it "
-                f"separates them (--separator '{one}'), or --separator none if each cell is one label.",
+                f"{where} holds '{separator}', as in {cell[:40]!r}, which may separate labels or belong to one. Say that it "
+                f"separates them (--separator '{separator}'), or --separator none if each cell is one label.",
                 code="ambiguous-separator",
             )
-    return next(iter(found), "")
+    return next(iter(cell_by_separator), "")
 
 
-def joined(labels: Sequence[str], separator: str) -> str:
+def join_labels(labels: Sequence[str], separator: str) -> str:
     """Write labels as a cell that `cell_labels` reads back: with a separator, or as a JSON list; "[]" for none.
 
-    >>> joined(("art", "war"), ";"), joined(("a;b", "c"), ";"), joined((), ";"), joined(("art", "war"), "none")
+    >>> join_labels(("art", "war"), ";"), join_labels(("a;b", "c"), ";"), join_labels((), ";"), join_labels(("art", "war"), "none")
     ('art;war', '["a;b", "c"]', '[]', '["art", "war"]')
     """
     cell = separator.join(labels)
-    plain = bool(labels) and listed(cell) is None and cell_labels(cell, separator) == canonical(labels)
+    plain = bool(labels) and parse_list(cell) is None and cell_labels(cell, separator) == canonical(labels)
     return cell if plain else json.dumps(list(labels), ensure_ascii=False)
 
 

@@ -58,7 +58,7 @@ class LabelSearch:
     `labels`: the known labels.
     """
 
-    asked: TextColumns
+    user_columns: TextColumns
     flags: tuple[str, ...]
     separator: str
     labels: tuple[str, ...]
@@ -71,30 +71,32 @@ class LabelSearch:
         header = Header(table.columns, table.called)
         # Columns of 0 and 1 come first: if there are any, no column holds lists, and none of them can be the text.
         flags = self._flags(table, header, labelled=labelled)
-        label = "" if flags else self.asked.label or self._label(table, header, labelled=labelled)
-        found = choose(
+        label = "" if flags else self.user_columns.label or self._label(table, header, labelled=labelled)
+        text_columns = choose(
             [name for name in table.columns if name not in flags],
-            user_columns=dataclasses.replace(self.asked, label=label),
+            user_columns=dataclasses.replace(self.user_columns, label=label),
             path=table.called,
             labelled=labelled and not flags,
         )
         if flags:
-            return LabelColumns(text=found.text, pair=found.pair, label=flags[0], flags=flags)
-        made = LabelColumns(text=found.text, pair=found.pair, label=found.label)
-        separator = self.separator or (self._separator(table, made.label, labelled=labelled) if made.label else "")
-        return dataclasses.replace(made, separator=separator)
+            return LabelColumns(text=text_columns.text, pair=text_columns.pair, label=flags[0], flags=flags)
+        label_columns = LabelColumns(text=text_columns.text, pair=text_columns.pair, label=text_columns.label)
+        separator = self.separator or (
+            self._separator(table, label_columns.label, labelled=labelled) if label_columns.label else ""
+        )
+        return dataclasses.replace(label_columns, separator=separator)
 
     def _label(self, table: Table, header: Header, *, labelled: bool) -> str:
         """Return the column that is called as lists of labels are, "" for none; UserError if others may be meant."""
-        found = header.first(_LISTS)
-        named = [name for name in table.columns if name not in self.asked.texts]
+        column = header.first(_LISTS)
+        named = [name for name in table.columns if name not in self.user_columns.texts]
         several = [name for name in named if name.strip().lower() in (*_LISTS, *CLASS_HEADINGS)]
-        if found and labelled and len(several) > 1:
+        if column and labelled and len(several) > 1:
             raise UserError(
                 f"{header.listed}; the labels could be in {' or '.join(map(repr, several))}: give --label NAME.",
                 code="ambiguous-column",
             )
-        return found
+        return column
 
     def _separator(self, table: Table, label: str, *, labelled: bool) -> str:
         """Detect the separator of the labels in a column, "" for none; known labels are ignored.
@@ -114,7 +116,7 @@ class LabelSearch:
 
     def _flags(self, table: Table, header: Header, *, labelled: bool) -> tuple[str, ...]:
         """Return the label columns of 0 and 1: the given ones, those named like known labels, or all such columns."""
-        if self.asked.label:
+        if self.user_columns.label:
             return ()
         if self.flags:
             if not labelled and not {*self.flags} <= {*table.columns}:
@@ -127,18 +129,18 @@ class LabelSearch:
             return self.labels
         if header.first(_LISTS):
             return ()
-        return self._found(table, _binary(table, but=self.asked.texts), labelled=labelled)
+        return self._select_flags(table, _binary(table, but=self.user_columns.texts), labelled=labelled)
 
-    def _found(self, table: Table, binary: Sequence[str], *, labelled: bool) -> tuple[str, ...]:
+    def _select_flags(self, table: Table, binary: Sequence[str], *, labelled: bool) -> tuple[str, ...]:
         """Return the columns `binary` if all columns but the text are binary; () if another column holds the labels."""
         if len(binary) < 2:
             return ()
         others = [name for name in table.columns if name not in binary]
         # If one of the remaining columns holds labels, columns of 0 and 1 are other features.
-        found = choose(
-            others, user_columns=dataclasses.replace(self.asked, label=""), path=table.called, labelled=False
+        columns = choose(
+            others, user_columns=dataclasses.replace(self.user_columns, label=""), path=table.called, labelled=False
         )
-        if found.label:
+        if columns.label:
             return ()
         names = ",".join(binary)
         if usual := [name for name in binary if name.strip().lower() in CLASS_HEADINGS]:
@@ -149,7 +151,7 @@ class LabelSearch:
                 f"--label-columns {names} if these are the labels, or --label {usual[0]}.",
                 code="ambiguous-column",
             )
-        if more := [name for name in others if name not in found.texts and name.strip().lower() not in _NUMBERS]:
+        if more := [name for name in others if name not in columns.texts and name.strip().lower() not in _NUMBERS]:
             if not labelled:
                 return ()
             raise UserError(

@@ -21,15 +21,17 @@ class LabelsPrediction(Prediction):
         """Return the labels as text."""
         return ", ".join(map(repr, self.value)) or "without a label"
 
-    def decided(self, thresholds: Sequence[float]) -> Self:
+    def apply_thresholds(self, thresholds: Sequence[float]) -> Self:
         """Return the prediction at other thresholds, given in the order of its probabilities."""
         pairs = zip(self.probabilities.items(), thresholds, strict=True)
-        return replace(self, value=canonical(name for (name, share), threshold in pairs if share >= threshold))
+        return replace(
+            self, value=canonical(name for (name, probability), threshold in pairs if probability >= threshold)
+        )
 
     def above(self, threshold: float) -> tuple[Prediction, int]:
         """Return the prediction without labels less probable than a threshold, and how many those are."""
-        kept = tuple(name for name in self.value if self.probabilities[name] >= threshold)
-        return replace(self, value=kept), len(self.value) - len(kept)
+        labels = tuple(name for name in self.value if self.probabilities[name] >= threshold)
+        return replace(self, value=labels), len(self.value) - len(labels)
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain values, with a list of labels."""
@@ -38,7 +40,7 @@ class LabelsPrediction(Prediction):
     def lines(self) -> list[str]:
         """Return the labels in a line, then each probability, with a * for predicted labels."""
         ranked = likely_labels(self.probabilities, keep=self.value)
-        rows = [f"{'*' if name in self.value else ' '} {share:7.2%}  {name}" for name, share in ranked]
+        rows = [f"{'*' if name in self.value else ' '} {probability:7.2%}  {name}" for name, probability in ranked]
         if more := len(self.probabilities) - len(ranked):
             rows.append(f"  {more:,} more labels, each less likely")
         return [", ".join(self.value) or "(no label)", *rows]
@@ -50,8 +52,8 @@ def labels_outcome(prediction: Prediction, record: Record, error: float) -> Reco
     Its confidence is the probability of the least certain decision on a label.
     """
     given, true = {*prediction.value}, {*record.label}
-    beliefs = tuple((share, name in true) for name, share in prediction.probabilities.items())
-    sure = [share if name in given else 1 - share for name, share in prediction.probabilities.items()]
+    beliefs = tuple((probability, name in true) for name, probability in prediction.probabilities.items())
+    sure = [probability if name in given else 1 - probability for name, probability in prediction.probabilities.items()]
     return RecordOutcome(
         truth=", ".join(record.label) or "(no label)",
         guess=", ".join(prediction.value) or "(no label)",

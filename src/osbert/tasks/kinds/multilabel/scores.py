@@ -18,17 +18,17 @@ Probabilities = NDArray[np.float64]
 
 def matrix(sets: Sequence[Sequence[str]], labels: Sequence[str]) -> Flags:
     """Return whether each row has each label, (n, K); labels that are not among `labels` are ignored."""
-    places = {label: place for place, label in enumerate(labels)}
+    column_by_label = {label: column for column, label in enumerate(labels)}
     table = np.zeros((len(sets), len(labels)), np.bool_)
-    for row, found in enumerate(sets):
-        table[row, [places[label] for label in found if label in places]] = True
+    for row, names in enumerate(sets):
+        table[row, [column_by_label[label] for label in names if label in column_by_label]] = True
     return table
 
 
-def f1(said: Flags, true: Flags, axis: int | None = None) -> NDArray[np.float64]:
+def f1(predicted_flags: Flags, true: Flags, axis: int | None = None) -> NDArray[np.float64]:
     """Return 2 hits / (predicted + true), over all or along an axis; NaN if nothing is predicted or true."""
-    hits = np.asarray((said & true).sum(axis=axis), np.float64)
-    counts = np.asarray(said.sum(axis=axis) + true.sum(axis=axis), np.float64)
+    hits = np.asarray((predicted_flags & true).sum(axis=axis), np.float64)
+    counts = np.asarray(predicted_flags.sum(axis=axis) + true.sum(axis=axis), np.float64)
     return np.divide(2 * hits, counts, out=np.full_like(hits, np.nan), where=counts > 0)
 
 
@@ -48,16 +48,18 @@ def average_precision(true: Flags, probabilities: Probabilities) -> float:
     return float((gains * hits / (ends + 1)).sum())
 
 
-def label_scores(said: Flags, true: Flags, probabilities: Probabilities, labels: Sequence[str]) -> dict[str, float]:
+def label_scores(
+    predicted_flags: Flags, true: Flags, probabilities: Probabilities, labels: Sequence[str]
+) -> dict[str, float]:
     """Return micro, macro and sample F1, subset accuracy, mean average precision, and the F1 of each label."""
-    single = f1(said, true, axis=0)
-    there = ~np.isnan(single)
+    single = f1(predicted_flags, true, axis=0)
+    has_f1 = ~np.isnan(single)
     ranked = [average_precision(true[:, k], probabilities[:, k]) for k in np.flatnonzero(true.any(axis=0))]
     return {
-        "micro_f1": float(np.nan_to_num(f1(said, true), nan=1.0)),
-        "macro_f1": float(single[there].mean()) if there.any() else 1.0,
-        "sample_f1": float(np.nan_to_num(f1(said, true, axis=1), nan=1.0).mean()),
-        "subset_accuracy": float((said == true).all(axis=1).mean()),
+        "micro_f1": float(np.nan_to_num(f1(predicted_flags, true), nan=1.0)),
+        "macro_f1": float(single[has_f1].mean()) if has_f1.any() else 1.0,
+        "sample_f1": float(np.nan_to_num(f1(predicted_flags, true, axis=1), nan=1.0).mean()),
+        "subset_accuracy": float((predicted_flags == true).all(axis=1).mean()),
         "mean_average_precision": float(np.mean(ranked)) if ranked else 0.0,
         **{f"f1/{label}": float(score) for label, score in zip(labels, single) if not np.isnan(score)},
     }

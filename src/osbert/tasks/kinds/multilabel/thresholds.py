@@ -30,8 +30,8 @@ def best_threshold(true: Flags, probabilities: Probabilities) -> float:
     upper = ranked[ends]
     lower = np.append(upper[1:], 0.0)
     middle = (lower + upper) / 2
-    found = np.where(middle > lower, middle, upper)[scores == scores.max()]
-    return float(found[np.abs(found - USUAL).argmin()])
+    candidates = np.where(middle > lower, middle, upper)[scores == scores.max()]
+    return float(candidates[np.abs(candidates - USUAL).argmin()])
 
 
 def label_thresholds(true: Flags, probabilities: Probabilities) -> tuple[float, ...]:

@@ -52,39 +52,39 @@ class CandidateSource(TableSource):
     def columns(self, table: Table, *, labelled: bool) -> CandidateColumns:
         """Return the columns to read; without `labelled` the relevance may be absent."""
         task = self.task
-        asked = CandidateColumns(
+        user_columns = CandidateColumns(
             query=task.query, document=task.document, label=task.label, positive=task.positive, negative=task.negative
         )
-        return choose(table.columns, asked=asked, path=table.called, labelled=labelled)
+        return choose(table.columns, user_columns=user_columns, path=table.called, labelled=labelled)
 
-    def resolved(self) -> Task:
+    def resolve(self) -> Task:
         """Return the task with the detected columns of its training file."""
         columns = self.columns(self.open(self.file("train")), labelled=True)
-        return self.passed_on(replace(self.task, **asdict(columns)))
+        return self.attach_to(replace(self.task, **asdict(columns)))
 
-    def moved(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
+    def switch_data(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
         """Return the task for other data, a file or a folder; columns that the file lacks are detected again."""
-        task = super().moved(data, self._replaced(given) | dict(given))
+        task = super().switch_data(data, self._clear_other_form(given) | dict(given))
         source = task.source
         assert isinstance(source, CandidateSource) and isinstance(task, Rerank)
         if source.alone is None:
             return task
         columns = source.open(source.alone).columns
-        there = {*columns}
+        column_set = {*columns}
         names = [name for name in ("query", "document", "label", "positive") if name not in given]
-        lost: dict[str, Any] = {name: "" for name in names if getattr(task, name) not in there}
-        if "negative" not in given and ("positive" in lost or not {*task.negative} <= there):
+        lost: dict[str, Any] = {name: "" for name in names if getattr(task, name) not in column_set}
+        if "negative" not in given and ("positive" in lost or not {*task.negative} <= column_set):
             lost["negative"] = ()
         if "label" not in given and "document" in lost and not documents_of(Header(columns, ""), but=(task.label,)):
             lost["label"] = ""
-        return source.passed_on(replace(task, **lost))
+        return source.attach_to(replace(task, **lost))
 
-    def _replaced(self, given: Mapping[str, Any]) -> dict[str, Any]:
+    def _clear_other_form(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the columns with those of one form emptied if the other form is given."""
         return {
             name: default_of(Rerank, name)
             for form, other in zip(FORMS, reversed(FORMS))
-            if any(given.get(one) for one in other)
+            if any(given.get(option) for option in other)
             for name in form
         }
 
@@ -177,17 +177,17 @@ class Rerank(CutTask):
     def describe(self, records: Sequence[Record]) -> str:
         """Describe a split: queries, candidates, and queries without relevant ones or with relevant ones only."""
         total, without = sum(len(record.texts) - 1 for record in records), len(_without(records))
-        said = [f"{len(records):,} queries with {total:,} candidates"]
-        said += [f"{without:,} without a relevant one, which no score counts"] * (without > 0)
+        parts = [f"{len(records):,} queries with {total:,} candidates"]
+        parts += [f"{without:,} without a relevant one, which no score counts"] * (without > 0)
         if alike := _all_relevant(records):
-            said.append(f"{alike:,} queries whose candidates are all relevant: MRR and MAP are 1 whatever the order")
-        return "; ".join(said)
+            parts.append(f"{alike:,} queries whose candidates are all relevant: MRR and MAP are 1 whatever the order")
+        return "; ".join(parts)
 
     def remarks(self) -> list[str]:
         """Describe how long lists are cut in training."""
         return [f"at most {self.candidates} candidates of a query are learnt from in a step (--candidates)"]
 
-    def fitted(self, records: Sequence[Record]) -> Self:
+    def fit(self, records: Sequence[Record]) -> Self:
         """Return the task with the highest relevance."""
         return replace(self, highest=max([1.0, *(max(record.label) for record in records if record.label)]))
 
@@ -225,23 +225,30 @@ class Rerank(CutTask):
         labels: NDArray[np.float64] | None = None
         if record.label is not None:
             labels = np.array(record.label, np.float64)
-            kept = learnt(labels, self.candidates)
-            documents, labels = [documents[place] for place in kept], labels[kept]
+            indices = select_candidates(labels, self.candidates)
+            documents, labels = [documents[index] for index in indices], labels[indices]
         runs = [packer.run(document) for document in documents]
-        made = lay_out_behind(packer.run(query), runs, packer, long=self.long, record=record.number)
-        return made if labels is None else [replace(one, targets=two) for one, two in zip(made, self._targets(labels))]
+        examples = lay_out_behind(packer.run(query), runs, packer, long=self.long, record=record.number)
+        return (
+            examples
+            if labels is None
+            else [replace(example, targets=target) for example, target in zip(examples, self._targets(labels))]
+        )
 
     def _targets(self, labels: NDArray[np.float64]) -> list[dict[str, Target]]:
         """Return the targets of candidates from their relevance (n,). With softmax only the first has weight, 1."""
         if self.loss == "bce":
             # bce needs probabilities: relevance as a fraction of the highest one.
-            shares = np.minimum(labels / self.highest, 1)
-            return [{self.name: Target(labels=share[None])} for share in shares.astype(np.float32)]
+            fractions = np.minimum(labels / self.highest, 1)
+            return [{self.name: Target(labels=fraction[None])} for fraction in fractions.astype(np.float32)]
         # `or 1`: if all are irrelevant, targets are 0 instead of NaN.
-        shares = (labels / (labels.sum() or 1)).astype(np.float32)
+        fractions = (labels / (labels.sum() or 1)).astype(np.float32)
         # The loss sums over candidates; a total weight of 1 per query makes its mean a mean over queries.
         weights = np.eye(1, len(labels), dtype=np.float32)[0]
-        return [{self.name: Target(labels=share[None], weights=weight[None])} for share, weight in zip(shares, weights)]
+        return [
+            {self.name: Target(labels=fraction[None], weights=weight[None])}
+            for fraction, weight in zip(fractions, weights)
+        ]
 
     def head(self, backbone: Backbone) -> Head:
         """Return a linear layer from the pooled state to one score."""
@@ -254,7 +261,7 @@ class Rerank(CutTask):
         scores = [float(output[0]) for output in outputs]
         return ranking(scores, record.texts[1:], [example.truncated for example in examples])
 
-    def explained(
+    def explain(
         self, prediction: Prediction, record: Record, examples: Sequence[Example], label: str = ""
     ) -> list[ExplainedScore]:
         """Return the score of the first document of the ranking."""
@@ -262,7 +269,7 @@ class Rerank(CutTask):
         first = prediction.ranked[0]
         require_label(label or RELEVANCE, [RELEVANCE])
         # The score is one output of one sequence: weight 1 there, 0 for the other candidates.
-        weights = [np.array([float(place == first.index)]) for place in range(len(examples))]
+        weights = [np.array([float(index == first.index)]) for index in range(len(examples))]
         return [ExplainedScore(label=RELEVANCE, text=first.document, weights=weights)]
 
     def metrics(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, float]:
@@ -270,14 +277,14 @@ class Rerank(CutTask):
 
         They are 0 if there are no such queries.
         """
-        found: list[tuple[float, float, float]] = []
+        query_scores: list[tuple[float, float, float]] = []
         for prediction, record in zip(predictions, records, strict=True):
             scores, relevance = np.array(prediction.value, np.float64), np.array(record.label, np.float64)
             # nDCG is 0 / 0 for a query without a relevant candidate: it is left out of the means.
             if relevance.max() > 0:
-                gain, reciprocal = (one(scores, relevance, self.cutoff) for one in (ndcg, reciprocal_rank))
-                found.append((gain, reciprocal, average_precision(scores, relevance)))
-        means = np.mean(found, axis=0).tolist() if found else [0.0, 0.0, 0.0]
+                gain, reciprocal = (measure(scores, relevance, self.cutoff) for measure in (ndcg, reciprocal_rank))
+                query_scores.append((gain, reciprocal, average_precision(scores, relevance)))
+        means = np.mean(query_scores, axis=0).tolist() if query_scores else [0.0, 0.0, 0.0]
         return dict(zip((self.criterion, f"mrr@{self.cutoff}", "map"), means))
 
     def error(self, prediction: Prediction, record: Record) -> float:
@@ -289,7 +296,7 @@ class Rerank(CutTask):
         """Return the nDCG of a ranking, NaN if no candidate is relevant; it is right if the first one is relevant."""
         assert isinstance(prediction, Ranking)
         error, first = self.error(prediction, record), prediction.ranked[0]
-        relevant = [one.rank for one in prediction.ranked if record.label[one.index] > 0]
+        relevant = [candidate.rank for candidate in prediction.ranked if record.label[candidate.index] > 0]
         counts = f"{len(relevant)} of {len(prediction.candidates)} are relevant"
         return RecordOutcome(
             truth=f"{counts}, at rank {', '.join(map(str, relevant[:RANKS]))}" if relevant else counts,
@@ -299,10 +306,10 @@ class Rerank(CutTask):
             error=error,
             confidence=first.probability,
             marks=tuple(
-                TextMark(start=0, end=len(one.document), of=of, text=1 + one.index)
-                for of, found in zip(SIDES, (prediction.ranked, (first,)))
-                for one in found
-                if of == "prediction" or record.label[one.index] > 0
+                TextMark(start=0, end=len(candidate.document), of=of, text=1 + candidate.index)
+                for of, candidates in zip(SIDES, (prediction.ranked, (first,)))
+                for candidate in candidates
+                if of == "prediction" or record.label[candidate.index] > 0
             ),
         )
 
@@ -318,26 +325,28 @@ class Rerank(CutTask):
         """Return score, probability and rank of a row's candidate, or of a list in the list's order."""
         names = ("score", "probability", "rank")
         if isinstance(prediction, CandidateScore):
-            said: tuple[Any, ...] = (prediction.value, prediction.probability, prediction.rank)
+            values: tuple[Any, ...] = (prediction.value, prediction.probability, prediction.rank)
         elif isinstance(prediction, Ranking):
-            columns = zip(*((one.value, one.probability, one.rank) for one in prediction.candidates))
-            said = tuple(map(list, columns))
+            columns = zip(
+                *((candidate.value, candidate.probability, candidate.rank) for candidate in prediction.candidates)
+            )
+            values = tuple(map(list, columns))
         else:
-            said = ("", "", "")
-        return {**dict(zip(names, said)), "truncated": "" if prediction is None else prediction.truncated}
+            values = ("", "", "")
+        return {**dict(zip(names, values)), "truncated": "" if prediction is None else prediction.truncated}
 
     def reply(self, prediction: Prediction) -> dict[str, Any]:
         """Return the candidates by rank."""
         assert isinstance(prediction, Ranking)
-        return {"ranking": [one.item() for one in prediction.ranked], "truncated": prediction.truncated}
+        return {"ranking": [candidate.item() for candidate in prediction.ranked], "truncated": prediction.truncated}
 
 
-def learnt(labels: NDArray[np.float64], most: int) -> NDArray[np.intp]:
+def select_candidates(labels: NDArray[np.float64], most: int) -> NDArray[np.intp]:
     """Return the indices, ascending, of the candidates to train on, from their relevance (n,).
 
-    >>> learnt(np.array([0.0, 0, 0, 0, 1, 2, 1]), 4).tolist()
+    >>> select_candidates(np.array([0.0, 0, 0, 0, 1, 2, 1]), 4).tolist()
     [0, 1, 4, 5]
-    >>> learnt(np.array([3.0, 1, 2, 3, 1]), 3).tolist()  # the others are those of the lowest relevance
+    >>> select_candidates(np.array([3.0, 1, 2, 3, 1]), 3).tolist()  # the others are those of the lowest relevance
     [0, 1, 4]
     """
     if len(labels) <= most:

@@ -12,7 +12,7 @@ from osbert.reading.columns import Header
 from osbert.reading.table import Row
 from osbert.tasks.kinds.rerank.records import QueryCandidates
 from osbert.tasks.tables import UnlabelledRow
-from osbert.tasks.tables.nested import cell_texts, parsed_cell
+from osbert.tasks.tables.nested import cell_texts, parse_cell
 
 _QUERIES = ("query", "question", "anchor", "text_a", "context")
 _DOCUMENTS = ("document", "passage", "text", "candidate", "doc", "answer", "sentence", "response", "context", "text_b")
@@ -56,36 +56,40 @@ class CandidateColumns:
         )
 
 
-def choose(columns: Sequence[str], *, asked: CandidateColumns, path: str, labelled: bool) -> CandidateColumns:
-    """Return the columns to use: the given ones (`asked`), else those with usual names.
+def choose(columns: Sequence[str], *, user_columns: CandidateColumns, path: str, labelled: bool) -> CandidateColumns:
+    """Return the columns to use: the given ones (`user_columns`), else those with usual names.
 
     Raises UserError listing the columns if a given one is absent, a required one is not found, or the form is
     ambiguous.
     """
     header = Header(columns, path)
-    wanted = [(name, getattr(asked, name)) for name in ("query", "document", "positive")]
-    wanted += [("label", asked.label if labelled else ""), *(("negative", name) for name in asked.negative)]
+    wanted = [(name, getattr(user_columns, name)) for name in ("query", "document", "positive")]
+    wanted += [
+        ("label", user_columns.label if labelled else ""),
+        *(("negative", name) for name in user_columns.negative),
+    ]
     for option, name in wanted:
         header.require(name, option=option)
     # A column that is named for something else cannot be the query, e.g. "context".
-    named = (asked.document, asked.positive, *asked.negative, asked.label)
-    query = asked.query or header.first(_QUERIES, but=named)
+    named = (user_columns.document, user_columns.positive, *user_columns.negative, user_columns.label)
+    query = user_columns.query or header.first(_QUERIES, but=named)
     if not query:
         raise header.missing("query", ": give --query NAME (for a run that is trained, --columns.query NAME).")
-    document, positive = _forms(header, asked, query)
-    if asked.negative and not positive:
+    document, positive = _forms(header, user_columns, query)
+    if user_columns.negative and not positive:
         raise header.missing(
-            "positive", f": '{asked.negative[0]}' (--negative) needs a column with relevant documents: --positive NAME."
+            "positive",
+            f": '{user_columns.negative[0]}' (--negative) needs a column with relevant documents: --positive NAME.",
         )
     if positive:
         numbered = tuple(name for name in columns if _NUMBERED.fullmatch(name.strip()))
         single = header.first(_NEGATIVES, but=(query, positive))
-        negative = asked.negative or numbered or ((single,) if single else ())
+        negative = user_columns.negative or numbered or ((single,) if single else ())
         return CandidateColumns(query=query, positive=positive, negative=negative)
     if not document:
         advice = ": give --document NAME, or --positive NAME and --negative NAME (for a run that is trained, --columns."
         raise header.missing("document", f"{advice}document NAME).")
-    label = asked.label if asked.label in columns else header.first(_LABELS, but=(query, document))
+    label = user_columns.label if user_columns.label in columns else header.first(_LABELS, but=(query, document))
     if labelled and not label:
         raise header.missing("label", ": give --label NAME, the column with the relevance of each document.")
     return CandidateColumns(query=query, document=document, label=label)
@@ -96,24 +100,27 @@ def documents_of(header: Header, *, but: Sequence[str]) -> str:
     return header.first((*_DOCUMENTS, *_LISTS), but=but)
 
 
-def _forms(header: Header, asked: CandidateColumns, query: str) -> tuple[str, str]:
+def _forms(header: Header, user_columns: CandidateColumns, query: str) -> tuple[str, str]:
     """Return the column of documents, or that of relevant ones; "" for the other, or for both if there is neither.
 
     Raises UserError if the given columns are of both forms, or if none is given and both forms are possible.
     """
-    document = asked.document or documents_of(header, but=(query, asked.label, *asked.negative))
-    positive = asked.positive or header.first(_POSITIVES, but=(query, asked.label))
+    document = user_columns.document or documents_of(header, but=(query, user_columns.label, *user_columns.negative))
+    positive = user_columns.positive or header.first(_POSITIVES, but=(query, user_columns.label))
     # A given option of each form, for the check that only one form is given.
-    documents, positives = (asked.document or asked.label), (asked.positive or "".join(asked.negative[:1]))
+    documents, positives = (
+        (user_columns.document or user_columns.label),
+        (user_columns.positive or "".join(user_columns.negative[:1])),
+    )
     if documents and positives:
         raise UserError(
             f"'{documents}' belongs to documents with their relevance (--document, --label), '{positives}' to relevant "
             "documents and others (--positive, --negative): give those of one form.",
             code="options-exclude-each-other",
         )
-    if asked.label and positive and not document:
+    if user_columns.label and positive and not document:
         raise UserError(
-            f"{header.listed}; --label '{asked.label}' needs a column with the document it is of: give --document "
+            f"{header.listed}; --label '{user_columns.label}' needs a column with the document it is of: give --document "
             f"NAME, or leave --label out: what stands in '{positive}' is relevant.",
             code="options-exclude-each-other",
         )
@@ -145,7 +152,7 @@ def record_of(row: Row, columns: CandidateColumns, *, path: str) -> QueryCandida
         labels = (1.0,) * len(relevant) + (0.0,) * len(others)
     if not documents:
         raise ValueError("there is no document in it. Write one, or remove the row")
-    empty = [place for place, text in enumerate(documents, 1) if not text.strip()]
+    empty = [number for number, text in enumerate(documents, 1) if not text.strip()]
     if empty and len(documents) > 1:
         raise ValueError(f"document {empty[0]} of {len(documents)} is empty. Write it, or remove it")
     return QueryCandidates(number=0, texts=(query, *documents), label=labels, path=path, line=row.line)
@@ -159,24 +166,24 @@ def _relevances(row: Row, columns: CandidateColumns, count: int) -> tuple[float,
             raise ValueError(f"'{name}' is a list, but there is one document")
         return (_relevance(row.values[name]),)
     # Lists come as such from JSON lines, or as JSON in a cell.
-    said = row.source.get(name) or parsed_cell(row.values[name])
+    relevances = row.source.get(name) or parse_cell(row.values[name])
     if name in row.nulls or not row.values[name].strip():
         raise UnlabelledRow("the relevance is empty")
-    if not isinstance(said, list):
+    if not isinstance(relevances, list):
         raise ValueError(f"there are {count} documents, but '{name}' is no list: {row.values[name][:40]!r}")
-    if len(said) != count:
-        raise ValueError(f"there are {count} documents, but {len(said)} values in '{name}'")
-    return tuple(_relevance("" if one is None else str(one)) for one in said)
+    if len(relevances) != count:
+        raise ValueError(f"there are {count} documents, but {len(relevances)} values in '{name}'")
+    return tuple(_relevance("" if relevance is None else str(relevance)) for relevance in relevances)
 
 
 def _relevance(text: str) -> float:
     """Return the relevance in a cell: a number of at least 0; true is 1, false is 0."""
-    said = text.strip().lower()
-    if not said:
+    cell = text.strip().lower()
+    if not cell:
         raise UnlabelledRow("the relevance is empty")
     try:
         # float() accepts "1_0" as 10; such cells are rejected.
-        number = float({"true": "1", "false": "0"}.get(said, "" if "_" in said else said))
+        number = float({"true": "1", "false": "0"}.get(cell, "" if "_" in cell else cell))
     except ValueError:
         raise ValueError(f"the relevance {text!r} is not a number. Write one, 0 for a document that is not") from None
     # Also False for NaN.

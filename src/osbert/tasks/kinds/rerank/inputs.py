@@ -13,14 +13,14 @@ from osbert.tasks.kinds.rerank.records import QueryCandidates, Ranking
 from osbert.terminal import one_line
 
 Pairs = Iterator[tuple[Row, Record | None]]
-Found = tuple[Row, Record | None]
+RowRecord = tuple[Row, Record | None]
 
 
 @dataclass(frozen=True, kw_only=True)
 class QueryRows(Row):
-    """The rows of one query; `found`: each row with its own record, None if it has no text."""
+    """The rows of one query; `members`: each row with its own record, None if it has no text."""
 
-    found: tuple[Found, ...]
+    members: tuple[RowRecord, ...]
 
 
 def inputs_by_query(inputs: Inputs) -> Inputs:
@@ -33,11 +33,11 @@ def inputs_by_query(inputs: Inputs) -> Inputs:
 
 def _by_query(rows: Callable[[Problems], Pairs], problems: Problems) -> Pairs:
     lines: dict[str, int] = {}
-    group: list[Found] = []
+    group: list[RowRecord] = []
     query: str | None = None
     for row, record in rows(problems):
         if record is not None and query not in (None, record.texts[0]):
-            yield _gathered(group)
+            yield _join_rows(group)
             group, query = [], None
         if record is not None and query is None:
             query = record.texts[0]
@@ -49,13 +49,13 @@ def _by_query(rows: Callable[[Problems], Pairs], problems: Problems) -> Pairs:
                 )
         group.append((row, record))
     if group:
-        yield _gathered(group)
+        yield _join_rows(group)
 
 
-def _gathered(group: list[Found]) -> Found:
+def _join_rows(group: list[RowRecord]) -> RowRecord:
     first = group[0][0]
     records = [record for _, record in group if record is not None]
-    whole = QueryRows(line=first.line, values=first.values, source=first.source, found=tuple(group))
+    whole = QueryRows(line=first.line, values=first.values, source=first.source, members=tuple(group))
     if not records:
         return whole, None
     documents = (text for record in records for text in record.texts[1:])
@@ -66,11 +66,11 @@ def _parts(row: Row, prediction: Prediction | None) -> Iterator[tuple[Row, Predi
     """Yield each row of a query with the prediction for its candidate, or for its list of candidates."""
     assert isinstance(row, QueryRows)
     begin = 0
-    for one, record in row.found:
+    for member_row, record in row.members:
         if not isinstance(record, QueryCandidates) or not isinstance(prediction, Ranking):
-            yield one, None
+            yield member_row, None
             continue
         end = begin + len(record.documents)
-        said = prediction.candidates[begin:end]
-        yield one, said[0] if len(said) == 1 and not one.nested else Ranking.of(said)
+        candidates = prediction.candidates[begin:end]
+        yield member_row, candidates[0] if len(candidates) == 1 and not member_row.nested else Ranking.of(candidates)
         begin = end

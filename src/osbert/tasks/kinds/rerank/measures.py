@@ -26,14 +26,17 @@ def reciprocal_rank(scores: Floats, relevance: Floats, cutoff: int) -> float:
     0.75
     """
     for before, tied in _ties(scores):
-        n, found = len(tied), int((relevance[tied] > 0).sum())
-        if not found:
+        n, relevant_count = len(tied), int((relevance[tied] > 0).sum())
+        if not relevant_count:
             continue
-        total, chance = 0.0, found / n  # probability that the first relevant one is at the first position of the tie
-        for place in range(min(n - found + 1, cutoff - before)):
-            total += chance / (before + place + 1)
+        total, chance = (
+            0.0,
+            relevant_count / n,
+        )  # probability that the first relevant one is at the first position of the tie
+        for offset in range(min(n - relevant_count + 1, cutoff - before)):
+            total += chance / (before + offset + 1)
             # The next position is the first relevant one if this one was not: sampling without replacement.
-            chance *= (n - found - place) / max(n - place - 1, 1)
+            chance *= (n - relevant_count - offset) / max(n - offset - 1, 1)
         return total
     return 0.0
 
@@ -67,12 +70,12 @@ def average_precision(scores: Floats, relevance: Floats) -> float:
     """
     total = above = 0.0
     for before, tied in _ties(scores):
-        n, found = len(tied), int((relevance[tied] > 0).sum())
-        places = np.arange(n)
+        n, relevant_count = len(tied), int((relevance[tied] > 0).sum())
+        offsets = np.arange(n)
         # Each place of a tie holds a relevant one with probability found / n; the others are then spread evenly.
-        within = places * (found - 1) / (n - 1) if n > 1 else np.zeros(1)
-        total += float((found / n * (above + 1 + within) / (before + 1 + places)).sum())
-        above += found
+        within = offsets * (relevant_count - 1) / (n - 1) if n > 1 else np.zeros(1)
+        total += float((relevant_count / n * (above + 1 + within) / (before + 1 + offsets)).sum())
+        above += relevant_count
     return total / above if above else 0.0
 
 

@@ -46,8 +46,8 @@ class CandidateScore(Prediction):
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain values."""
-        said = {"prediction": self.value, "probability": self.probability, "rank": self.rank}
-        return {**said, "truncated": self.truncated}
+        fields = {"prediction": self.value, "probability": self.probability, "rank": self.rank}
+        return {**fields, "truncated": self.truncated}
 
     def item(self) -> dict[str, Any]:
         """Return it as an item of a ranking."""
@@ -66,14 +66,16 @@ class Ranking(Prediction):
     @classmethod
     def of(cls, candidates: Sequence[CandidateScore]) -> Self:
         """Return the predictions for some candidates, in the order in which they were given, with their ranks."""
-        said = tuple(replace(one, index=index) for index, one in enumerate(candidates))
-        cut = sum(one.truncated for one in said)
-        return cls(value=tuple(one.value for one in said), candidates=said, truncated=cut)
+        candidate_scores = tuple(replace(candidate, index=index) for index, candidate in enumerate(candidates))
+        cut = sum(candidate.truncated for candidate in candidate_scores)
+        return cls(
+            value=tuple(candidate.value for candidate in candidate_scores), candidates=candidate_scores, truncated=cut
+        )
 
     @cached_property
     def ranked(self) -> tuple[CandidateScore, ...]:
         """Return the candidates, the highest score first; of equal scores the one that was given first."""
-        return tuple(sorted(self.candidates, key=lambda one: one.rank))
+        return tuple(sorted(self.candidates, key=lambda candidate: candidate.rank))
 
     @property
     def answer(self) -> str:
@@ -82,14 +84,17 @@ class Ranking(Prediction):
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain values: the candidates by rank, with their texts."""
-        said = [{**one.item(), "document": one.document, "truncated": one.truncated} for one in self.ranked]
-        return {"prediction": said, "truncated": self.truncated}
+        items = [
+            {**candidate.item(), "document": candidate.document, "truncated": candidate.truncated}
+            for candidate in self.ranked
+        ]
+        return {"prediction": items, "truncated": self.truncated}
 
     def lines(self) -> list[str]:
         """Return a line for each candidate by rank: rank, score, probability, index and text."""
         return [
-            f"{one.rank:4}. {one.value:9.4f}  {one.probability:7.2%}  [{one.index}]  {one.document}"
-            for one in self.ranked
+            f"{candidate.rank:4}. {candidate.value:9.4f}  {candidate.probability:7.2%}  [{candidate.index}]  {candidate.document}"
+            for candidate in self.ranked
         ]
 
 
@@ -101,20 +106,20 @@ def ranking(scores: Sequence[float], documents: Sequence[str], truncated: Sequen
     """
     from scipy.special import expit
 
-    order = sorted(range(len(scores)), key=lambda place: -scores[place])
-    ranks = {place: rank for rank, place in enumerate(order, 1)}
-    said = [
+    order = sorted(range(len(scores)), key=lambda index: -scores[index])
+    ranks = {index: rank for rank, index in enumerate(order, 1)}
+    candidates = [
         CandidateScore(
             value=float(score),
-            rank=ranks[place],
-            index=place,
-            document=documents[place],
+            rank=ranks[index],
+            index=index,
+            document=documents[index],
             probability=float(expit(score)),
-            truncated=truncated[place],
+            truncated=truncated[index],
         )
-        for place, score in enumerate(scores)
+        for index, score in enumerate(scores)
     ]
-    return Ranking.of(said)
+    return Ranking.of(candidates)
 
 
 def by_query(records: Iterable[Record], problems: Problems) -> list[QueryCandidates]:
@@ -126,20 +131,20 @@ def by_query(records: Iterable[Record], problems: Problems) -> list[QueryCandida
     for record in records:
         assert isinstance(record, QueryCandidates)
         groups.setdefault(record.texts[0], []).append(record)
-    return [_gathered(group, problems) for group in groups.values()]
+    return [_join_records(group, problems) for group in groups.values()]
 
 
-def _gathered(group: Sequence[QueryCandidates], problems: Problems) -> QueryCandidates:
+def _join_records(group: Sequence[QueryCandidates], problems: Problems) -> QueryCandidates:
     first: dict[str, tuple[Any, str]] = {}
     for record in group:
         labels = record.label or (None,) * len(record.documents)
         for document, label in zip(record.documents, labels, strict=True):
-            known, place = first.setdefault(document, (label, record.place))
+            known, location = first.setdefault(document, (label, record.place))
             if known != label:
                 texts = [f"'{one_line(text):.60}'" for text in (document, record.texts[0])]
                 problems.add(
                     f"{record.place}: the document {texts[0]} has the relevance {label:g} for the query {texts[1]}, "
-                    f"but {known:g} in {place}. Keep one of them.",
+                    f"but {known:g} in {location}. Keep one of them.",
                     code="unusable-row",
                 )
     labels = tuple(label for label, _ in first.values())
@@ -147,5 +152,5 @@ def _gathered(group: Sequence[QueryCandidates], problems: Problems) -> QueryCand
         group[0],
         texts=(group[0].texts[0], *first),
         label=None if None in labels else labels,
-        places=tuple(place for _, place in first.values()),
+        places=tuple(location for _, location in first.values()),
     )

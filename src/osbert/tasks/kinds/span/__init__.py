@@ -66,10 +66,10 @@ class SpanSource(TableSource):
     def columns(self, table: Table, *, labelled: bool) -> QuestionColumns:
         """Return the columns to use; without `labelled` answers may be absent."""
         task = self.task
-        asked = QuestionColumns(
+        user_columns = QuestionColumns(
             question=task.question, paragraph=task.paragraph, label=task.answer, start=task.answer_start
         )
-        return choose(table.columns, asked=asked, path=table.called, labelled=labelled)
+        return choose(table.columns, user_columns=user_columns, path=table.called, labelled=labelled)
 
     def record(self, row: Row, columns: QuestionColumns, *, path: str = "") -> Question:
         """Return the question of a row. Raises ValueError with the reason if the row is unusable."""
@@ -83,7 +83,7 @@ class SpanSource(TableSource):
         else:
             yield from questions(content, origin, problems)
 
-    def held(self, records: Sequence[Record]) -> Booleans:
+    def mark_held_out(self, records: Sequence[Record]) -> Booleans:
         """Return which questions are held out: those with known answers of a fraction of the paragraphs."""
         paragraphs = list(dict.fromkeys(record.texts[1] for record in records))
         out = dict(zip(paragraphs, hold_out(paragraphs, self.task.held_out, stratified=False).tolist()))
@@ -192,11 +192,11 @@ class Span(TableTask):
         """Describe the numbers of questions and paragraphs of a split, without an answer, and with an unknown one."""
         without, unknown = (sum(record.label == label for record in records) for label in ((), None))
         paragraphs = len({record.texts[1] for record in records})
-        said = f", {without:,} without an answer" if without else ""
-        said += f", {unknown:,} of unknown answer" if unknown else ""
-        return f"{counted(len(records), 'question')} on {counted(paragraphs, 'paragraph')}{said}"
+        remark = f", {without:,} without an answer" if without else ""
+        remark += f", {unknown:,} of unknown answer" if unknown else ""
+        return f"{counted(len(records), 'question')} on {counted(paragraphs, 'paragraph')}{remark}"
 
-    def fitted(self, records: Sequence[Record]) -> Self:
+    def fit(self, records: Sequence[Record]) -> Self:
         """Return the task with `unanswerable` and `scoring` resolved from the records.
 
         Raises UserError if no question has an answer to learn from.
@@ -285,7 +285,7 @@ class Span(TableTask):
         windows = [example for example in examples if isinstance(example, QuestionWindow)]
         return decoder.answer(record.texts[1], windows, outputs)
 
-    def explained(
+    def explain(
         self, prediction: Prediction, record: Record, examples: Sequence[Example], label: str = ""
     ) -> list[ExplainedScore]:
         """Return the score of the answer: the logits of its start and its end, or those of "no answer"."""
@@ -298,9 +298,9 @@ class Span(TableTask):
         These are the best threshold of each score, and 0 ("untuned").
         """
         scores = Scores(predictions, records, way=self._way)
-        return scores.means() | (scores.best() | scores.untuned() if self.unanswerable == "yes" else {})
+        return scores.means() | (scores.best() | scores.means_at_zero() if self.unanswerable == "yes" else {})
 
-    def tuned(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> tuple[Self, Calibration | None]:
+    def tune(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> tuple[Self, Calibration | None]:
         """Return the task with the threshold that gives these questions the highest F1."""
         if self.unanswerable != "yes":
             return self, None
@@ -318,43 +318,49 @@ class Span(TableTask):
     def outcome(self, prediction: Prediction, record: Record) -> RecordOutcome:
         """Return the F1 of an answer, with the true and the given answer marked; right if it matches exactly."""
         assert isinstance(prediction, AnswerPrediction)
-        found = Scores([prediction], [record], way=self._way).means()
+        scores = Scores([prediction], [record], way=self._way).means()
         gold = record.label[0] if record.label else Gold(NOTHING, -1)
-        one = prediction.chosen
-        places = ((gold.start, gold.start + len(gold.text)), (one.start, one.end))
+        answer = prediction.chosen
+        ranges = ((gold.start, gold.start + len(gold.text)), (answer.start, answer.end))
         names = self.names(record)
         return RecordOutcome(
             truth=gold.text,
-            guess=one.text or NOTHING,
-            score=found["f1"],
-            right=found["exact"] == 1,
-            error=1 - found["f1"],
-            confidence=one.probability,
-            pairs=((names[0], HAS[one.start >= 0]),) if names else (),
-            beliefs=((one.probability, found["exact"] == 1),),
+            guess=answer.text or NOTHING,
+            score=scores["f1"],
+            right=scores["exact"] == 1,
+            error=1 - scores["f1"],
+            confidence=answer.probability,
+            pairs=((names[0], HAS[answer.start >= 0]),) if names else (),
+            beliefs=((answer.probability, scores["exact"] == 1),),
             marks=tuple(
-                TextMark(start=start, end=end, of=of, text=1) for of, (start, end) in zip(SIDES, places) if start >= 0
+                TextMark(start=start, end=end, of=of, text=1) for of, (start, end) in zip(SIDES, ranges) if start >= 0
             ),
         )
 
     def at_best(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> list[Prediction]:
         """Return the answers at the threshold that gives these questions the highest F1."""
-        threshold = self.tuned(predictions, records)[0].threshold
-        return [one.decided(threshold) if isinstance(one, AnswerPrediction) else one for one in predictions]
+        threshold = self.tune(predictions, records)[0].threshold
+        return [
+            prediction.apply_threshold(threshold) if isinstance(prediction, AnswerPrediction) else prediction
+            for prediction in predictions
+        ]
 
     def cells(self, prediction: Prediction | None) -> dict[str, Any]:
         """Return the answer, its probability, and its characters in the paragraph."""
         names = ("prediction", "probability", "start", "end", "truncated")
         if not isinstance(prediction, AnswerPrediction):
             return dict.fromkeys(names, "")
-        one = prediction.chosen
-        share = Probability(one.probability)
-        return dict(zip(names, (prediction.value, share, one.start, one.end, prediction.truncated)))
+        answer = prediction.chosen
+        probability = Probability(answer.probability)
+        return dict(zip(names, (prediction.value, probability, answer.start, answer.end, prediction.truncated)))
 
     def reply(self, prediction: Prediction) -> dict[str, Any]:
         """Return the answer, None for "no answer", and all candidates, the most probable first."""
         assert isinstance(prediction, AnswerPrediction)
-        listed = [{name: getattr(one, name) for name in SHOWN} for one in (prediction.chosen, *prediction.candidates)]
+        listed = [
+            {name: getattr(candidate, name) for name in SHOWN}
+            for candidate in (prediction.chosen, *prediction.candidates)
+        ]
         return {"answer": listed[0] if prediction.chosen.start >= 0 else None, "n_best": listed[1:]}
 
     def _cutter(self, packer: Packer) -> Cutter:
@@ -370,12 +376,12 @@ class Span(TableTask):
         if record.label:
             text, start = next(gold for gold in record.label if gold.start >= 0)
             # The first and the last piece of the answer, both in the whole paragraph.
-            found = covering(encoding(packer.tokenizer, record.texts[1]), start, start + len(text))
-            if found is None:  # nothing but signs that have no pieces: there is nothing to point to
+            piece_range = covering(encoding(packer.tokenizer, record.texts[1]), start, start + len(text))
+            if piece_range is None:  # nothing but signs that have no pieces: there is nothing to point to
                 return window
             # Only windows that contain the whole answer point to it; all others point to the first token.
-            if begin <= found[0] and found[1] < begin + len(window.starts):
-                tokens = (window.first + found[0] - begin, window.first + found[1] - begin)
+            if begin <= piece_range[0] and piece_range[1] < begin + len(window.starts):
+                tokens = (window.first + piece_range[0] - begin, window.first + piece_range[1] - begin)
         # Label 0 at the start, label 1 at the end: the columns of SpanHead.
         target = Target(labels=np.array([0, 1]), index=np.array(tokens))
         return dataclasses.replace(window, targets={self.name: target})

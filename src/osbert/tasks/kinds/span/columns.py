@@ -11,7 +11,7 @@ from typing import Any
 from osbert.guarded import parse_json
 from osbert.reading.columns import Header
 from osbert.reading.table import Row
-from osbert.tasks.kinds.span.files import located, with_answers
+from osbert.tasks.kinds.span.files import locate_answers, with_answers
 from osbert.tasks.kinds.span.questions import Question
 
 USUAL = {
@@ -44,22 +44,22 @@ class QuestionColumns:
         return f"questions from '{self.question}', paragraphs from '{self.paragraph}', {labels}"
 
 
-def choose(columns: Sequence[str], *, asked: QuestionColumns, path: str, labelled: bool) -> QuestionColumns:
-    """Return the columns to use: the given ones (`asked`), else those with usual names.
+def choose(columns: Sequence[str], *, user_columns: QuestionColumns, path: str, labelled: bool) -> QuestionColumns:
+    """Return the columns to use: the given ones (`user_columns`), else those with usual names.
 
     Raises UserError listing the columns if a required one is absent. Without `labelled` the answer is not required.
     """
     header = Header(columns, path)
     needed = ("question", "paragraph", *(("label",) if labelled else ()))
-    found = {}
+    column_by_field = {}
     for name, usual in USUAL.items():
-        wanted = getattr(asked, name)
+        wanted = getattr(user_columns, name)
         if name in needed:
             header.require(wanted, advice=f" {_advice(name)}")
-        found[name] = wanted if wanted in columns else header.first(usual)
-        if name in needed and not found[name]:
+        column_by_field[name] = wanted if wanted in columns else header.first(usual)
+        if name in needed and not column_by_field[name]:
             raise header.missing(usual[0], f". {_advice(name)}")
-    return QuestionColumns(**found)
+    return QuestionColumns(**column_by_field)
 
 
 def _advice(name: str) -> str:
@@ -92,10 +92,10 @@ def question_of(row: Row, columns: QuestionColumns, *, path: str) -> Question:
     empty = [name for name in wanted[:2] if not row.values[name].strip()]
     if empty and any(text.strip() for text in record.texts):
         raise ValueError(f"the {empty[0]} is empty")
-    return _answered(record, row, columns)
+    return _add_answers(record, row, columns)
 
 
-def _answered(record: Question, row: Row, columns: QuestionColumns) -> Question:
+def _add_answers(record: Question, row: Row, columns: QuestionColumns) -> Question:
     # Not labelled, other than "": a question that is known to have no answer.
     if columns.label in row.nulls:
         return record
@@ -103,7 +103,7 @@ def _answered(record: Question, row: Row, columns: QuestionColumns) -> Question:
     starts: Any = row.source.get(columns.start, row.values.get(columns.start, ""))
     # Answers as in SQuAD, written as JSON in a cell; other texts that begin with a bracket are answers.
     if isinstance(answer, str) and answer.lstrip().startswith(('{"', '["', "[{")):
-        answer = _parsed(answer)
+        answer = _parse_cell(answer)
     if isinstance(answer, Mapping):
         # Hugging Face's form: {"text": [...], "answer_start": [...]}.
         answer, starts = answer.get("text"), answer.get("answer_start", "")
@@ -116,14 +116,14 @@ def _answered(record: Question, row: Row, columns: QuestionColumns) -> Question:
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise ValueError(f"the answer {answer!r} is neither a text nor a list of texts")
     if isinstance(starts, str) and starts.lstrip().startswith("["):
-        starts = _parsed(starts)
-    return located(record, [(text, _number(starts, place)) for place, text in enumerate(texts)])
+        starts = _parse_cell(starts)
+    return locate_answers(record, [(text, _number(starts, index)) for index, text in enumerate(texts)])
 
 
-def _number(starts: Any, place: int) -> int | None:
-    """Return the start of the answer at `place`, None if it is not given."""
+def _number(starts: Any, index: int) -> int | None:
+    """Return the start of the answer at `index`, None if it is not given."""
     if isinstance(starts, list):
-        starts = starts[place] if place < len(starts) else None
+        starts = starts[index] if index < len(starts) else None
     if starts is None or starts == "":
         return None
     try:
@@ -135,7 +135,7 @@ def _number(starts: Any, place: int) -> int | None:
     return int(number)
 
 
-def _parsed(text: str) -> Any:
+def _parse_cell(text: str) -> Any:
     try:
         return parse_json(text)
     except JSONDecodeError:

@@ -54,16 +54,18 @@ class Decoder:
         """
         scored = [output.astype(np.float64) for output in outputs]
         # float64, so that sums of two logits do not tie by rounding.
-        found = [one for window, scores in zip(windows, scored) for one in self._spans(paragraph, window, scores)]
-        found = _distinct(sorted(found, key=lambda candidate: -candidate.score))[: self.most]
+        spans = [span for window, scores in zip(windows, scored) for span in self._spans(paragraph, window, scores)]
+        spans = _distinct(sorted(spans, key=lambda candidate: -candidate.score))[: self.most]
         none = AnswerCandidate(text="", start=-1, end=-1, score=min(float(scores[0].sum()) for scores in scored))
         # The lowest score of "no answer" of all windows, as in run_squad.py of google-research/bert.
-        margin = found[0].score - none.score if found and self.unanswerable else None
-        listed = found if found and not self.unanswerable else sorted([*found, none], key=lambda one: -one.score)
-        candidates = _with_shares(listed)
+        margin = spans[0].score - none.score if spans and self.unanswerable else None
+        listed = (
+            spans if spans and not self.unanswerable else sorted([*spans, none], key=lambda candidate: -candidate.score)
+        )
+        candidates = _with_probabilities(listed)
         likeliest = candidates[0]
         answer = AnswerPrediction(value=likeliest.text, chosen=likeliest, candidates=tuple(candidates), margin=margin)
-        return answer.decided(self.threshold)
+        return answer.apply_threshold(self.threshold)
 
     def _spans(self, paragraph: str, window: QuestionWindow, scores: Scores) -> list[AnswerCandidate]:
         """Return the best spans of a window that start with a piece which has most context in this window.
@@ -81,11 +83,11 @@ class Decoder:
         rows, columns = np.nonzero(legal)
         totals = starts[first[rows]] + ends[last[columns]]
         best = np.argsort(-totals, kind="stable")[: self.most]
-        found = []
+        spans = []
         for row, column, total in zip(first[rows[best]], last[columns[best]], totals[best].tolist()):
             start, end = int(window.starts[row]), int(window.ends[column])
-            found.append(AnswerCandidate(text=paragraph[start:end], start=start, end=end, score=total))
-        return found
+            spans.append(AnswerCandidate(text=paragraph[start:end], start=start, end=end, score=total))
+        return spans
 
     def _top(self, scores: Scores) -> NDArray[np.intp]:
         """Return the indices of the `most` highest scores, unordered."""
@@ -103,30 +105,33 @@ def answer_score(chosen: AnswerCandidate, examples: Sequence[Example], label: st
     name = ANSWER if chosen.start >= 0 else NO_ANSWER
     require_label(label or name, [name])
     weights = [np.zeros((len(example), 2)) for example in examples]
-    for example, own in zip(examples, weights):
+    for example, window_weights in zip(examples, weights):
         assert isinstance(example, QuestionWindow)
         if chosen.start < 0:
-            own[0] = 1 / len(examples)
+            window_weights[0] = 1 / len(examples)
             continue
         starts = np.flatnonzero((example.starts == chosen.start) & example.owned)
         ends = np.flatnonzero(example.ends == chosen.end)
         if len(starts) and len(ends):
-            own[example.first + starts[0], 0] = own[example.first + ends[-1], 1] = 1.0
+            window_weights[example.first + starts[0], 0] = window_weights[example.first + ends[-1], 1] = 1.0
             break
     return ExplainedScore(label=name, text=chosen.text, weights=weights)
 
 
 def _distinct(candidates: Sequence[AnswerCandidate]) -> list[AnswerCandidate]:
     """Return the first candidate of each text; with sorted candidates the best one."""
-    kept: dict[str, AnswerCandidate] = {}
+    candidate_by_text: dict[str, AnswerCandidate] = {}
     for candidate in candidates:
-        kept.setdefault(candidate.text, candidate)
-    return list(kept.values())
+        candidate_by_text.setdefault(candidate.text, candidate)
+    return list(candidate_by_text.values())
 
 
-def _with_shares(candidates: Sequence[AnswerCandidate]) -> list[AnswerCandidate]:
+def _with_probabilities(candidates: Sequence[AnswerCandidate]) -> list[AnswerCandidate]:
     """Add probabilities to candidates: the softmax over their scores."""
     scores = np.array([candidate.score for candidate in candidates])
-    shares = np.exp(scores - scores.max())
-    shares /= shares.sum()
-    return [candidate._replace(probability=share) for candidate, share in zip(candidates, shares.tolist())]
+    probabilities = np.exp(scores - scores.max())
+    probabilities /= probabilities.sum()
+    return [
+        candidate._replace(probability=probability)
+        for candidate, probability in zip(candidates, probabilities.tolist())
+    ]

@@ -14,12 +14,14 @@ def together(answers: Sequence[AnswerPrediction]) -> AnswerPrediction:
     A text's probability is the mean over the models, 0 for a model that does not list it; in a tie the text
     of an earlier model is preferred. The score is that of the first model that lists it.
     """
-    shares: dict[str, float] = {}
+    probabilities: dict[str, float] = {}
     first: dict[str, AnswerCandidate] = {}
     for answer in answers:
         for candidate in answer.candidates:
             first.setdefault(candidate.text, candidate)
-            shares[candidate.text] = shares.get(candidate.text, 0.0) + candidate.probability / len(answers)
-    ordered = sorted(shares, key=lambda text: -shares[text])
-    candidates = tuple(first[text]._replace(probability=shares[text]) for text in ordered)
+            probabilities[candidate.text] = probabilities.get(candidate.text, 0.0) + candidate.probability / len(
+                answers
+            )
+    ordered = sorted(probabilities, key=lambda text: -probabilities[text])
+    candidates = tuple(first[text]._replace(probability=probabilities[text]) for text in ordered)
     return replace(answers[0], value=candidates[0].text, chosen=candidates[0], candidates=candidates)

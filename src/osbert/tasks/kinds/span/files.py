@@ -42,19 +42,19 @@ def read_json(path: Path, *, encoding: str = "") -> Any:
             raise UserError(
                 f"{path}: unpacked it has more than {most:,} characters, {TIMES} times its size.", code="too-large"
             )
-        found = guarded.parse_json(text)
+        content = guarded.parse_json(text)
     except UnicodeError as error:
         raise decoding_error(path, encoding) from error
     except JSONDecodeError as error:
         if '"paragraphs"' not in text:
             return None  # JSON lines, as other tables
-        place = f"{path}, line {error.lineno}, character {error.colno}"
-        raise UserError(f"{place}: not JSON ({not_json(error)}). Is the file whole?", code="wrong-format") from error
-    if isinstance(found, list) and found and isinstance(found[0], dict) and "context_text" in found[0]:
+        location = f"{path}, line {error.lineno}, character {error.colno}"
+        raise UserError(f"{location}: not JSON ({not_json(error)}). Is the file whole?", code="wrong-format") from error
+    if isinstance(content, list) and content and isinstance(content[0], dict) and "context_text" in content[0]:
         raise UserError(
             f"{path} is CMRC 2018 in its first form; osbert reads the release in SQuAD's form.", code="wrong-format"
         )
-    return found if isinstance(found, dict) and "data" in found else None
+    return content if isinstance(content, dict) and "data" in content else None
 
 
 def questions(content: Mapping[str, Any], path: Path, problems: Problems) -> Iterator[Question]:
@@ -64,11 +64,11 @@ def questions(content: Mapping[str, Any], path: Path, problems: Problems) -> Ite
     has no answer.
     """
     count = 0
-    for place, entry in _items(content, "data", "", path, problems):
-        for where, paragraph in _items(entry, "paragraphs", place, path, problems):
+    for entry_path, entry in _items(content, "data", "", path, problems):
+        for where, paragraph in _items(entry, "paragraphs", entry_path, path, problems):
             text = _text(paragraph, "context", where, path, problems)
-            for spot, asked in _items(paragraph, "qas", where, path, problems):
-                question = _text(asked, "question", spot, path, problems)
+            for spot, qa_entry in _items(paragraph, "qas", where, path, problems):
+                question = _text(qa_entry, "question", spot, path, problems)
                 count += 1
                 if text is None or question is None:
                     continue
@@ -77,10 +77,10 @@ def questions(content: Mapping[str, Any], path: Path, problems: Problems) -> Ite
                     texts=(question, text),
                     path=str(path),
                     where=spot,
-                    key=str(asked.get("id", count - 1)),
+                    key=str(qa_entry.get("id", count - 1)),
                 )
                 try:
-                    yield with_answers(record, asked)
+                    yield with_answers(record, qa_entry)
                 except ValueError as error:
                     problems.add(f"{record.place}: {one_line(str(error))}.", code="unusable-row")
     if not count and not problems.count:
@@ -89,11 +89,11 @@ def questions(content: Mapping[str, Any], path: Path, problems: Problems) -> Ite
         )
 
 
-def with_answers(record: Question, asked: Mapping[str, Any]) -> Question:
+def with_answers(record: Question, qa_entry: Mapping[str, Any]) -> Question:
     """Return a question with its answers from a SQuAD file. Raises ValueError with the reason if they are invalid."""
-    if asked.get("is_impossible"):
+    if qa_entry.get("is_impossible"):
         return replace(record, label=())
-    answers = asked.get("answers")
+    answers = qa_entry.get("answers")
     if answers is None:
         return record
     if not isinstance(answers, list) or not all(isinstance(answer, dict) for answer in answers):
@@ -104,21 +104,23 @@ def with_answers(record: Question, asked: Mapping[str, Any]) -> Question:
         if not isinstance(text, str) or not isinstance(start, int | None):
             raise ValueError(f"an answer has the text {text!r} at {start!r}; expected a text and a whole number")
         pairs.append((text, start))
-    return located(record, pairs)
+    return locate_answers(record, pairs)
 
 
-def located(record: Question, pairs: Sequence[AnswerStart]) -> Question:
+def locate_answers(record: Question, pairs: Sequence[AnswerStart]) -> Question:
     """Return a question with corrected answer starts, and a remark on the corrections.
 
     An answer whose start is wrong moves to its nearest occurrence, ignoring spaces and case; one without a start, to
     its first occurrence. If the paragraph does not contain it, its start is -1. Empty answers are dropped.
     """
-    kept = [(text, start) for text, start in pairs if _is_seen(text)]
+    visible_answers = [(text, start) for text, start in pairs if _is_seen(text)]
     # An empty text at -1 or 0 is how a file says that there is no answer: nothing is amiss in that.
-    odd = [_passed_over(start) for text, start in pairs if not _is_seen(text) and (kept or (start or 0) > 0)]
+    odd = [
+        _describe_empty(start) for text, start in pairs if not _is_seen(text) and (visible_answers or (start or 0) > 0)
+    ]
     answers, remarks = [], list(odd)
-    for text, start in kept:
-        answer, remark = _sought(record.texts[1], text, start)
+    for text, start in visible_answers:
+        answer, remark = _locate_answer(record.texts[1], text, start)
         answers.append(answer)
         remarks += [remark] if remark else []
     return replace(record, label=tuple(answers), remark="; ".join(dict.fromkeys(remarks)))
@@ -129,22 +131,25 @@ def _is_seen(text: str) -> bool:
     return any(sign.isprintable() and not sign.isspace() for sign in text)
 
 
-def _passed_over(start: int | None) -> str:
+def _describe_empty(start: int | None) -> str:
     return f"an answer{'' if start is None else f' at {start}'} is empty: it is passed over"
 
 
-def _sought(paragraph: str, text: str, start: int | None) -> tuple[Gold, str]:
+def _locate_answer(paragraph: str, text: str, start: int | None) -> tuple[Gold, str]:
     """Return an answer with its actual start, and a remark, "" if the file was right."""
     if start is not None and start >= 0 and paragraph.startswith(text, start):
         return Gold(text, start), ""
-    found = _nearest(paragraph, text, start or 0)
-    shown = text if len(text) <= _NEAR else f"{text[:_NEAR]}..."
-    if found is None:
-        return Gold(text, -1), f"the answer '{shown}' does not stand in the paragraph: it cannot be learnt from"
+    occurrence = _nearest(paragraph, text, start or 0)
+    excerpt = text if len(text) <= _NEAR else f"{text[:_NEAR]}..."
+    if occurrence is None:
+        return Gold(text, -1), f"the answer '{excerpt}' does not stand in the paragraph: it cannot be learnt from"
     if start is not None:
-        return found, f"the answer '{shown}' does not stand at {start}; taken from {found.start}, the nearest"
-    changed = f"the answer '{shown}' stands in the paragraph with other spaces or case; taken from {found.start}"
-    return found, "" if found.text == text else changed
+        return (
+            occurrence,
+            f"the answer '{excerpt}' does not stand at {start}; taken from {occurrence.start}, the nearest",
+        )
+    changed = f"the answer '{excerpt}' stands in the paragraph with other spaces or case; taken from {occurrence.start}"
+    return occurrence, "" if occurrence.text == text else changed
 
 
 def _nearest(paragraph: str, text: str, start: int) -> Gold | None:
@@ -161,10 +166,10 @@ def _nearest(paragraph: str, text: str, start: int) -> Gold | None:
 
 
 def _items(
-    owner: Mapping[str, Any], name: str, place: str, path: Path, problems: Problems
+    owner: Mapping[str, Any], name: str, owner_path: str, path: Path, problems: Problems
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield the objects of a list with their paths, such as "data[3].paragraphs[0]"."""
-    where = f"{place}.{name}" if place else name
+    where = f"{owner_path}.{name}" if owner_path else name
     items = owner.get(name)
     if not isinstance(items, list):
         problems.add(f"{path}, {where}: there is no such list; is it a file in SQuAD's form?", code="wrong-format")
@@ -176,11 +181,11 @@ def _items(
             problems.add(f"{path}, {where}[{number}]: {str(item)[:_NEAR]!r} is no object.", code="wrong-format")
 
 
-def _text(owner: Mapping[str, Any], name: str, place: str, path: Path, problems: Problems) -> str | None:
+def _text(owner: Mapping[str, Any], name: str, item_path: str, path: Path, problems: Problems) -> str | None:
     """Return a required text; None, and a problem, if it is missing or empty."""
     text = owner.get(name)
     if isinstance(text, str) and text.strip():
         return text
-    said = "is empty" if text in ("", None) or isinstance(text, str) else f"is no text but {text!r}"
-    problems.add(f"{path}, {place}: the {name} {said}. Mend or remove it.", code="unusable-row")
+    defect = "is empty" if text in ("", None) or isinstance(text, str) else f"is no text but {text!r}"
+    problems.add(f"{path}, {item_path}: the {name} {defect}. Mend or remove it.", code="unusable-row")
     return None

@@ -77,15 +77,15 @@ class AnswerPrediction(Prediction):
     @property
     def likeliest(self) -> list[tuple[str, float]]:
         """Return the candidates' texts with their probabilities, the likeliest first."""
-        return [(one.text, one.probability) for one in self.candidates]
+        return [(candidate.text, candidate.probability) for candidate in self.candidates]
 
     def above(self, threshold: float) -> tuple[Prediction, int]:
         """Drop the answer if it is less probable than a threshold; return the prediction and 1 if it was dropped."""
-        said, withheld = super().above(threshold)
+        prediction, withheld = super().above(threshold)
         nothing = self.chosen._replace(text="", start=-1, end=-1)
-        return (replace(self, value=None, chosen=nothing), 1) if withheld else (said, 0)
+        return (replace(self, value=None, chosen=nothing), 1) if withheld else (prediction, 0)
 
-    def decided(self, threshold: float) -> Self:
+    def apply_threshold(self, threshold: float) -> Self:
         """Return the answer at a threshold: the most probable text if its margin is above it, else no answer."""
         if self.margin is None:
             return self
@@ -112,5 +112,7 @@ class AnswerPrediction(Prediction):
 
     def lines(self) -> list[str]:
         """Return the answer, and below it the likeliest ones with their probabilities."""
-        shown = [f"  {one.probability:7.2%}  {one.text or NOTHING}" for one in self.candidates[:SHOWN]]
-        return [self.value or NOTHING, *shown]
+        candidate_lines = [
+            f"  {candidate.probability:7.2%}  {candidate.text or NOTHING}" for candidate in self.candidates[:SHOWN]
+        ]
+        return [self.value or NOTHING, *candidate_lines]

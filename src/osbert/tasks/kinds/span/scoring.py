@@ -27,47 +27,47 @@ _CMRC_WORD = re.compile("[\u4e00-\u9fa5]|[^\\W\u4e00-\u9fa5]+|[^\\w\\s]")
 
 
 @lru_cache(maxsize=1 << 16)  # an epoch's answers are scored at several thresholds
-def normalised(answer: str) -> str:
+def normalise(answer: str) -> str:
     """Return an answer in lower case, without punctuation and articles, with single spaces (SQuAD)."""
     return " ".join(_ARTICLES.sub(" ", answer.lower().translate(_PUNCTUATION)).split())
 
 
-def exact_words(said: str, true: str) -> float:
+def exact_words(guess: str, true: str) -> float:
     """Return 1 if two answers are equal after normalisation, else 0 (SQuAD)."""
-    return float(normalised(said) == normalised(true))
+    return float(normalise(guess) == normalise(true))
 
 
-def f1_words(said: str, true: str) -> float:
+def f1_words(guess: str, true: str) -> float:
     """Return the F1 of the multisets of words of two answers (SQuAD)."""
-    ours, theirs = normalised(said).split(), normalised(true).split()
-    if not ours or not theirs:
-        return float(ours == theirs)
-    return _f1(sum((Counter(ours) & Counter(theirs)).values()), len(ours), len(theirs))
+    guess_words, true_words = normalise(guess).split(), normalise(true).split()
+    if not guess_words or not true_words:
+        return float(guess_words == true_words)
+    return _f1(sum((Counter(guess_words) & Counter(true_words)).values()), len(guess_words), len(true_words))
 
 
-def exact_characters(said: str, true: str) -> float:
+def exact_characters(guess: str, true: str) -> float:
     """Return 1 if two answers are equal up to punctuation and case, else 0 (CMRC 2018)."""
-    return float(_without_signs(said) == _without_signs(true))
+    return float(_without_signs(guess) == _without_signs(true))
 
 
-def f1_characters(said: str, true: str) -> float:
+def f1_characters(guess: str, true: str) -> float:
     """Return the F1 of the longest common run of two answers, of Chinese characters and other words (CMRC 2018)."""
-    ours, theirs = (_CMRC_WORD.findall(_without_signs(answer)) for answer in (said, true))
-    if not ours or not theirs:
-        return float(ours == theirs)
-    return _f1(_longest_run(ours, theirs), len(ours), len(theirs))
+    guess_words, true_words = (_CMRC_WORD.findall(_without_signs(answer)) for answer in (guess, true))
+    if not guess_words or not true_words:
+        return float(guess_words == true_words)
+    return _f1(_longest_run(guess_words, true_words), len(guess_words), len(true_words))
 
 
 EXACT: dict[Way, Callable[[str, str], float]] = {"words": exact_words, "characters": exact_characters}
 F1: dict[Way, Callable[[str, str], float]] = {"words": f1_words, "characters": f1_characters}
 
 
-def best(measure: Callable[[str, str], float], said: str, true: Sequence[str]) -> float:
+def best(measure: Callable[[str, str], float], guess: str, true: Sequence[str]) -> float:
     """Return the best score of an answer over the true answers; if there are none, "" is the true answer.
 
     True answers that are empty after normalisation are ignored, as in evaluate-v2.0.py.
     """
-    return max(measure(said, one) for one in [one for one in true if normalised(one)] or [""])
+    return max(measure(guess, answer) for answer in [answer for answer in true if normalise(answer)] or [""])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,9 +95,9 @@ def best_threshold(
     possible = np.flatnonzero(borders[:-1] > borders[1:])  # none between equal margins
     most = gains[possible].max()
     # The last maximum, up to rounding: the threshold with most answers.
-    place = possible[np.flatnonzero(gains[possible] >= most - 1e-9)[-1]]
-    value = float((borders[place] + borders[place + 1]) / 2)
-    return Threshold(value=value, score=float((silent.sum() + gains[place]) / len(margins)))
+    index = possible[np.flatnonzero(gains[possible] >= most - 1e-9)[-1]]
+    value = float((borders[index] + borders[index + 1]) / 2)
+    return Threshold(value=value, score=float((silent.sum() + gains[index]) / len(margins)))
 
 
 def is_chinese(texts: Sequence[str]) -> bool:
@@ -110,20 +110,20 @@ def _without_signs(answer: str) -> str:
     return "".join(character for character in answer.lower().strip() if character not in _CMRC_PUNCTUATION)
 
 
-def _longest_run(ours: Sequence[str], theirs: Sequence[str]) -> int:
+def _longest_run(first: Sequence[str], second: Sequence[str]) -> int:
     """Return the length of the longest run of segments that both have."""
     longest = 0
     # The classic table of common runs, one row at a time.
-    before = [0] * (len(theirs) + 1)
-    for one in ours:
-        row = [0] * (len(theirs) + 1)
-        for place, other in enumerate(theirs):
-            if one == other:
-                row[place + 1] = before[place] + 1
-                longest = max(longest, row[place + 1])
+    before = [0] * (len(second) + 1)
+    for segment in first:
+        row = [0] * (len(second) + 1)
+        for index, other in enumerate(second):
+            if segment == other:
+                row[index + 1] = before[index] + 1
+                longest = max(longest, row[index + 1])
         before = row
     return longest
 
 
-def _f1(shared: int, ours: int, theirs: int) -> float:
-    return 2 * shared / (ours + theirs)
+def _f1(shared: int, guess_size: int, true_size: int) -> float:
+    return 2 * shared / (guess_size + true_size)

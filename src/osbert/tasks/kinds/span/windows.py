@@ -26,7 +26,7 @@ class QuestionWindow(Example):
     """A sequence [CLS] question [SEP] w pieces of the paragraph [SEP].
 
     `first`: index of the paragraph's first token. `starts`, `ends` (w,): the range of each piece in characters of the
-    paragraph. `owned` (w,): whether the piece has most context in this window.
+    paragraph. `assign_windows` (w,): whether the piece has most context in this window.
     """
 
     first: int
@@ -62,13 +62,13 @@ class Cutter:
 
         `truncated` of the first window counts the pieces that were cut off the question.
         """
-        asked, truncated = self.question_pieces(question)
+        question_run, truncated = self.question_pieces(question)
         pieces = encoding(self.packer.tokenizer, paragraph)
         run = PieceRun.of(pieces.ids, self.packer.tokenizer)
-        bounds = spread(len(pieces), self.packer.room(2) - len(asked.ids), self.stride)
-        owners = owned(len(pieces), bounds)
+        bounds = spread(len(pieces), self.packer.room(2) - len(question_run.ids), self.stride)
+        owners = assign_windows(len(pieces), bounds)
         for number, (begin, end) in enumerate(bounds):
-            example = self.packer.pair(asked, PieceRun(run.ids[begin:end], run.words[begin:end]), record=record)
+            example = self.packer.pair(question_run, PieceRun(run.ids[begin:end], run.words[begin:end]), record=record)
             yield (
                 begin,
                 QuestionWindow(
@@ -78,7 +78,7 @@ class Cutter:
                     special=example.special,
                     record=record,
                     truncated=0 if number else truncated,
-                    first=self.packer.form.second(len(asked.ids)),
+                    first=self.packer.form.second(len(question_run.ids)),
                     starts=pieces.starts[begin:end],
                     ends=pieces.ends[begin:end],
                     owned=owners[begin:end] == number,
@@ -88,11 +88,11 @@ class Cutter:
 
 def encoding(tokenizer: AnyTokenizer, paragraph: str) -> Encoding:
     """Return the paragraph's pieces with their ranges in characters."""
-    return _kept(tokenizer, paragraph) if len(paragraph) <= KEPT else tokenizer.encode_with_offsets(paragraph)
+    return _encode_cached(tokenizer, paragraph) if len(paragraph) <= KEPT else tokenizer.encode_with_offsets(paragraph)
 
 
 @lru_cache(maxsize=PARAGRAPHS)
-def _kept(tokenizer: AnyTokenizer, paragraph: str) -> Encoding:
+def _encode_cached(tokenizer: AnyTokenizer, paragraph: str) -> Encoding:
     return tokenizer.encode_with_offsets(paragraph)
 
 
@@ -104,7 +104,7 @@ def covering(pieces: Encoding, start: int, end: int) -> tuple[int, int] | None:
     return (first, last) if first <= last else None
 
 
-def owned(pieces: int, bounds: list[tuple[int, int]]) -> NDArray[np.int64]:
+def assign_windows(pieces: int, bounds: list[tuple[int, int]]) -> NDArray[np.int64]:
     """Return the window (pieces,) in which each piece has most context, the first one in a tie.
 
     Context is the smaller of the numbers of pieces before and after it, plus 0.01 times the window's size as a tie

@@ -83,8 +83,8 @@ class TagSource(Source):
                 "a row is a document with all its sentences; --batch counts sentences, whole documents of them"
             )
         if "dev" not in files:
-            share = f"{self.task.held_out:.0%} of the training texts, drawn at random, are held out"
-            lines.append(f"no file for development: {share}")
+            remark = f"{self.task.held_out:.0%} of the training texts, drawn at random, are held out"
+            lines.append(f"no file for development: {remark}")
         return lines
 
     def read(self, origin: Origin, problems: Problems, *, labelled: bool) -> list[TaggedText]:
@@ -92,23 +92,23 @@ class TagSource(Source):
         tagged = self._read(origin, problems, labelled=labelled)
         return passages(tagged, origin, documents=self.task.context == "document")
 
-    def held(self, records: Sequence[Record]) -> Booleans:
+    def mark_held_out(self, records: Sequence[Record]) -> Booleans:
         """Return which passages are held out; training keeps at least one entity of each type."""
-        return hold_out_known([{span.type for span in one.label or ()} for one in records], self.task.held_out)
+        return hold_out_known([{span.type for span in record.label or ()} for record in records], self.task.held_out)
 
-    def moved(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
+    def switch_data(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
         """Return the task for other data; the training file's encoding is forgotten.
 
         Raises UserError if the tags' column is not a number.
         """
-        said: dict[str, Any] = {"encoding": "", "column": self.task.column, **given}
+        settings: dict[str, Any] = {"encoding": "", "column": self.task.column, **given}
         try:
-            said["column"] = int(said["column"])
+            settings["column"] = int(settings["column"])
         except ValueError as error:
             raise UserError(
-                f"The tags' column is a number, counted from 1, not '{said['column']}'.", code="invalid-value"
+                f"The tags' column is a number, counted from 1, not '{settings['column']}'.", code="invalid-value"
             ) from error
-        return super().moved(data, said)
+        return super().switch_data(data, settings)
 
     def inputs(self, data: Origin) -> Inputs:
         """Return a file without labels: a word per line, or a text per row (plain lines, JSON lines, CSV)."""
@@ -214,13 +214,13 @@ class Tag(Task):
         counts = Counter(span.type for record in records for span in record.label or ())
         listed = ", ".join(f"{type_} {count:,}" for type_, count in sorted(counts.items())[:10])
         more = f" and {len(counts) - 10} more" if len(counts) > 10 else ""
-        found = f"{counted(sentences, 'sentence')} in {counted(len(records), 'row')}"
-        return f"{found}, {counted(counts.total(), 'entity', 'entities')} ({listed}{more})"
+        sizes = f"{counted(sentences, 'sentence')} in {counted(len(records), 'row')}"
+        return f"{sizes}, {counted(counts.total(), 'entity', 'entities')} ({listed}{more})"
 
-    def fitted(self, records: Sequence[Record]) -> Self:
+    def fit(self, records: Sequence[Record]) -> Self:
         """Return the task with the types of entities, in sorted order."""
-        found = {span.type for record in records for span in record.label or ()}
-        return dataclasses.replace(self, types=self.types or tuple(sorted(found)))
+        types = {span.type for record in records for span in record.label or ()}
+        return dataclasses.replace(self, types=self.types or tuple(sorted(types)))
 
     def check(self, records: Sequence[Record], problems: Problems) -> None:
         """Report each type that was not seen in training, once, and a split without any entity."""
@@ -276,38 +276,38 @@ class Tag(Task):
         self, outputs: Sequence[NDArray[np.floating]], record: Record, examples: Sequence[Example]
     ) -> Prediction:
         """Return the entities of a passage, without learnt transition scores."""
-        return self._decoded(self._chain(), outputs, record, examples)
+        return self._decode_with_chain(self._chain(), outputs, record, examples)
 
     def decode_with(self, learnt: Mapping[str, list[Any]]) -> Callable[..., Prediction]:
         """Return `decode` with the learnt transition scores of a CRF."""
         from osbert.models.heads.chain import Chain
 
         chain = Chain(**{name: np.array(part) for name, part in learnt.items()}) if learnt else self._chain()
-        return partial(self._decoded, chain)
+        return partial(self._decode_with_chain, chain)
 
-    def explained(
+    def explain(
         self, prediction: Prediction, record: Record, examples: Sequence[Example], label: str = ""
     ) -> list[ExplainedScore]:
         """Return the score of each entity, or of those of the type `label`: of its words' labels over the others."""
         assert isinstance(prediction, EntityPrediction)
         if label:
             require_label(label, self.types)
-        found = []
-        for span, one in zip(prediction.words, prediction.value):
+        scores = []
+        for span, entity in zip(prediction.words, prediction.value):
             if label in ("", span.type):
                 tags = write_tags([EntitySpan(0, span.end - span.start, span.type)], span.end - span.start, self.scheme)
                 rows = np.stack([contrast(self.labels.index(tag), len(self.labels)) for tag in tags])
                 weights = entity_weights(span, rows, examples, overlap=self.overlap, first=self.pieces == "first")
-                found.append(ExplainedScore(label=span.type, text=one.text, weights=weights))
-        return found
+                scores.append(ExplainedScore(label=span.type, text=entity.text, weights=weights))
+        return scores
 
     def metrics(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, float]:
         """Return precision, recall and F1 as conlleval and seqeval, and the fraction of repaired labels."""
         scores = entity_scores(
-            [one.comparable for one in predictions], [record.label for record in records], self.types
+            [prediction.comparable for prediction in predictions], [record.label for record in records], self.types
         )
         words = sum(len(record.words) for record in records if isinstance(record, TaggedText))
-        illegal = sum(one.illegal for one in predictions if isinstance(one, EntityPrediction))
+        illegal = sum(prediction.illegal for prediction in predictions if isinstance(prediction, EntityPrediction))
         return scores | {"illegal": illegal / max(words, 1)}
 
     def only_answer(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> str:
@@ -339,7 +339,7 @@ class Tag(Task):
         types, scheme, order = scheme_of(labels)
         return cls(types=types, scheme=scheme), order
 
-    def published(self) -> dict[str, Any]:
+    def export_metadata(self) -> dict[str, Any]:
         """Return the labels' names."""
         return {"labels": self.labels}
 
@@ -352,43 +352,43 @@ class Tag(Task):
 
     def _targets(self, record: TaggedText, run: PieceRun, parts: Sequence[TextWindow]) -> Iterator[Target | None]:
         """Yield the labels of the tokens that count in each window, None if there are none."""
-        known = {label: place for place, label in enumerate(self.labels)}
+        known = {label: index for index, label in enumerate(self.labels)}
         tags = write_tags(record.label, len(record.words), self.scheme)
         labels = np.array([known[tag] for tag in tags], np.int64)
         numbers = np.cumsum(run.words) - 1  # the word of each piece
         for part in parts:
-            places = np.arange(part.first, part.last)
+            positions = np.arange(part.first, part.last)
             if self.pieces == "first":
-                places = places[run.words[places]]
+                positions = positions[run.words[positions]]
             if self.decoder == "crf":
-                places = places[uncut(numbers[places], record.label)]
-            if not len(places):
+                positions = positions[uncut(numbers[positions], record.label)]
+            if not len(positions):
                 yield None
                 continue
-            found = labels[numbers[places]]
+            token_labels = labels[numbers[positions]]
             if self.decoder == "crf":
-                begins = np.isin(numbers[places], record.sentences)
+                begins = np.isin(numbers[positions], record.sentences)
                 begins[0] = True
                 # Labels from K on mark the first token of a chain: its label plus K.
-                found = found + begins * len(known)
-            yield Target(labels=found, index=places + 1 - part.start)
+                token_labels = token_labels + begins * len(known)
+            yield Target(labels=token_labels, index=positions + 1 - part.start)
 
-    def _decoded(
+    def _decode_with_chain(
         self, chain: Chain, outputs: Sequence[NDArray[np.floating]], record: Record, examples: Sequence[Example]
     ) -> EntityPrediction:
         assert isinstance(record, TaggedText)
         scores = word_scores(outputs, examples, overlap=self.overlap, pieces=self.pieces)
         spans: list[EntitySpan] = []
-        shares: list[float] = []
+        probabilities: list[float] = []
         illegal = 0
         for first, last in record.parts:
             if first == last:
                 continue
             path = chain.best(scores[first:last])
-            tags = [self.labels[place] for place in path.tolist()]
-            found = read_tags(tags, words=self.scheme == "words")
-            shares += chain.shares(scores[first:last], path, [(span.start, span.end) for span in found])
-            illegal += sum(one != other for one, other in zip(tags, write_tags(found, len(tags), self.scheme)))
-            spans += [EntitySpan(start + first, end + first, type_) for start, end, type_ in found]
-        value = tuple(record.entity(span, share) for span, share in zip(spans, shares))
+            tags = [self.labels[index] for index in path.tolist()]
+            part_spans = read_tags(tags, words=self.scheme == "words")
+            probabilities += chain.shares(scores[first:last], path, [(span.start, span.end) for span in part_spans])
+            illegal += sum(tag != other for tag, other in zip(tags, write_tags(part_spans, len(tags), self.scheme)))
+            spans += [EntitySpan(start + first, end + first, type_) for start, end, type_ in part_spans]
+        value = tuple(record.entity(span, probability) for span, probability in zip(spans, probabilities))
         return EntityPrediction(value=value, words=tuple(spans), illegal=illegal)

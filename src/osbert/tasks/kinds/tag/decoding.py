@@ -25,10 +25,10 @@ def word_scores(
     `overlap` and `pieces`: as in the settings of the task. With "all" the log-probabilities of a word's pieces are
     averaged.
     """
-    tokens = _counted(examples, overlap)
+    tokens = _slice_tokens(examples, overlap)
     scores = np.concatenate([output[token] for output, token in zip(outputs, tokens, strict=True)])
     # Indices of first pieces, after the used tokens of all windows are concatenated: every piece occurs once.
-    begins = np.flatnonzero(np.concatenate([one.words[token] for one, token in zip(examples, tokens)]))
+    begins = np.flatnonzero(np.concatenate([example.words[token] for example, token in zip(examples, tokens)]))
     if pieces == "first" or not len(begins):
         return scores[begins]
     # Log-softmax of each piece, summed from each word's first piece to the next.
@@ -36,7 +36,7 @@ def word_scores(
     return sums / np.diff(begins, append=len(scores))[:, None]
 
 
-def _counted(examples: Sequence[Example], overlap: int) -> list[slice]:
+def _slice_tokens(examples: Sequence[Example], overlap: int) -> list[slice]:
     """Return the slice of tokens of each window whose scores are used."""
     sizes = [int(np.count_nonzero(~example.special)) for example in examples]
     begin = int(np.argmin(examples[0].special)) if sizes[0] else 0
@@ -56,23 +56,23 @@ def entity_weights(
     """
     weights = [np.zeros((len(example), labels.shape[1])) for example in examples]
     begun = 0
-    for example, token, own in zip(examples, _counted(examples, overlap), weights):
+    for example, token, window_weights in zip(examples, _slice_tokens(examples, overlap), weights):
         begins = example.words[token]
         numbers = begun + np.cumsum(begins) - 1 - span.start  # the entity's word that each piece is of
         inside = (numbers >= 0) & (numbers < len(labels)) & (begins | (not first))
-        own[token][inside] = labels[numbers[inside]]
+        window_weights[token][inside] = labels[numbers[inside]]
         begun += int(begins.sum())
     if not first:
-        pieces = sum(np.count_nonzero(own.any(axis=1)) for own in weights)
-        weights = [own * (len(labels) / max(pieces, 1)) for own in weights]
+        pieces = sum(np.count_nonzero(window_weights.any(axis=1)) for window_weights in weights)
+        weights = [window_weights * (len(labels) / max(pieces, 1)) for window_weights in weights]
     return weights
 
 
 def uncut(words: NDArray[np.integer], spans: Sequence[EntitySpan]) -> NDArray[np.bool_]:
     """Return which of a run of words (n,) belong to no entity that extends beyond the run."""
-    kept = np.ones(len(words), np.bool_)
+    mask = np.ones(len(words), np.bool_)
     for start, end, _ in spans:
         inside = (words >= start) & (words < end)
         if 0 < inside.sum() < end - start:
-            kept &= ~inside
-    return kept
+            mask &= ~inside
+    return mask

@@ -27,13 +27,13 @@ def plain_inputs(origin: Origin, reading: TagReading, record_of: RecordOf, *, do
 
     Raises UserError if the file cannot be read.
     """
-    asked = TableReading(encoding=reading.encoding, names=(reading.text,) if reading.text else ())
-    table = origin if isinstance(origin, Table) else open_records(origin, asked)
+    table_settings = TableReading(encoding=reading.encoding, names=(reading.text,) if reading.text else ())
+    table = origin if isinstance(origin, Table) else open_records(origin, table_settings)
     if table is None:
         assert isinstance(origin, Path)
         if origin.is_file() and (plain_suffix(origin) not in SUFFIXES or _has_columns(origin, reading)):
             return _columns(origin, reading, documents=documents)
-        table = open_table(origin, asked)
+        table = open_table(origin, table_settings)
     objects = table.format.objects or table.format.kind == "parquet"
     words = next((name for name in WORDS if name in table.columns and objects), "")
     return _objects(table, words, reading) if words else _texts(table, reading, record_of)
@@ -55,12 +55,14 @@ def _objects(table: Table, words: str, reading: TagReading) -> Inputs:
         source = row.source or row.record
         if words not in source:
             raise ValueError(f"there is no '{words}' in it")
-        found = words_of(source, words, "")
-        if not found.words:
+        sentence = words_of(source, words, "")
+        if not sentence.words:
             return None
-        found.lines = [row.line] * len(found.words)
-        one = TaggedFile(name=table.called, form="", sentences=[to_sentence(found, reading)], unit=table.unit)
-        return passages(one, table, documents=False)[0]
+        sentence.lines = [row.line] * len(sentence.words)
+        tagged_file = TaggedFile(
+            name=table.called, form="", sentences=[to_sentence(sentence, reading)], unit=table.unit
+        )
+        return passages(tagged_file, table, documents=False)[0]
 
     return Inputs.of(table, record, f"words from '{words}'", lines=True)
 

@@ -17,19 +17,23 @@ def entities_outcome(prediction: EntityPrediction, record: TaggedText, error: fl
     whatever its type; other entities are unpaired.
     """
     true = {(span.start, span.end): span for span in record.label}
-    found = {(span.start, span.end): span for span in prediction.words}
-    marks = [_mark(record, span, side) for side, spans in zip(SIDES, (true, found)) for span in spans.values()]
-    shares = [one.probability for one in prediction.value]
+    guesses = {(span.start, span.end): span for span in prediction.words}
+    marks = [_mark(record, span, side) for side, spans in zip(SIDES, (true, guesses)) for span in spans.values()]
+    probabilities = [entity.probability for entity in prediction.value]
     right = {*prediction.words} == {*record.label}
     return RecordOutcome(
-        truth=_listed(record.expected),
-        guess=_listed(prediction.value),
+        truth=_list_entities(record.expected),
+        guess=_list_entities(prediction.value),
         score=float(right),
         right=right,
         error=error,
-        confidence=min(shares, default=None),
-        pairs=tuple((_type(true.get(place)), _type(found.get(place))) for place in sorted({*true} | {*found})),
-        beliefs=tuple((share, span in {*record.label}) for share, span in zip(shares, prediction.words)),
+        confidence=min(probabilities, default=None),
+        pairs=tuple(
+            (_type(true.get(word_range)), _type(guesses.get(word_range))) for word_range in sorted({*true} | {*guesses})
+        ),
+        beliefs=tuple(
+            (probability, span in {*record.label}) for probability, span in zip(probabilities, prediction.words)
+        ),
         marks=tuple(marks),
     )
 
@@ -57,5 +61,5 @@ def _type(span: EntitySpan | None) -> str:
     return UNPAIRED if span is None else span.type
 
 
-def _listed(entities: Iterable[TextEntity]) -> str:
+def _list_entities(entities: Iterable[TextEntity]) -> str:
     return ", ".join(f"{one.text} ({one.type})" for one in entities) or "(no entity)"

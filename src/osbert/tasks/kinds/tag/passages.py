@@ -80,9 +80,9 @@ class EntityPrediction(Prediction):
 
     def above(self, threshold: float) -> tuple[Prediction, int]:
         """Return the prediction without entities less probable than a threshold, and how many those are."""
-        kept = [pair for pair in zip(self.value, self.words) if pair[0].probability >= threshold]
-        value, words = tuple(one for one, _ in kept), tuple(span for _, span in kept)
-        return replace(self, value=value, words=words), len(self.value) - len(kept)
+        pairs = [pair for pair in zip(self.value, self.words) if pair[0].probability >= threshold]
+        value, words = tuple(one for one, _ in pairs), tuple(span for _, span in pairs)
+        return replace(self, value=value, words=words), len(self.value) - len(pairs)
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain values, ready for JSON."""
@@ -90,7 +90,10 @@ class EntityPrediction(Prediction):
 
     def lines(self) -> list[str]:
         """Return one line per entity: its probability, type, text and range."""
-        lines = [f"{one.probability:7.2%}  {one.type}  {one.text}  ({one.start}-{one.end})" for one in self.value]
+        lines = [
+            f"{entity.probability:7.2%}  {entity.type}  {entity.text}  ({entity.start}-{entity.end})"
+            for entity in self.value
+        ]
         return lines or ["no entities"]
 
 
@@ -102,25 +105,25 @@ def passages(tagged: TaggedFile, origin: Origin, *, documents: bool) -> list[Tag
     path = origin.origin if isinstance(origin, Table) else str(origin)
     if not documents:
         return [_passage([sentence], path, tagged.unit) for sentence in tagged.sentences]
-    found: list[TaggedText] = []
+    tagged_texts: list[TaggedText] = []
     for number, group in groupby(tagged.sentences, key=lambda sentence: sentence.document):
         members = list(group)
-        parts = [[one] for one in members] if number is None else [members]
-        found += [_passage(part, path, tagged.unit) for part in parts]
-    return found
+        parts = [[sentence] for sentence in members] if number is None else [members]
+        tagged_texts += [_passage(part, path, tagged.unit) for part in parts]
+    return tagged_texts
 
 
 def _passage(sentences: Sequence[Sentence], path: str, unit: str) -> TaggedText:
     words: list[Range] = []
     spans: list[EntitySpan] = []
     firsts: list[int] = []
-    place = 0
+    offset = 0
     for sentence in sentences:
         firsts.append(len(words))
         spans += [EntitySpan(start + len(words), end + len(words), type_) for start, end, type_ in sentence.spans or ()]
-        words += [(start + place, end + place) for start, end in sentence.words]
+        words += [(start + offset, end + offset) for start, end in sentence.words]
         # The line break between two sentences counts as one character.
-        place += len(sentence.text) + 1
+        offset += len(sentence.text) + 1
     return TaggedText(
         number=0,
         texts=("\n".join(sentence.text for sentence in sentences),),
@@ -138,8 +141,8 @@ def cut_words(passage: TaggedText, tokenizer: AnyTokenizer) -> PieceRun:
     (text,) = passage.texts
     encoded = tokenizer.encode_words(text, passage.words)
     unknown = tokenizer.unknown.to_bytes(tokenizer.id_type.itemsize, "little")
-    ids = np.frombuffer(b"".join(one or unknown for one in encoded), tokenizer.id_type).astype(np.int32)
-    counts = np.array([max(len(one) // tokenizer.id_type.itemsize, 1) for one in encoded], np.int64)
+    ids = np.frombuffer(b"".join(word_bytes or unknown for word_bytes in encoded), tokenizer.id_type).astype(np.int32)
+    counts = np.array([max(len(word_bytes) // tokenizer.id_type.itemsize, 1) for word_bytes in encoded], np.int64)
     words: NDArray[np.bool_] = np.zeros(len(ids), np.bool_)
     # The exclusive cumulative sum: index of each word's first piece.
     words[np.cumsum(counts) - counts] = True
