@@ -44,7 +44,7 @@ import torch
 import finetune_theirs
 from finetune_theirs import Result
 from osbert.interop.packaged import minilm
-from osbert.options import given
+from osbert.options import parse_settings
 from osbert.runs.finetune.finetune import finetune_plan
 from osbert.runs.finetune.plan import FinetunePlan, read_plan, schema
 from osbert.runs.finetune.records import SPLITS
@@ -122,7 +122,9 @@ def planned(asked: Run) -> tuple[FinetunePlan, dict[str, list[Record]]]:
     }
     tokens = [part for name, value in settings.items() for part in (f"--{name}", str(value))]
     data = asked.data / case.folder
-    plan = read_plan(case.task, given([*tokens, *case.settings], schema(case.task)), model=asked.model, data=data)
+    plan = read_plan(
+        case.task, parse_settings([*tokens, *case.settings], schema(case.task)), model=asked.model, data=data
+    )
     task, records = load(plan.task, SPLITS)
     chosen = drawn([record for record in records["train"] if not task.lacks(record)], asked.rows)
     records["train"] = [dataclasses.replace(record, number=number) for number, record in enumerate(chosen)]

@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import torch
 
-from osbert.evaluation.speed import FORMULA, published_peak
+from osbert.evaluation.speed import FORMULA, look_up_peak
 from pretraining_speed import SIZES, THEIRS, Case, Side, flops_a_token
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Comparison:
         self.small = case.size not in SIZES
         self.log = log
         self.flops = flops_a_token(case)
-        self.peak = published_peak(torch.cuda.get_device_name()) if case.device == "cuda" else None
+        self.peak = look_up_peak(torch.cuda.get_device_name()) if case.device == "cuda" else None
         self.kept: dict[str, dict[str, Any]] = {}
 
     @property

@@ -44,7 +44,7 @@ from osbert.data.batch import Batch, micro_batches
 from osbert.data.example import Example
 from osbert.data.pack import Packer
 from osbert.data.step import Cursor, Step
-from osbert.evaluation.speed import FORMULA, published_peak, training_flops
+from osbert.evaluation.speed import FORMULA, look_up_peak, training_flops
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner, StepSize
 from osbert.models.families.transformer import Transformer
@@ -339,7 +339,7 @@ def measure(case: Case, chosen: argparse.Namespace) -> None:
 
 def show(case: Case, sides: list[Side], clock: str) -> None:
     flops = flops_a_token(case)
-    ceiling = published_peak(torch.cuda.get_device_name()) if case.device == "cuda" else None
+    ceiling = look_up_peak(torch.cuda.get_device_name()) if case.device == "cuda" else None
     print(f"\n{case.size}, {case.length} tokens, {case.device}, {case.tokens // case.length} sequences a step")
     print(f"{'':22}{'tokens/s':>10}{'ours':>8}{'MB':>8}{'ours':>7}{'MB above':>10}{'ours':>7}{'warming':>10}", end="")
     print(f"   share of {ceiling / 1e12:.0f} TFLOP/s" if ceiling else "")

@@ -43,7 +43,7 @@ from finetune import CASES, Case, listed
 from kept_runs import make_missing, read_runs
 from osbert.evaluation.compare import summarise
 from osbert.interop.packaged import minilm
-from osbert.options import given
+from osbert.options import parse_settings
 from osbert.runs.finetune.finetune import finetune_plan
 from osbert.runs.finetune.plan import FinetunePlan, read_plan, schema
 from osbert.runs.finetune.records import SPLITS
@@ -124,7 +124,7 @@ def loaded(name: str, data: Path) -> tuple[Task, dict[str, list[Record]]]:
     """Return the task of a set with all its records."""
     case = SETS[name]
     words = ["--length", str(case.length), *case.settings]
-    plan = read_plan(case.task, given(words, schema(case.task)), model=minilm(), data=data_of(name, data))
+    plan = read_plan(case.task, parse_settings(words, schema(case.task)), model=minilm(), data=data_of(name, data))
     return load(plan.task, SPLITS)
 
 
@@ -160,7 +160,7 @@ def planned(
     """Return the plan of a run of osbert's with its records."""
     case = SETS[wanted.set]
     words = [*words, "--length", str(case.length), "--seed", str(wanted.seed), "--device", "cpu", *case.settings]
-    plan = read_plan(case.task, given(words, schema(case.task)), model=model, data=data_of(wanted.set, data))
+    plan = read_plan(case.task, parse_settings(words, schema(case.task)), model=model, data=data_of(wanted.set, data))
     _, splits = records(wanted, data, most)
     # Not the task of `records`: the plan's own has the settings of the side, such as features=mix.
     task = plan.task.fit(loaded(wanted.set, data)[1]["train"]).fit(splits["train"])

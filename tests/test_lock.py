@@ -16,7 +16,7 @@ import pytest
 
 from osbert import lock
 from osbert.errors import UserError
-from osbert.lock import LockWarning, claim, locked
+from osbert.lock import LockWarning, claim, hold_lock
 from refusals import refusal
 from terminal import told
 
@@ -35,13 +35,13 @@ def test_the_holder_is_named_and_a_kill_lets_go(tmp_path) -> None:
     command = [sys.executable, "-c", HOLD, str(folder)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout.readline() == "held\n"
-        with refusal("output-in-use", folder) as refused, locked(folder):
+        with refusal("output-in-use", folder) as refused, hold_lock(folder):
             pass
         holder.kill()
         holder.wait()
     named = rf"{holder.pid} .*{re.escape(socket.gethostname())}\b.* \d{{4}}-.*:\d\d \(-c {folder}\)"
     assert re.search(named, str(refused.value))
-    with locked(folder):
+    with hold_lock(folder):
         assert f"process {os.getpid()} " in (folder / ".lock").read_text()
 
 
@@ -56,23 +56,23 @@ def test_a_forked_child_does_not_keep_the_lock_of_a_dead_parent(tmp_path) -> Non
         assert holder.stdout.readline() == "held\n"
         holder.send_signal(signal.SIGKILL)
         holder.wait()
-        with locked(tmp_path):
+        with hold_lock(tmp_path):
             pass
         holder.stdin.close()
 
 
 def test_it_can_be_taken_again_but_not_twice_at_once(tmp_path) -> None:
     for _ in range(2):
-        with locked(tmp_path), refusal("output-in-use", os.getpid()), locked(tmp_path):
+        with hold_lock(tmp_path), refusal("output-in-use", os.getpid()), hold_lock(tmp_path):
             pass
 
 
 def test_the_lock_may_lie_elsewhere(tmp_path) -> None:
     file = tmp_path / "aside" / "lock"
     with (
-        locked(tmp_path / "run", file=file),
+        hold_lock(tmp_path / "run", file=file),
         refusal("output-in-use"),
-        locked(tmp_path / "run", file=file),
+        hold_lock(tmp_path / "run", file=file),
     ):
         pass
     assert not list(tmp_path.iterdir())
@@ -80,9 +80,9 @@ def test_the_lock_may_lie_elsewhere(tmp_path) -> None:
 
 def test_a_holder_that_could_not_write_its_name_still_holds(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(lock, "PATIENCE", 0.02)
-    with locked(tmp_path):
+    with hold_lock(tmp_path):
         (tmp_path / ".lock").write_text("")
-        with refusal("output-in-use"), locked(tmp_path):
+        with refusal("output-in-use"), hold_lock(tmp_path):
             pass
 
 
@@ -96,7 +96,7 @@ def without_locks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("without_locks")
 def test_a_file_system_without_locks_is_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.warns(LockWarning) as warned, locked(tmp_path):
+    with pytest.warns(LockWarning) as warned, hold_lock(tmp_path):
         pass
     assert str(tmp_path) in str(warned[0].message)
     assert capsys.readouterr() == ("", "")
@@ -117,7 +117,7 @@ def test_the_command_line_prints_a_line_on_a_file_system_without_locks(
 
 def test_a_long_command_is_cut(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(sys, "argv", [str(Path("/somewhere/osbert")), "pretrain", "x" * 5000])
-    with locked(tmp_path):
+    with hold_lock(tmp_path):
         assert (tmp_path / ".lock").read_text().endswith("xxx...),\n")
 
 
@@ -164,17 +164,17 @@ def test_a_lock_that_was_removed_while_another_waited_for_it_is_made_anew(tmp_pa
         flock(handle, operation)
 
     monkeypatch.setattr(lock.fcntl, "flock", late)
-    with locked(tmp_path):
+    with hold_lock(tmp_path):
         assert removed
         monkeypatch.undo()
-        with refusal("output-in-use"), locked(tmp_path):
+        with refusal("output-in-use"), hold_lock(tmp_path):
             pass
 
 
 def test_a_link_in_the_place_of_the_lock_is_not_written_through(tmp_path: Path) -> None:
     (tmp_path / "other").write_text("somebody's")
     (tmp_path / ".lock").symlink_to("other")
-    with pytest.raises(OSError), locked(tmp_path):
+    with pytest.raises(OSError), hold_lock(tmp_path):
         pass
     assert (tmp_path / "other").read_text() == "somebody's"
 

@@ -7,12 +7,12 @@ import pytest
 
 from cars import Car, Engine
 from osbert import recipe
-from osbert.options import among, given
+from osbert.options import among, parse_settings
 from refusals import refusal
 
 
 def car(*words: str) -> Car:
-    table = recipe.override({"body": {"doors": 4}}, given(words, Car), schema=Car)
+    table = recipe.override({"body": {"doors": 4}}, parse_settings(words, Car), schema=Car)
     return recipe.build(Car, table, where="car.toml")
 
 

@@ -8,7 +8,7 @@ from functools import cache
 import pytest
 
 from osbert import peers, recipe
-from osbert.options import given
+from osbert.options import parse_settings
 from osbert.runs.finetune.plan import call_schema, name_of
 from osbert.runs.pretrain.settings import schema
 from refusals import refusal
@@ -24,7 +24,7 @@ def schemas(verb: str) -> list[type]:
 def read(verb: str, *words: str) -> dict[str, object]:
     """Return settings by their dotted names, as a command line and as keywords in Python give them."""
     (kind, *_) = schemas(verb)
-    table = recipe.override({}, given(words, kind), schema=kind)
+    table = recipe.override({}, parse_settings(words, kind), schema=kind)
     pairs = dict(zip((word.removeprefix("--") for word in words[::2]), words[1::2]))
     named = {name.replace("-", "_"): recipe.Word(value) for name, value in pairs.items()}
     if len(words) % 2 == 0:
@@ -100,11 +100,11 @@ def test_in_pretraining_too(word: str, setting: str) -> None:
 )
 def test_others_are_answered(verb: str, words: tuple[str, ...], said: tuple[str, ...]) -> None:
     with refusal("unknown-setting", words[0], *said):
-        given(words, *schemas(verb))
+        parse_settings(words, *schemas(verb))
     pairs = [*words, "true"][: len(words) + len(words) % 2]
     with refusal("unknown-setting", *said):
         named = {name.strip("-").replace("-", "_"): value for name, value in zip(pairs[::2], pairs[1::2])}
-        recipe.given(named, schema=schemas(verb)[0])
+        recipe.resolve_names(named, schema=schemas(verb)[0])
 
 
 def test_every_entry_names_a_setting_and_no_name_has_two_meanings() -> None:
@@ -130,7 +130,7 @@ def test_a_recipe_that_says_it_in_others_words_gets_ours() -> None:
 def test_a_flag_is_not_given_a_number() -> None:
     for name, value in (("lora", 16), ("keep_last", 3)):
         with refusal("unknown-setting", name.replace("_", "-"), value):
-            recipe.given({name: value}, schema=schemas("finetune")[0])
+            recipe.resolve_names({name: value}, schema=schemas("finetune")[0])
 
 
 def test_verbs_that_read_rows_answer_others_names_of_options() -> None:
@@ -147,7 +147,7 @@ def test_verbs_that_read_rows_answer_others_names_of_options() -> None:
 def test_wrong_neighbours_are_not_suggested() -> None:
     for word in ("--quality", "--sharpness"):
         with refusal("unknown-setting", word) as raised:
-            given([word, "3"], *schemas("finetune"))
+            parse_settings([word, "3"], *schemas("finetune"))
         assert "Did you mean" not in str(raised.value)
 
 

@@ -115,7 +115,7 @@ def test_keywords_override_by_the_same_names() -> None:
         True,
         9,
     )
-    assert recipe.given({"engine_limit": None, "doors": 1}, schema=Car) == {"engine.limit", "body.doors"}
+    assert recipe.resolve_names({"engine_limit": None, "doors": 1}, schema=Car) == {"engine.limit", "body.doors"}
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_overriding_leaves_the_table_alone() -> None:
 
 
 def test_settings_are_described_by_name_type_default_and_the_string_below() -> None:
-    rows = {name: texts for name, *texts in recipe.described(Car)}
+    rows = {name: texts for name, *texts in recipe.describe_settings(Car)}
     assert rows["engine.cylinders"] == ["integer", "4", "How many there are."]
     assert rows["engine.fuel"] == ["petrol|diesel|none", '"petrol"', "What it burns."]
     assert rows["engine.limit"] == ["integer or none", "none", ""]
@@ -159,7 +159,7 @@ def test_settings_are_described_by_name_type_default_and_the_string_below() -> N
 
 def test_a_schema_made_at_run_time_is_described() -> None:
     made = dataclasses.make_dataclass("Made", [("engine", Engine)], frozen=True, kw_only=True)
-    assert ("engine.cylinders", "integer", "4", "How many there are.") in [*recipe.described(made)]
+    assert ("engine.cylinders", "integer", "4", "How many there are.") in [*recipe.describe_settings(made)]
 
 
 @given(
@@ -220,4 +220,4 @@ def test_a_setting_under_two_names_is_refused(settings: dict[str, float]) -> Non
     with refusal("duplicate-name", *settings):
         recipe.override(GOOD, settings, schema=Car)
     with refusal("duplicate-name"):
-        recipe.given(settings, schema=Car)
+        recipe.resolve_names(settings, schema=Car)

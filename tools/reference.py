@@ -306,14 +306,14 @@ def task_settings_page() -> str:
 def recipe_settings_page() -> str:
     """Return the page of the settings of pretraining, and the packaged recipes as they are."""
     opening = "# Settings of pretraining\n\nThe tables of a recipe; [recipes](docs/recipes.md) introduces them."
-    rows = [row for name in recipe.packaged() for row in described(schemas_shown([name]))]
+    rows = [row for name in recipe.recipe_names() for row in described(schemas_shown([name]))]
     parts = [f"{opening} {NAMES}\n", *written_tables(rows, depth=2), "## Packaged recipes\n"]
     parts.append(
         "The files that `osbert pretrain NAME` reads. `further` is the recipe of `pretrain --from`, and those called "
         "`adapt` are those of `osbert adapt`.\n"
     )
     folder = importlib.resources.files("osbert.recipes")
-    for name in recipe.packaged():
+    for name in recipe.recipe_names():
         text = (folder / f"{name}.toml").read_text(encoding="utf-8")
         parts.append(f"### Recipe {name}\n\n```toml\n{text.strip()}\n```\n")
     return "\n".join(parts)
@@ -322,7 +322,7 @@ def recipe_settings_page() -> str:
 def described(schemes: Iterable[type]) -> Iterator[tuple[str, str, str, str]]:
     """Yield the settings of several schemas."""
     for schema in schemes:
-        yield from recipe.described(schema)
+        yield from recipe.describe_settings(schema)
 
 
 def written_tables(rows: Iterable[Setting], *, depth: int) -> Iterator[str]:

@@ -122,9 +122,9 @@ def _verb(package: VerbPackage, name: tuple[str, ...], words: Sequence[str]) -> 
     is_verb = (*words[: len(name)],) == name
     is_verb = is_verb and not (len(name) == 1 and {*below} & {*package.subverbs.get(name[0], ())})
     if words[:1] == [INSTALL] or (_asks_for_help(words) and is_verb):
-        from osbert.options import documented
+        from osbert.options import document_verb
 
-        return documented(path, None if words[:1] == [INSTALL] else words[len(name) :], OPTIONS)
+        return document_verb(path, None if words[:1] == [INSTALL] else words[len(name) :], OPTIONS)
     return path
 
 
@@ -147,7 +147,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if arguments is None:
             _settle(words)
         app = application(words)
-        with output.entered() as entered, warnings.catch_warnings():
+        with output.activate() as entered, warnings.catch_warnings():
             warnings.simplefilter("default", LockWarning)  # once for an output
             warnings.showwarning = _plain(warnings.showwarning)
             errors: dict[str, Any] = {"print_error": not output.json, "error_formatter": _panel, "exit_on_error": False}
@@ -170,11 +170,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.close()
         return 0
     except (KeyboardInterrupt, SystemExit) as error:
-        return _interrupted(error, output)
+        return _handle_interrupt(error, output)
     except BaseException as error:  # a panic of a native library is no Exception
-        if not (told := _told(error)):
+        if not (system_message := _explain_error(error)):
             raise
-        output.print_error(told, code="system")
+        output.print_error(system_message, code="system")
         return 1
     return 0
 
@@ -190,7 +190,7 @@ def _settle(words: Sequence[str]) -> None:
         gc.disable()
 
 
-def _interrupted(error: KeyboardInterrupt | SystemExit, output: Output) -> int:
+def _handle_interrupt(error: KeyboardInterrupt | SystemExit, output: Output) -> int:
     """Print that a signal has ended the work and return the exit status; raise any other exit again."""
     status = error.code if isinstance(error, SystemExit) else STATUS + signal.SIGINT
     if not isinstance(status, int) or status <= STATUS:
@@ -203,16 +203,16 @@ def _plain(show: Callable[..., None]) -> Callable[..., None]:
     """Return a `warnings.showwarning` that prints a LockWarning as one line, and passes other warnings to `show`."""
     note = watching(lambda event: print(f"note: {event}", file=sys.stderr, flush=True), stream=sys.stderr)
 
-    def shown(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+    def show_warning(message: Warning | str, category: type[Warning], *location: Any, **more: Any) -> None:
         if issubclass(category, LockWarning):
             note(Notice(str(message), warning=True))
         else:
-            show(message, category, *place, **more)
+            show(message, category, *location, **more)
 
-    return shown
+    return show_warning
 
 
-def _told(error: BaseException) -> str:
+def _explain_error(error: BaseException) -> str:
     """Return a message for an unforeseen error that the user can fix, such as a lack of memory; "" for other errors."""
     if _memory_ran_out(error):
         reason = str(error).strip().partition("\n")[0]

@@ -49,7 +49,7 @@ def _modules(folder: str, *, folders: bool = False) -> dict[str, str]:
     for path in filter(os.path.isdir, package.__path__):
         os.listdir(path)
     inner = [f"{folder}.{name}" for name in getattr(package, "COMPONENTS", ())]
-    return {name: module for one in inner for name, module in _modules(one, folders=True).items()} or {
+    return {name: module for subfolder in inner for name, module in _modules(subfolder, folders=True).items()} or {
         module.name: f"{_package(folder)}.{module.name}"
         for module in pkgutil.iter_modules(package.__path__)
         if (folders or not module.ispkg) and module.name != CONTRACT
@@ -69,10 +69,10 @@ def extension(folder: str, name: str) -> EntryPoint | None:
     return _extensions(folder).get(name)
 
 
-def meant(folder: str, name: str) -> str:
+def resolve_synonym(folder: str, name: str) -> str:
     """Return the name of the component that others call so (`SYNONYMS` of the folder's package), or the name itself.
 
-    >>> meant("tasks", "ner"), meant("tasks", "classify")
+    >>> resolve_synonym("tasks", "ner"), resolve_synonym("tasks", "classify")
     ('tag', 'classify')
     """
     synonyms: Mapping[str, str] = getattr(importlib.import_module(_package(folder)), "SYNONYMS", {})
@@ -126,7 +126,7 @@ def find(folder: str, name: str, *, base: type, trust: bool = False) -> type:
             code="component-not-importable",
         ) from error
     # Classes that the module only imports, such as the base class, have another __module__.
-    found = [
+    classes = [
         value
         for key, value in vars(module).items()
         if inspect.isclass(value)
@@ -134,8 +134,9 @@ def find(folder: str, name: str, *, base: type, trust: bool = False) -> type:
         and value.__module__ == module.__name__
         and not key.startswith("_")
     ]
-    if len(found) != 1:
+    if len(classes) != 1:
         raise UserError(
-            f"{path} must define exactly one public {base.__name__}; it defines {len(found)}.", code="invalid-component"
+            f"{path} must define exactly one public {base.__name__}; it defines {len(classes)}.",
+            code="invalid-component",
         )
-    return found[0]
+    return classes[0]

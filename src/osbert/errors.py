@@ -52,7 +52,7 @@ class UnknownSetting(UserError):
 class Problems:
     """Collects every problem of an input, so that all are reported at once and before the expensive work.
 
-    At most `shown` are spelt out; the rest are counted.
+    At most `limit` are spelt out; the rest are counted.
 
     >>> problems = Problems(heading="reviews.csv cannot be used")
     >>> problems.add("line 2: the label is empty. Write it, or remove the row.")
@@ -63,10 +63,10 @@ class Problems:
       - line 2: the label is empty. Write it, or remove the row.
     """
 
-    def __init__(self, *, heading: str, shown: int = 20) -> None:
+    def __init__(self, *, heading: str, limit: int = 20) -> None:
         """Collect problems under `heading`, a phrase such as "reviews.csv cannot be used"."""
         self.heading = heading
-        self.shown = shown
+        self.limit = limit
         self.messages: list[str] = []
         self.codes: dict[str, None] = {}
         self.count = 0
@@ -75,7 +75,7 @@ class Problems:
         """Note one problem; the message says what, where (file, line, value) and what to do, `code` of which kind."""
         self.count += 1
         self.codes[code] = None
-        if len(self.messages) < self.shown:
+        if len(self.messages) < self.limit:
             self.messages.append(message)
 
     def add_from(self, name: str, error: UserError) -> None:
@@ -98,8 +98,8 @@ class Problems:
         raise UserError("\n".join(lines), code=first, codes=others)
 
 
-def nearest(name: str, known: Iterable[str], said: str = " Did you mean '{}'?") -> str:
-    """Return `said` with the known name closest to `name`, or "" when none is close.
+def nearest(name: str, known: Iterable[str], template: str = " Did you mean '{}'?") -> str:
+    """Return `template` with the known name closest to `name`, or "" when none is close.
 
     Close is what is spelt much alike, differs in one letter, or begins with the name.
 
@@ -110,7 +110,7 @@ def nearest(name: str, known: Iterable[str], said: str = " Did you mean '{}'?") 
     matches = get_close_matches(wanted, names, n=1, cutoff=ALIKE)
     matches += [other for other in names if len(wanted) > 1 and differ_in_one_letter(wanted, other)]
     matches += [other for other in names if len(wanted) > 2 and other.startswith(wanted)]
-    return said.format(names[matches[0]]) if matches else ""
+    return template.format(names[matches[0]]) if matches else ""
 
 
 def differ_in_one_letter(first: str, second: str) -> bool:
@@ -120,7 +120,7 @@ def differ_in_one_letter(first: str, second: str) -> bool:
     [True, True, True, False]
     """
     start = next(
-        (place for place, pair in enumerate(zip(first, second)) if pair[0] != pair[1]), min(len(first), len(second))
+        (index for index, pair in enumerate(zip(first, second)) if pair[0] != pair[1]), min(len(first), len(second))
     )
     # From the first difference on: either the rest is equal after one letter of the longer text (insertion), after one
     # letter of both (substitution), or after two swapped letters.

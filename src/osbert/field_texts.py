@@ -36,10 +36,10 @@ def _own_texts(cls: type) -> tuple[tuple[str, str], ...]:
         return ()
     # The module's globals lead to its source where it is no file of its own, as in a zip archive.
     lines = linecache.getlines(file, vars(sys.modules[cls.__module__]) if cls.__module__ in sys.modules else None)
-    found = _classes("".join(lines)).get(cls.__qualname__)
+    class_node = _classes("".join(lines)).get(cls.__qualname__)
     return tuple(
         (statement.target.id, " ".join(str(text).split()))
-        for statement, following in itertools.pairwise(found.body if found else [])
+        for statement, following in itertools.pairwise(class_node.body if class_node else [])
         if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name)
         if (text := _text(following)) is not None
     )
@@ -48,18 +48,18 @@ def _own_texts(cls: type) -> tuple[tuple[str, str], ...]:
 @functools.lru_cache(maxsize=64)  # a file has several schemas, and parsing it takes most of the time
 def _classes(source: str) -> dict[str, ast.ClassDef]:
     """Return the classes of a source by qualified name; of two with one name the first, as inspect does."""
-    found: dict[str, ast.ClassDef] = {}
+    classes: dict[str, ast.ClassDef] = {}
 
     def collect(body: list[ast.stmt], inside: str) -> None:
         for statement in body:
             if isinstance(statement, ast.ClassDef):
-                found.setdefault(inside + statement.name, statement)
+                classes.setdefault(inside + statement.name, statement)
                 collect(statement.body, f"{inside}{statement.name}.")
             elif isinstance(statement, ast.FunctionDef):
                 collect(statement.body, f"{inside}{statement.name}.<locals>.")
 
     collect(ast.parse(source).body, "")
-    return found
+    return classes
 
 
 def _text(node: ast.stmt) -> str | None:

@@ -135,10 +135,10 @@ def file_stamp(path: Path) -> tuple[int, ...] | None:
     A file with an equal stamp has not been written since, as far as the system can tell without reading it.
     """
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def is_stream(path: Path) -> bool:
@@ -217,26 +217,26 @@ def require_free(folder: Path) -> None:
         )
 
 
-def foreign(folder: Path, ours: Sequence[str] = ()) -> list[str]:
+def foreign(folder: Path, patterns: Sequence[str] = ()) -> list[str]:
     """Return the sorted names in an output folder that are not the command's own; none if the folder is missing.
 
-    Hidden files, log files (`LOGS`) and names that match a pattern of `ours` do not count.
+    Hidden files, log files (`LOGS`) and names that match a pattern of `patterns` do not count.
     """
     if not folder.is_dir():
         return []
     return sorted(
         path.name
         for path in folder.iterdir()
-        if not any(fnmatch(path.name, pattern) for pattern in (".*", *ours))
+        if not any(fnmatch(path.name, pattern) for pattern in (".*", *patterns))
         and not (path.is_file() and any(fnmatch(path.name, pattern) for pattern in LOGS))
     )
 
 
-def refuse_foreign(folder: Path, what: str, ours: Sequence[str] = ()) -> None:
-    """Raise UserError if an output folder holds other files than `ours`; `what` is the name of the output."""
+def refuse_foreign(folder: Path, what: str, patterns: Sequence[str] = ()) -> None:
+    """Raise UserError if an output folder holds other files than `patterns`; `what` is the name of the output."""
     require_folder(folder)
-    if found := foreign(folder, ours):
-        listed = ", ".join(found[:5]) + (f" and {len(found) - 5:,} more" if len(found) > 5 else "")
+    if names := foreign(folder, patterns):
+        listed = ", ".join(names[:5]) + (f" and {len(names) - 5:,} more" if len(names) > 5 else "")
         raise UserError(
             f"{folder} already holds {listed}, which does not belong to {what}. Give another --out, or an empty one.",
             code="output-holds-something-else",
@@ -270,14 +270,14 @@ def _private_folder(path: Path) -> Iterator[Path]:
     """
     remove_abandoned(path.parent, hidden(path, "").name)
     with contextlib.ExitStack() as held:
-        folder = _made(path, held)
+        folder = _make_private(path, held)
         try:
             yield folder
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _made(path: Path, held: contextlib.ExitStack) -> Path:
+def _make_private(path: Path, held: contextlib.ExitStack) -> Path:
     """Create and lock a private folder. Try again if another process removes it as abandoned before the lock."""
     while True:
         folder = hidden(path, f"{secrets.token_hex(4)}{PART}")
@@ -289,8 +289,10 @@ def _made(path: Path, held: contextlib.ExitStack) -> Path:
 def remove_abandoned(folder: Path, beginning: str = ".") -> None:
     """Remove the private folders that killed processes left in a folder, of those whose names begin so."""
     with os.scandir(folder) as entries:
-        found = [Path(entry) for entry in entries if entry.name.startswith(beginning) and PRIVATE.search(entry.name)]
-    for private in found:
+        private_folders = [
+            Path(entry) for entry in entries if entry.name.startswith(beginning) and PRIVATE.search(entry.name)
+        ]
+    for private in private_folders:
         with contextlib.ExitStack() as held, contextlib.suppress(OSError):
             if _alone(private, held, otherwise=False):
                 shutil.rmtree(private)
@@ -352,8 +354,8 @@ def disk_full(error: OSError) -> bool:
 
 def system_error(error: Exception, path: Path) -> Exception:
     """Return the OSError that a library reports as text, "... (os error 28)"; any other error unchanged."""
-    found = re.search(r"\(os error (\d+)\)", str(error))
-    return OSError(int(found.group(1)), os.strerror(int(found.group(1))), str(path)) if found else error
+    match = re.search(r"\(os error (\d+)\)", str(error))
+    return OSError(int(match.group(1)), os.strerror(int(match.group(1))), str(path)) if match else error
 
 
 def sync(path: Path) -> None:

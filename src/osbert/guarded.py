@@ -119,7 +119,7 @@ def parse_json(text: str, *, unique_keys: bool = False) -> Any:
     """
     # A cheap upper bound, which also counts characters in strings; the exact scan runs only if it is exceeded.
     opened = text.count("[") + text.count("{")
-    if opened > DEEPEST or _cost(opened, text.count(",")) > _allowed(text):
+    if opened > DEEPEST or _cost(opened, text.count(",")) > _cost_limit(text):
         _require_bounded(text)
     try:
         return _STRICT.decode(text) if unique_keys else json.loads(text)
@@ -138,10 +138,10 @@ def parse_toml(text: str) -> dict[str, Any]:
     """
     if len(text) > RECIPE:
         raise tomllib.TOMLDecodeError(f"{len(text):,} characters are too many for a recipe (at most {RECIPE:,})")
-    for found in _TOML.finditer(text):
-        if found["more"]:
-            line = text.count("\n", 0, found.start()) + 1
-            raise tomllib.TOMLDecodeError(f"line {line} has a key of more than {LONGEST_KEY} parts: {found[0][:40]}...")
+    for match in _TOML.finditer(text):
+        if match["more"]:
+            line = text.count("\n", 0, match.start()) + 1
+            raise tomllib.TOMLDecodeError(f"line {line} has a key of more than {LONGEST_KEY} parts: {match[0][:40]}...")
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError:
@@ -165,7 +165,7 @@ def native(what: object) -> Iterator[None]:
         ) from error
 
 
-def _allowed(text: str) -> int:
+def _cost_limit(text: str) -> int:
     return FREE + TIMES * len(text)
 
 
@@ -182,7 +182,7 @@ def _require_bounded(text: str) -> None:
         depth, deepest = _depths(outside, depth)
         if deepest > DEEPEST:
             raise JSONDecodeError(f"nested deeper than {DEEPEST} levels", text, 0)
-    if _cost(containers, commas) > _allowed(text):
+    if _cost(containers, commas) > _cost_limit(text):
         raise JSONDecodeError(f"{containers + commas:,} values are too many for {len(text):,} characters", text, 0)
 
 

@@ -49,21 +49,21 @@ def claim(out: Path) -> Iterator[Path]:
     file = hidden(path, "lock")
     if path.is_dir() and not os.access(path.parent, os.W_OK):
         file = path / file.name
-    with locked(out, file=file):
+    with hold_lock(out, file=file):
         yield path if out.is_symlink() else out
 
 
 @contextlib.contextmanager
-def locked(folder: Path, *, file: Path | None = None) -> Iterator[None]:
+def hold_lock(folder: Path, *, file: Path | None = None) -> Iterator[None]:
     """Lock `folder`, created if missing, until the block ends or the process dies.
 
     `file` is the lock file, by default `.lock` in the folder; it is removed at the end. The operating system holds the
     lock, so the file of a dead process blocks nobody. Raises UserError that names the process which holds the lock.
     """
     file = file or folder / NAME
-    process, made = os.getpid(), _make_folders(file.parent)
+    process, new_folders = os.getpid(), _make_folders(file.parent)
     try:
-        handle = _taken(file, folder)
+        handle = _open_locked(file, folder)
         with contextlib.ExitStack() as held:
             held.callback(os.close, handle)  # which also releases the lock
             if hasattr(os, "register_at_fork"):  # a forked worker that outlives this process must not keep the lock
@@ -78,7 +78,7 @@ def locked(folder: Path, *, file: Path | None = None) -> Iterator[None]:
                     ):  # while still locked: a process that has opened the file sees that it is gone
                         file.unlink()
     finally:
-        for empty in reversed(made):
+        for empty in reversed(new_folders):
             with contextlib.suppress(OSError):
                 empty.rmdir()
 
@@ -90,7 +90,7 @@ def _make_folders(folder: Path) -> list[Path]:
     return missing
 
 
-def _taken(file: Path, output: Path) -> int:
+def _open_locked(file: Path, output: Path) -> int:
     """Open and lock a lock file; return its handle. Raises UserError if another process holds it."""
     while True:
         handle = os.open(file, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o644)
@@ -151,5 +151,5 @@ def _holder(handle: int) -> str:
 def _myself() -> str:
     since = time.strftime("%Y-%m-%d %H:%M:%S")
     words = " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]) if sys.argv else ""
-    shown = words if len(words) <= LONGEST // 10 else f"{words[: LONGEST // 10]}..."
-    return f"process {os.getpid()} on {socket.gethostname()}, since {since} ({' '.join(shown.split())}),"
+    command = words if len(words) <= LONGEST // 10 else f"{words[: LONGEST // 10]}..."
+    return f"process {os.getpid()} on {socket.gethostname()}, since {since} ({' '.join(command.split())}),"

@@ -1,8 +1,8 @@
 """The settings of a verb as options of its command line; cyclopts parses both by the same rules.
 
 What settings a verb has is known only when its first word is: the task, or the recipe. So a verb declares its own
-options, and takes all others as words (`*settings: str`); `given` reads those once the schema is known. `osbert VERB
-WORD --help` shows the settings as options beside the verb's own (`documented`).
+options, and takes all others as words (`*settings: str`); `parse_settings` reads those once the schema is known. `osbert VERB
+WORD --help` shows the settings as options beside the verb's own (`document_verb`).
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ def takes_settings(schemas: Schemas, *, first: Sequence[str] = ()) -> Callable[[
     """Return a decorator that registers a verb's settings for its help. `first`: the settings that the help shows
     first."""
 
-    def marked(verb: Verb) -> Verb:
+    def mark_verb(verb: Verb) -> Verb:
         verb.settings_schemas = schemas  # type: ignore[attr-defined]
         verb.first_settings = first  # type: ignore[attr-defined]
         return verb
 
-    return marked
+    return mark_verb
 
 
-def given(words: Sequence[str], *schemas: type) -> dict[str, Any]:
+def parse_settings(words: Sequence[str], *schemas: type) -> dict[str, Any]:
     """Return the settings among the words of a command line by dotted name, for `recipe.override` to check.
 
     Options are `--model.layers 4`, `--layers 4` where only one table has that name, `--key=value`, and for booleans
@@ -53,45 +53,47 @@ def given(words: Sequence[str], *schemas: type) -> dict[str, Any]:
     word that is no setting.
 
     >>> from osbert.reading.documents import DocumentOptions
-    >>> given(["--documents", "line", "--field=body"], DocumentOptions)
+    >>> parse_settings(["--documents", "line", "--field=body"], DocumentOptions)
     {'documents': 'line', 'field': 'body'}
     """
     kinds = {path: kind for schema in schemas for path, kind, _ in recipe.fields(schema)}
-    meant = _meanings(kinds)
-    joined = _translated(_joined(words), meant)
-    _refuse_negated(joined, kinds, meant)
-    app = _parser(joined, kinds, meant)
+    meanings = _meanings(kinds)
+    joined = _translate(_attach_values(words), meanings)
+    _refuse_negated(joined, kinds, meanings)
+    app = _parser(joined, kinds, meanings)
     try:
         return dict(app(joined, exit_on_error=False, print_error=False, result_action="return_value"))
     except cyclopts.CycloptsError as error:
-        raise _refusal(error, meant, schemas) from error
+        raise _refusal(error, meanings, schemas) from error
 
 
 def among(words: Sequence[str], schema: type) -> dict[str, Any]:
     """Return the settings of a schema that occur among the words of a command line; ignore all other words."""
     kinds = {path: kind for path, kind, _ in recipe.fields(schema)}
-    joined = _joined(words)
+    joined = _attach_values(words)
     collect, bound, *_ = _parser(joined, kinds, _meanings(kinds)).parse_known_args(joined)
     return dict(collect(**bound.kwargs))
 
 
-def _parser(words: Sequence[str], kinds: Mapping[str, Any], meant: Mapping[str, list[str]]) -> cyclopts.App:
+def _parser(words: Sequence[str], kinds: Mapping[str, Any], meanings: Mapping[str, list[str]]) -> cyclopts.App:
     """Return a parser for the settings that the words name, and no others, which returns them by name."""
 
     # Where several tables have a name, it stands for itself: `recipe.override` says which they are.
-    own: dict[str, list[str]] = {}
-    for name, several in meant.items():
-        own.setdefault(several[0] if len(several) == 1 else name, []).append(name)
+    names_by_path: dict[str, list[str]] = {}
+    for name, several in meanings.items():
+        names_by_path.setdefault(several[0] if len(several) == 1 else name, []).append(name)
     # A verb has hundreds of settings: to make an option of each takes most of the time in which a command is read.
     named = {form for word in words if word.startswith("--") for form in _forms(word)}
-    own = {path: names for path, names in own.items() if any(_bare(name) in named for name in names)}
-    options = [_option(path, names, kinds[meant[names[0]][0]]) for path, names in own.items()]
-    paths = {option.name: path for option, path in zip(options, own, strict=True)}
+    names_by_path = {
+        path: names for path, names in names_by_path.items() if any(_bare(name) in named for name in names)
+    }
+    options = [_option(path, names, kinds[meanings[names[0]][0]]) for path, names in names_by_path.items()]
+    paths = {option.name: path for option, path in zip(options, names_by_path, strict=True)}
 
     # cyclopts reads its options from a signature: `collect` gets a synthetic one with an option per setting.
-    def collect(**found: list[Any]) -> dict[str, Any]:
+    def collect(**option_values: list[Any]) -> dict[str, Any]:
         # Of a repeated option the last value counts.
-        return {paths[name]: values[-1] for name, values in found.items()}
+        return {paths[name]: values[-1] for name, values in option_values.items()}
 
     collect.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
     app = cyclopts.App(help_flags=[], version_flags=[])
@@ -99,57 +101,61 @@ def _parser(words: Sequence[str], kinds: Mapping[str, Any], meant: Mapping[str, 
     return app
 
 
-def documented(place: str, words: Sequence[str] | None, flags: Mapping[str, str]) -> Callable[..., None]:
+def document_verb(import_path: str, words: Sequence[str] | None, flags: Mapping[str, str]) -> Callable[..., None]:
     """Return a verb with all its possible options in its signature, for its help and for completion.
 
-    `place`: the verb's module and function, as in "osbert.commands.plan:plan". `words`: those after the verb, which
+    `import_path`: the verb's module and function, as in "osbert.commands.plan:plan". `words`: those after the verb, which
     decide the settings; None for no settings. `flags`: options that every verb has, with their help.
     """
-    module, _, function = place.partition(":")
+    module, _, function = import_path.partition(":")
     verb = getattr(importlib.import_module(module), function)
 
-    def shown() -> None:
+    def show_help() -> None:
         """Stand in for the verb: only the help of this function is shown."""
 
-    own = [*inspect.signature(verb, eval_str=True).parameters.values()]
+    parameters = [*inspect.signature(verb, eval_str=True).parameters.values()]
     settings: list[inspect.Parameter] = []
     if words is not None and hasattr(verb, "settings_schemas"):
         with suppress(ImportError, UserError):  # a task or a recipe that there is not
-            kept = [one for one in own if one.kind is not inspect.Parameter.VAR_POSITIONAL]
-            taken = {_spelt(one.name) for one in kept}
-            settings = [*_documented(verb.settings_schemas(words), taken, verb.first_settings)]
-            own = kept
+            named_parameters = [
+                parameter for parameter in parameters if parameter.kind is not inspect.Parameter.VAR_POSITIONAL
+            ]
+            taken = {_option_name(parameter.name) for parameter in named_parameters}
+            settings = [*_document_settings(verb.settings_schemas(words), taken, verb.first_settings)]
+            parameters = named_parameters
     # The signature is what cyclopts shows in the help and completes.
-    shown.__signature__ = inspect.Signature([*own, *settings, *_flags(flags)])  # type: ignore[attr-defined]
-    shown.__doc__ = verb.__doc__
-    return shown
+    show_help.__signature__ = inspect.Signature([*parameters, *settings, *_flags(flags)])  # type: ignore[attr-defined]
+    show_help.__doc__ = verb.__doc__
+    return show_help
 
 
 def _flags(flags: Mapping[str, str]) -> Iterator[inspect.Parameter]:
     """Yield flags, in a group of their own."""
     for name, text in flags.items():
-        parameter = Parameter(name=_spelt(name), negative=(), help=text, show_default=False, group="Output")
+        parameter = Parameter(name=_option_name(name), negative=(), help=text, show_default=False, group="Output")
         yield inspect.Parameter(
             name, inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[bool, parameter], default=False
         )
 
 
-def _documented(schemas: Sequence[type], taken: set[str], first: Sequence[str]) -> Iterator[inspect.Parameter]:
+def _document_settings(schemas: Sequence[type], taken: set[str], first: Sequence[str]) -> Iterator[inspect.Parameter]:
     """Yield the settings as options with their help, grouped by table; the settings in `first` get a group at the top.
 
     `taken`: the verb's own options.
     """
     above = cyclopts.Group(FIRST, sort_key=0)
     kinds = {path: kind for schema in schemas for path, kind, _ in recipe.fields(schema)}
-    meant = _meanings(kinds)
-    rows = {row[0]: row for schema in schemas for row in recipe.described(schema)}  # tables that they share come once
-    order = {name: place for place, name in enumerate(first)}
+    meanings = _meanings(kinds)
+    rows = {
+        row[0]: row for schema in schemas for row in recipe.describe_settings(schema)
+    }  # tables that they share come once
+    order = {name: position for position, name in enumerate(first)}
     for path, kind, default, document in sorted(rows.values(), key=lambda row: order.get(_leaf(row[0]), len(order))):
-        if _spelt(path) in taken:  # as the minutes of `osbert plan`
+        if _option_name(path) in taken:  # as the minutes of `osbert plan`
             continue
         table = path.rpartition(".")[0]
         leaf = _leaf(path)
-        short = meant[leaf] == [path] and _spelt(leaf) not in taken
+        short = meanings[leaf] == [path] and _option_name(leaf) not in taken
         switch = leaf if short else path
         yield _option(
             path,
@@ -158,13 +164,13 @@ def _documented(schemas: Sequence[type], taken: set[str], first: Sequence[str]) 
             group=above if leaf in order else cyclopts.Group(table or "Settings"),
             help=document,
             # The help shows a switch's shortest negative only, and spaces at which a list of words can break.
-            negative=_spelt("no-".join(_parted(switch))) if kinds[path] is bool else None,
+            negative=_option_name("no-".join(_split_path(switch))) if kinds[path] is bool else None,
             metavar=None if kinds[path] is bool else kind.upper().replace("|", " | "),
             show_default=False if default in EMPTY or "(default)" in document else default,
         )
 
 
-def _parted(path: str) -> tuple[str, str]:
+def _split_path(path: str) -> tuple[str, str]:
     """Return the table of a setting with its dot, "" if there is none, and the setting's name."""
     table, dot, name = path.rpartition(".")
     return table + dot, name
@@ -175,7 +181,7 @@ def _leaf(path: str) -> str:
     return recipe.short_names(path)[-1] if "." in path else path
 
 
-def _option(path: str, names: Iterable[str], kind: Any, **shown: Any) -> inspect.Parameter:
+def _option(path: str, names: Iterable[str], kind: Any, **keywords: Any) -> inspect.Parameter:
     """Return an option with a setting's names. A boolean is a flag; any other value is kept as a Word and parsed
     later."""
 
@@ -183,7 +189,9 @@ def _option(path: str, names: Iterable[str], kind: Any, **shown: Any) -> inspect
         return [token.implicit_value if kind is bool else recipe.Word(token.value) for token in tokens]
 
     held: Any = list[bool] if kind is bool else list[str]  # a list may stand there twice
-    parameter = Parameter(name=[_spelt(name) for name in names], converter=values, negative_iterable=(), **shown)
+    parameter = Parameter(
+        name=[_option_name(name) for name in names], converter=values, negative_iterable=(), **keywords
+    )
     annotation = Annotated[held | None, parameter]
     return inspect.Parameter(
         path.replace(".", "__"), inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=None
@@ -192,18 +200,18 @@ def _option(path: str, names: Iterable[str], kind: Any, **shown: Any) -> inspect
 
 def _meanings(paths: Iterable[str]) -> dict[str, list[str]]:
     """Return, for each full or short name, the settings that it can mean."""
-    meant: dict[str, list[str]] = {}
+    meanings: dict[str, list[str]] = {}
     for path in paths:
         for name in (path, *recipe.short_names(path)):
-            meant.setdefault(name, []).append(path)
-    return meant
+            meanings.setdefault(name, []).append(path)
+    return meanings
 
 
-def _spelt(name: str) -> str:
+def _option_name(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def _unspelt(word: str) -> str:
+def _setting_name(word: str) -> str:
     """Return the name in an option: "--no-ham=3" gives "no_ham"."""
     return word.removeprefix("--").partition("=")[0].replace("-", "_")
 
@@ -215,12 +223,12 @@ def _bare(name: str) -> str:
 
 def _forms(word: str) -> set[str]:
     """Return the bare names that an option may mean: its own, and without a "no" that negates it."""
-    name = _bare(_unspelt(word))
-    table, leaf = _parted(name)
+    name = _bare(_setting_name(word))
+    table, leaf = _split_path(name)
     return {name, name.removeprefix("no"), table + leaf.removeprefix("no")}
 
 
-def _joined(words: Sequence[str]) -> list[str]:
+def _attach_values(words: Sequence[str]) -> list[str]:
     """Return the words with ambiguous values attached to their option, as --key=value.
 
     They are true and false after a flag, and what begins with one hyphen and is no number, as in --layers -1,-2.
@@ -235,29 +243,29 @@ def _joined(words: Sequence[str]) -> list[str]:
     return joined
 
 
-def _translated(words: Sequence[str], meant: Mapping[str, list[str]]) -> list[str]:
+def _translate(words: Sequence[str], meanings: Mapping[str, list[str]]) -> list[str]:
     """Return words with foreign names of settings translated. Raises UserError for a name that means something else
     here."""
-    values = {_unspelt(word): word.partition("=")[2] or after for word, after in pairwise([*words, ""])}
+    values = {_setting_name(word): word.partition("=")[2] or after for word, after in pairwise([*words, ""])}
     given = {name: "" if value.startswith("--") else value for name, value in values.items()}
     translated = []
     for word in words:
-        name, (option, equals, value) = _unspelt(word), word.partition("=")
-        if option.startswith("--") and (ours := peers.understood(name, value, meant)):
-            setting, said = ours
-            word = f"{_spelt(setting)}{'=' if said else equals}{said}"
+        name, (option, equals, value) = _setting_name(word), word.partition("=")
+        if option.startswith("--") and (translation := peers.translate(name, value, meanings)):
+            setting, new_value = translation
+            word = f"{_option_name(setting)}{'=' if new_value else equals}{new_value}"
         elif option.startswith("--"):
-            peers.refuse_other(name, given[name], given, meant)
+            peers.refuse_other(name, given[name], given, meanings)
         translated.append(word)
     return translated
 
 
-def _refuse_negated(words: Sequence[str], kinds: Mapping[str, Any], meant: Mapping[str, list[str]]) -> None:
+def _refuse_negated(words: Sequence[str], kinds: Mapping[str, Any], meanings: Mapping[str, list[str]]) -> None:
     """Raise UserError for a --no- form with a value, or of a setting that is not a boolean."""
     for word in words:
-        name = _unspelt(word)
+        name = _setting_name(word)
         table, dot, leaf = name.rpartition(".")
-        paths = [] if name in meant else meant.get(f"{table}{dot}{leaf.removeprefix('no_')}", [])
+        paths = [] if name in meanings else meanings.get(f"{table}{dot}{leaf.removeprefix('no_')}", [])
         if paths and ("=" in word or kinds[paths[0]] is not bool):
             raise UserError(
                 f"{word.partition('=')[0]} cannot be: only settings that are true or false have a --no- form, without "
@@ -266,18 +274,19 @@ def _refuse_negated(words: Sequence[str], kinds: Mapping[str, Any], meant: Mappi
             )
 
 
-def _refusal(error: cyclopts.CycloptsError, meant: Mapping[str, list[str]], schemas: Sequence[type]) -> UserError:
+def _refusal(error: cyclopts.CycloptsError, meanings: Mapping[str, list[str]], schemas: Sequence[type]) -> UserError:
     """Convert an error of cyclopts about settings to a UserError."""
-    kinds = {path: kind for schema in schemas for path, kind, *_ in recipe.described(schema)}
+    kinds = {path: kind for schema in schemas for path, kind, *_ in recipe.describe_settings(schema)}
     if isinstance(error, cyclopts.UnknownOptionError):
         word = error.token.keyword or ""
         if word.startswith("--"):
-            return UnknownSetting(_unspelt(word), meant)
+            return UnknownSetting(_setting_name(word), meanings)
     elif isinstance(error, cyclopts.MissingArgumentError) and (word := error.keyword or ""):
-        return UserError(f"{word} needs a value ({kinds[meant[_unspelt(word)][0]]}).", code="missing-value")
+        return UserError(f"{word} needs a value ({kinds[meanings[_setting_name(word)][0]]}).", code="missing-value")
     elif isinstance(error, cyclopts.CoercionError) and error.token and (word := error.token.keyword or ""):
         return UserError(
-            f"{word} must be {kinds[meant[_unspelt(word)][0]]}, not '{error.token.value}'.", code="invalid-value"
+            f"{word} must be {kinds[meanings[_setting_name(word)][0]]}, not '{error.token.value}'.",
+            code="invalid-value",
         )
     else:
         word = (error.unused_tokens or [str(error)])[0]

@@ -96,31 +96,33 @@ def _number(value: object) -> float | None:
         return None
 
 
-def _given(settings: Settings, ours: str) -> float | None:
+def _number_of(settings: Settings, own_name: str) -> float | None:
     """Return the number that a setting of ours was given, under any of its names."""
     names = {name: (name.rpartition(".")[2], *_MEANT.get(_key(name), ())) for name in settings}
-    return next((_number(settings[name]) for name, meant in names.items() if ours in meant), None)
+    return next((_number(settings[name]) for name, own_names in names.items() if own_name in own_names), None)
 
 
 def _accumulation(value: str, settings: Settings, known: Container[str]) -> str:
-    passes, batch = _number(value), _given(settings, "batch")
-    said = "--batch counts the examples of a whole step, and --micro-tokens how much is in memory at once: "
+    passes, batch = _number(value), _number_of(settings, "batch")
+    explanation = "--batch counts the examples of a whole step, and --micro-tokens how much is in memory at once: "
     if passes and batch:
-        return f"{said}give --batch {passes * batch:.0f}."
-    return f"{said}give a --batch that is {f'{passes:g}' if passes else 'that many'} times as large."
+        return f"{explanation}give --batch {passes * batch:.0f}."
+    return f"{explanation}give a --batch that is {f'{passes:g}' if passes else 'that many'} times as large."
 
 
 def _warmup_steps(value: str, settings: Settings, known: Container[str]) -> str:
-    climb, steps = _number(value), _given(settings, "steps")
-    said = "--warmup is a fraction of the steps, not their number"
+    climb, steps = _number(value), _number_of(settings, "steps")
+    explanation = "--warmup is a fraction of the steps, not their number"
     if not climb or climb < 0:
-        return f"{said}."
+        return f"{explanation}."
     if not steps:
         of = max(10_000, 10 * climb)
-        return f"{said}: divide {climb:,.0f} by the steps of the run; of {of:,.0f} it is --warmup {climb / of:.4g}."
+        return (
+            f"{explanation}: divide {climb:,.0f} by the steps of the run; of {of:,.0f} it is --warmup {climb / of:.4g}."
+        )
     if climb > steps:
-        return f"{said}, and {climb:,.0f} are more than the {steps:,.0f} of the run: give a smaller one (--warmup 0.1)."
-    return f"{said}: of {steps:,.0f} steps, {climb:,.0f} are --warmup {climb / steps:.4g}."
+        return f"{explanation}, and {climb:,.0f} are more than the {steps:,.0f} of the run: give a smaller one (--warmup 0.1)."
+    return f"{explanation}: of {steps:,.0f} steps, {climb:,.0f} are --warmup {climb / steps:.4g}."
 
 
 def _half(value: str, settings: Settings, known: Container[str]) -> str:
@@ -157,7 +159,7 @@ def _best(value: str, settings: Settings, known: Container[str]) -> str:
     return "Give --keep best: the weights with the best score by the task's criterion are then kept, however few rows."
 
 
-def _scored(value: str, settings: Settings, known: Container[str]) -> str:
+def _strategy(value: str, settings: Settings, known: Container[str]) -> str:
     if "scores.evaluate_every" not in known:
         return ""
     return (
@@ -171,13 +173,13 @@ def _checkpoints(value: str, settings: Settings, known: Container[str]) -> str:
 
 
 def _average(value: str, settings: Settings, known: Container[str]) -> str:
-    said = "Leave it out: in fine-tuning a moving average of the weights did not pay (docs/results.md)."
-    return said if "scores.keep" in known else ""
+    advice = "Leave it out: in fine-tuning a moving average of the weights did not pay (docs/results.md)."
+    return advice if "scores.keep" in known else ""
 
 
 def _freeze(value: str, settings: Settings, known: Container[str]) -> str:
-    said = "Give --frozen N for the N lowest layers; with --tuning none all of them are frozen."
-    return said if "frozen" in known else ""
+    advice = "Give --frozen N for the N lowest layers; with --tuning none all of them are frozen."
+    return advice if "frozen" in known else ""
 
 
 def _flag(value: str, settings: Settings, known: Container[str]) -> str:
@@ -188,7 +190,7 @@ def _rank(value: str, settings: Settings, known: Container[str]) -> str:
     return f"Give --tuning lora --rank {value}." if "rank" in known else ""
 
 
-def _said(text: str) -> Advice:
+def _advise(text: str) -> Advice:
     return lambda value, settings, known: text
 
 
@@ -200,24 +202,26 @@ OTHER: Mapping[str, Advice] = {
     "steps max_steps num_steps train_steps num_train_steps max_update total_num_update": _passes,
     "epochs num_epochs num_train_epochs max_epochs": _steps,
     "eval_steps evaluation_steps eval_every eval_frequency validate_interval_updates": _scores,
-    "eval_strategy evaluation_strategy save_strategy": _scored,
+    "eval_strategy evaluation_strategy save_strategy": _strategy,
     "load_best_model_at_end metric_for_best_model": _best,
     "save_total_limit": _checkpoints,
     "early_stopping early_stop use_early_stopping": _stopping,
-    "eval_batch_size per_device_eval_batch_size per_gpu_eval_batch_size": _said(
+    "eval_batch_size per_device_eval_batch_size per_gpu_eval_batch_size": _advise(
         "Leave it out: rows are scored in passes with a bounded number of tokens."
     ),
-    "logging_dir log_dir": _said("Leave it out: --track tensorboard writes into the folder tensorboard of --out."),
-    "cache_dir": _said("Leave it out: models are kept in the hub's cache, which the variable HF_HUB_CACHE names."),
-    "gradient_checkpointing": _said("A lower --micro-tokens takes less memory and gives the same gradient."),
-    "resume resume_from_checkpoint": _said("Leave it out: the same command goes on from its last checkpoint."),
-    "overwrite_output_dir": _said("Leave it out and name another --out, or remove the folder: nothing is overwritten."),
-    "do_train do_eval do_predict": _said("These are verbs: osbert finetune, osbert evaluate, osbert predict."),
+    "logging_dir log_dir": _advise("Leave it out: --track tensorboard writes into the folder tensorboard of --out."),
+    "cache_dir": _advise("Leave it out: models are kept in the hub's cache, which the variable HF_HUB_CACHE names."),
+    "gradient_checkpointing": _advise("A lower --micro-tokens takes less memory and gives the same gradient."),
+    "resume resume_from_checkpoint": _advise("Leave it out: the same command goes on from its last checkpoint."),
+    "overwrite_output_dir": _advise(
+        "Leave it out and name another --out, or remove the folder: nothing is overwritten."
+    ),
+    "do_train do_eval do_predict": _advise("These are verbs: osbert finetune, osbert evaluate, osbert predict."),
     "ema use_ema model_ema": _average,
     "freeze freeze_base freeze_encoder freeze_base_model": _freeze,
     "keep_best keep_last": _flag,
     "lora use_lora": _rank,
-    "num_labels": _said("Leave it out: labels are learnt from the training rows."),
+    "num_labels": _advise("Leave it out: labels are learnt from the training rows."),
 }
 """Names that stand for another unit, or for what is no setting here, and what to give in their place."""
 
@@ -248,24 +252,24 @@ def _key(name: str) -> str:
 
 
 # Lookup tables by normalised spelling; see `_key`.
-_MEANT = {_key(name): ours for ours, names in SAME.items() for name in names.split()}
+_MEANT = {_key(name): own_names for own_names, names in SAME.items() for name in names.split()}
 _FLAGS = {_key(name): meaning for name, meaning in FLAGS.items()}
-_UNKNOWN = {_key(name): meant for names, meant in UNKNOWN.items() for name in names.split()}
+_UNKNOWN = {_key(name): options_and_advice for names, options_and_advice in UNKNOWN.items() for name in names.split()}
 _OTHER = {_key(name): advice for names, advice in OTHER.items() for name in names.split()}
 
 
-def understood(name: str, value: Any, known: Container[str]) -> tuple[str, Any] | None:
+def translate(name: str, value: Any, known: Container[str]) -> tuple[str, Any] | None:
     """Return our name and value for a setting that is given by another's name, None where it is no such name.
 
     `known`: the settings that there are, by their whole and their short names.
 
-    >>> understood("lr", 1e-4, {"learning_rate"}), understood("bf16", True, {"precision"})
+    >>> translate("lr", 1e-4, {"learning_rate"}), translate("bf16", True, {"precision"})
     (('learning_rate', 0.0001), ('precision', 'bf16'))
     """
     if name in known:
         return None
-    if ours := next((ours for ours in _MEANT.get(_key(name), ()) if ours in known), ""):
-        return ours, value
+    if own_name := next((own_name for own_name in _MEANT.get(_key(name), ()) if own_name in known), ""):
+        return own_name, value
     setting, on, off = _FLAGS.get(_key(name), ("", "", ""))
     given = str(value).lower()
     if setting in known and given in ON | OFF:
@@ -284,11 +288,13 @@ def refuse_other(name: str, value: Any, settings: Settings, known: Container[str
     """
     if name in known:
         return
-    advice = _OTHER.get(_key(name), _said(""))(str(value), settings, known)
-    if not advice and (meant := _MEANT.get(_key(name))):
-        ours, is_option = meant[0], meant[0].startswith("--")
+    advice = _OTHER.get(_key(name), _advise(""))(str(value), settings, known)
+    if not advice and (own_names := _MEANT.get(_key(name))):
+        own_name, is_option = own_names[0], own_names[0].startswith("--")
         advice = (
-            f"Give {ours}." if is_option else f"Here it is called {_option(ours)}, which this command does not have."
+            f"Give {own_name}."
+            if is_option
+            else f"Here it is called {_option(own_name)}, which this command does not have."
         )
     if advice:
         raise UserError(f"Unknown setting {_option(name)}. {advice}", code="unknown-setting")
@@ -310,20 +316,20 @@ def option_advice(word: str, options: Iterable[str]) -> str:
     ('Did you mean --file?', '')
     """
     names = [option[2:] for option in options if option.startswith("--")]
-    ours, advice = _UNKNOWN.get(_key(word), ((), ""))
-    if found := next((one for one in ours if one in names), ""):
-        return f"Did you mean --{found}?"
+    own_names, advice = _UNKNOWN.get(_key(word), ((), ""))
+    if own_name := next((own_name for own_name in own_names if own_name in names), ""):
+        return f"Did you mean --{own_name}?"
     if advice and "verify" in names:  # the verb opens a model
         return advice
     return suggestion(word.lstrip("-"), names, "Did you mean --{}?")
 
 
-def suggestion(name: str, known: Iterable[str], said: str = " Did you mean '{}'?") -> str:
-    """Return `said` with the setting that a name stands for elsewhere, or that is spelt much like it.
+def suggestion(name: str, known: Iterable[str], template: str = " Did you mean '{}'?") -> str:
+    """Return `template` with the setting that a name stands for elsewhere, or that is spelt much like it.
 
     >>> suggestion("hidden_size", ["width", "heads"]), suggestion("patience", ["pair"])
     (" Did you mean 'width'?", '')
     """
     names = [*known]
-    found = understood(name, "", names)
-    return said.format(found[0]) if found else nearest(name, names, said)
+    translation = translate(name, "", names)
+    return template.format(translation[0]) if translation else nearest(name, names, template)

@@ -31,7 +31,7 @@ infinite."""
 SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-def packaged() -> list[str]:
+def recipe_names() -> list[str]:
     """Return the names of the recipes that are packaged with osbert."""
     folder = importlib.resources.files("osbert.recipes")
     return sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml"))
@@ -51,10 +51,10 @@ def read(name_or_path: str | Path) -> Table:
                 f"{path}: not a recipe: it is not text in UTF-8 ({error.reason} at byte {error.start})",
                 code="invalid-recipe",
             ) from error
-    elif str(name_or_path) in packaged():
+    elif str(name_or_path) in recipe_names():
         text = (importlib.resources.files("osbert.recipes") / f"{name_or_path}.toml").read_text(encoding="utf-8")
     else:
-        known = packaged()
+        known = recipe_names()
         hint = nearest(str(name_or_path), known)
         raise UserError(
             f"No recipe '{name_or_path}': it is neither a file nor one of {', '.join(known)}.{hint}",
@@ -88,7 +88,7 @@ def override(table: Table, settings: Mapping[str, Any], *, schema: type) -> Tabl
     Raises UserError at a name that is none, that fits several settings, or whose setting has another name there too.
     """
     result = _copy(table)
-    for key, value in _resolved(settings, schema):
+    for key, value in _resolve_settings(settings, schema):
         *parents, leaf = key.split(".")
         target = result
         for parent in parents:
@@ -108,9 +108,9 @@ def settings(schema: type[Settings], given: Mapping[str, Any]) -> Settings:
     return build(schema, override({}, given, schema=schema), where="The call")
 
 
-def given(settings: Mapping[str, Any], *, schema: type) -> frozenset[str]:
+def resolve_names(settings: Mapping[str, Any], *, schema: type) -> frozenset[str]:
     """Return the dotted names of the given settings."""
-    return frozenset(key for key, _ in _resolved(settings, schema))
+    return frozenset(key for key, _ in _resolve_settings(settings, schema))
 
 
 def fields(schema: type, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
@@ -137,7 +137,7 @@ def short_names(path: str) -> list[str]:
     return names + ([f"{parts[0]}.{parts[-1]}"] if len(parts) > 2 else [])
 
 
-def described(schema: type) -> Iterator[tuple[str, str, str, str]]:
+def describe_settings(schema: type) -> Iterator[tuple[str, str, str, str]]:
     """Yield (dotted name, type, default, help text) of each setting as strings; "" if there is no default."""
     documents = dict(field_texts(schema))
     for path, kind, default in fields(schema):
@@ -156,15 +156,15 @@ def defaults(schema: type) -> Table:
     >>> defaults(DocumentOptions)["documents"]
     'blank-line'
     """
-    found: Table = {}
+    table: Table = {}
     for path, _, default in fields(schema):
         if default is not dataclasses.MISSING:
             *parents, leaf = path.split(".")
-            target = found
+            target = table
             for parent in parents:
                 target = target.setdefault(parent, {})
             target[leaf] = default
-    return typing.cast(Table, json.loads(json.dumps(found)))
+    return typing.cast(Table, json.loads(json.dumps(table)))
 
 
 def dump(table: Mapping[str, Any]) -> str:
@@ -226,7 +226,7 @@ def _python(value: Any) -> Any:
     return value.item() if getattr(value, "shape", None) == () else value
 
 
-def _nested(value: Any, kind: Any, name: str, problems: Problems) -> Any:
+def _convert_table(value: Any, kind: Any, name: str, problems: Problems) -> Any:
     """Convert a table to the dataclass `kind`, or check its values if `kind` is a mapping."""
     if not isinstance(value, Mapping):
         problems.add(f"'{name}' must be a table, not {value!r}", code="invalid-value")
@@ -242,7 +242,7 @@ def _nested(value: Any, kind: Any, name: str, problems: Problems) -> Any:
 def _coerce(value: Any, kind: Any, name: str, problems: Problems) -> Any:
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if dataclasses.is_dataclass(kind) or origin in (Mapping, dict):
-        return _nested(value, kind, name, problems)
+        return _convert_table(value, kind, name, problems)
     if origin is Literal:
         if any(value == argument and type(value) is type(argument) for argument in arguments):
             return value
@@ -271,7 +271,7 @@ def _coerce(value: Any, kind: Any, name: str, problems: Problems) -> Any:
     return None
 
 
-def _resolved(settings: Mapping[str, Any], schema: type) -> Iterator[tuple[str, Any]]:
+def _resolve_settings(settings: Mapping[str, Any], schema: type) -> Iterator[tuple[str, Any]]:
     """Yield the dotted name and the TOML value of each setting; `build` checks the values later.
 
     A text for a list is read as on a command line: its parts have commas between.
@@ -284,9 +284,9 @@ def _resolved(settings: Mapping[str, Any], schema: type) -> Iterator[tuple[str, 
     spelt = {name for path in known for name in _spellings(path)}
     names: dict[str, str] = {}
     for name, given in settings.items():
-        ours, value = peers.understood(name, given, spelt) or (name, given)
-        peers.refuse_other(ours, value, settings, spelt)
-        key = _resolve(ours, known)
+        own_name, value = peers.translate(name, given, spelt) or (name, given)
+        peers.refuse_other(own_name, value, settings, spelt)
+        key = _resolve(own_name, known)
         if (other := names.setdefault(key, name)) != name:
             raise UserError(f"{other} and {name} are one setting, {key}: give it once.", code="duplicate-name")
         listed = isinstance(value, str) and typing.get_origin(known[key]) is tuple

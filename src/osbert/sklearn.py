@@ -82,7 +82,7 @@ class ModelFiles:
     def _paths(self) -> Iterator[Path]:
         for path in sorted(self.folder.iterdir()):
             if path.name not in LEFT_OUT:
-                yield from (one for one in [path, *sorted(path.rglob("*"))] if one.is_file())
+                yield from (file for file in [path, *sorted(path.rglob("*"))] if file.is_file())
 
 
 class ModelEstimator(BaseEstimator):
@@ -191,7 +191,9 @@ class TextClassifier(ClassifierMixin, FinetuneEstimator):
         """Return the probabilities (n, classes), in the order of `classes_`."""
         predictions = self.engine_.predict(_texts(X))
         names = [str(label) for label in self.classes_]
-        rows = np.array([as_array(one.probabilities) for one in predictions], dtype=np.float64).reshape(-1, len(names))
+        rows = np.array([as_array(prediction.probabilities) for prediction in predictions], dtype=np.float64).reshape(
+            -1, len(names)
+        )
         # The model has its labels in the order of their texts, `classes_` may be numbers.
         index = {label: number for number, label in enumerate(predictions[0].probabilities if predictions else names)}
         return rows[:, [index[name] for name in names]]
@@ -201,7 +203,7 @@ class TextClassifier(ClassifierMixin, FinetuneEstimator):
         predictions = self.engine_.predict(_texts(X))
         # The model's labels are strings; `classes_` maps them back to the type of y.
         numbers = {str(label): number for number, label in enumerate(self.classes_)}
-        return self.classes_[np.array([numbers[one.value] for one in predictions], dtype=np.intp)]
+        return self.classes_[np.array([numbers[prediction.value] for prediction in predictions], dtype=np.intp)]
 
 
 class TextRegressor(RegressorMixin, FinetuneEstimator):
@@ -227,7 +229,7 @@ class TextRegressor(RegressorMixin, FinetuneEstimator):
 
     def predict(self, X: Any) -> NDArray[np.floating]:
         """Return a number for each text (n,)."""
-        return np.array([one.value for one in self.engine_.predict(_texts(X))], dtype=np.float64)
+        return np.array([prediction.value for prediction in self.engine_.predict(_texts(X))], dtype=np.float64)
 
 
 class TextEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ModelEstimator):

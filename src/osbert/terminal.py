@@ -42,10 +42,10 @@ def one_line(text: str) -> str:
     return _BREAKS.sub(_escape, text)
 
 
-def counted(count: int, noun: str, plural: str = "") -> str:
+def format_count(count: int, noun: str, plural: str = "") -> str:
     """Return a number with its noun, in the plural unless it is one; by default the plural ends in s.
 
-    >>> counted(1, "row"), counted(2000, "row"), counted(2, "process", "processes")
+    >>> format_count(1, "row"), format_count(2000, "row"), format_count(2, "process", "processes")
     ('1 row', '2,000 rows', '2 processes')
     """
     return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
@@ -75,8 +75,8 @@ def in_columns(rows: Iterable[Sequence[str]], *, indent: str = " ") -> Iterator[
         yield f"{indent}{'  '.join(padded)}".rstrip()
 
 
-def _escape(found: re.Match[str]) -> str:
-    return found[0].encode("unicode_escape").decode()
+def _escape(match: re.Match[str]) -> str:
+    return match[0].encode("unicode_escape").decode()
 
 
 class Screen:

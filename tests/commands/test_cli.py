@@ -128,7 +128,7 @@ def test_what_the_system_refuses_is_told_without_a_traceback(tmp_path) -> None:
 
 
 def test_problems_tells_all_at_once_and_counts_the_rest() -> None:
-    problems = Problems(heading="table.csv cannot be used", shown=2)
+    problems = Problems(heading="table.csv cannot be used", limit=2)
     for line in range(5):
         problems.add(f"line {line}: bad")
     with refusal("refused", "table.csv", "0", "1", "3"):

@@ -10,7 +10,7 @@ import pytest
 from osbert.corpus.shards import Corpus
 from osbert.corpus.state import BuildState
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
-from osbert.lock import locked
+from osbert.lock import hold_lock
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 from terminal import told
 
@@ -162,7 +162,7 @@ def test_a_refused_build_does_not_replace_the_tokenizer_of_the_one_at_work(osber
     other = Tokenizer([*SPECIALS, *string.ascii_letters])
     write_tokenizer(other, tmp_path / "other")
     write_tokenizer(other, tmp_path / "corpus")
-    with locked(tmp_path / "corpus", file=tmp_path / "corpus" / "building" / "lock"):
+    with hold_lock(tmp_path / "corpus", file=tmp_path / "corpus" / "building" / "lock"):
         BuildState(identity={}).save(tmp_path / "corpus")
         before = {path.name: path.read_bytes() for path in (tmp_path / "corpus").iterdir() if path.is_file()}
         status, _, errors = osbert(*BUILD)

@@ -24,7 +24,7 @@ from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
 from osbert.models.fast.dropout import Dropout
 from osbert.models.transformer.attention import Attention
-from osbert.options import given
+from osbert.options import parse_settings
 from osbert.runs.finetune.events import Epoch
 from osbert.runs.finetune.finetune import finetune as finetune_task
 from osbert.runs.finetune.model import read_model
@@ -106,7 +106,7 @@ def test_the_best_epoch_is_kept(
     monkeypatch.setattr(Classify, "metrics", metrics)
     monkeypatch.setattr("osbert.runs.finetune.rows.score_intervals", lambda *given: {})
     monkeypatch.setattr(Trainer, "__init__", remember)
-    more = given([*settings, "--keep", "best"], schema("classify"))
+    more = parse_settings([*settings, "--keep", "best"], schema("classify"))
     finetune_task("classify", model=encoder, data=table, out=tmp_path / "run", watch=watch, **more)
     assert facts(tmp_path / "run")["epoch"] == 3
     kept = load(tmp_path / "run").learner.backbone.state_dict()
@@ -144,7 +144,9 @@ def test_a_stopped_run_ends_in_the_same_weights(
         stop(isinstance(event, Progress) and event.step == step)
 
     with pytest.raises(Killed):
-        finetune_task("classify", model=encoder, data=table, out=out, watch=watch, **given(often, schema("classify")))
+        finetune_task(
+            "classify", model=encoder, data=table, out=out, watch=watch, **parse_settings(often, schema("classify"))
+        )
     finetune("classify", *often, model=encoder, data=table, out=out)
     assert (out / "model.safetensors").read_bytes() == (run / "model.safetensors").read_bytes()
     assert lines(out) == lines(run)
@@ -272,7 +274,7 @@ def test_what_cannot_be_is_told_before_training(
 )
 def test_every_setting_reaches_the_run(table: Path, tmp_path: Path, setting: str, value: str) -> None:
     def plan(*settings: str) -> dict[str, object]:
-        return read_plan("classify", given(settings, schema("classify")), model=tmp_path, data=table).table()
+        return read_plan("classify", parse_settings(settings, schema("classify")), model=tmp_path, data=table).table()
 
     changed = recipe.difference(plan(), plan(f"--{setting}", value))
     assert len(changed) == 1 and changed[0].endswith(f"-> {value}") and setting.replace("-", "_") in changed[0]
@@ -360,7 +362,7 @@ def test_only_a_full_disk_is_called_that(
 def test_dropout_is_that_of_the_whole_model(encoder: Path, from_scratch: bool) -> None:
     backbone = read_model(encoder, FinetuneSettings(seed=0, dropout=0.3), from_scratch=from_scratch).backbone
     head = Classify(labels=("a", "b")).head(backbone)
-    shares = [part.share for model in (backbone, head) for part in model.modules() if isinstance(part, Dropout)]
+    shares = [part.probability for model in (backbone, head) for part in model.modules() if isinstance(part, Dropout)]
     assert len(shares) == 3 and set(shares) == {0.3}
     assert [part.dropout for part in backbone.modules() if isinstance(part, Attention)] == [0.3]
     weights = load_file(encoder / "model.safetensors")["embeddings.word_embeddings.weight"]

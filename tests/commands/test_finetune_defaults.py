@@ -80,7 +80,7 @@ def plan(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callab
     be_wide(768, monkeypatch)
 
     def made(*settings: str, data: Path = table, out: Path = tmp_path / "none", task: str = "classify") -> FinetunePlan:
-        read = read_plan(task, options.given(settings, schema(task)), model=tmp_path, data=data)
+        read = read_plan(task, options.parse_settings(settings, schema(task)), model=tmp_path, data=data)
         _, records = load(read.tasks[0], ("train", "dev"))
         return fill_defaults(read, [records["train"]], out, print)
 
@@ -234,7 +234,7 @@ def test_under_100_texts_are_learnt_by_few_shot_learning_unless_another_way_is_g
     path = tmp_path / "few.csv"
     path.write_text("text,more,label\n" + "good film,a,pos\nbad film,b,neg\n" * 20)
     text = () if "--pair" in settings else ("--text", "text")
-    words = options.given((*settings, *text), schema("classify"))
+    words = options.parse_settings((*settings, *text), schema("classify"))
     read = read_plan("classify", words, model=encoder, data=path)
     _, records = load(read.tasks[0], ("train", "dev"))
     plan = fill_defaults(read, [records["train"]], tmp_path / "none", print)
@@ -254,7 +254,7 @@ def test_a_step_of_contrastive_tuning_has_fewer_long_texts(
     path = tmp_path / "long.csv"
     path.write_text("text,label\n" + f"{'good ' * words},pos\n{'bad ' * words},neg\n" * 10)
     for few_shot in ((), ("--few-shot", "contrastive")):
-        read = read_plan("classify", options.given(few_shot, schema("classify")), model=encoder, data=path)
+        read = read_plan("classify", options.parse_settings(few_shot, schema("classify")), model=encoder, data=path)
         _, records = load(read.tasks[0], ("train", "dev"))
         assert fill_defaults(read, [records["train"]], tmp_path / "none").training.batch == batch
 

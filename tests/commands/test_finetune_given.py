@@ -61,7 +61,7 @@ def plan_of(settings: dict[str, str], encoder: Path, data: Path) -> tuple[Finetu
     """Return the plan with these settings, and the warnings about them."""
     events: list[Any] = []
     words = [word for name, value in settings.items() for word in (flag(name), value)]
-    given = options.given([str(data) if word == "DEV" else word for word in words], schema("classify"))
+    given = options.parse_settings([str(data) if word == "DEV" else word for word in words], schema("classify"))
     read = read_plan("classify", given, model=encoder, data=data)
     _, records = load(read.tasks[0], ("train", "dev"))
     plan = fill_defaults(read, [records["train"]], encoder / "none", events.append)

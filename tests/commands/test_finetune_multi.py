@@ -13,7 +13,7 @@ import torch
 from osbert import recipe
 from osbert.commands.finetune import finetune
 from osbert.inference.engine import load
-from osbert.options import given
+from osbert.options import parse_settings
 from osbert.runs.events import TrainingStart
 from osbert.runs.finetune.finetune import finetune as finetune_tasks
 from osbert.runs.finetune.plan import schema
@@ -87,7 +87,7 @@ class Killed(Exception):
 
 def test_a_stopped_run_ends_in_the_same_weights(run: Path, encoder: Path, data: Path, tmp_path: Path) -> None:
     files = {f"{task}.data": str(data / name) for task, name in FILES.items()}
-    settings = given([*QUICK, "--checkpoint-every", "7"], schema("classify"), schema("regress")) | files
+    settings = parse_settings([*QUICK, "--checkpoint-every", "7"], schema("classify"), schema("regress")) | files
     begins: list[int] = []
 
     def watch(event: object) -> None:

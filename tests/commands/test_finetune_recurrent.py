@@ -36,7 +36,7 @@ def test_they_start_afresh_from_the_seed_and_the_rest_is_the_encoders(encoder: P
     for name, weight in plain.state_dict().items():
         assert torch.equal(weight, one.state_dict()[name]), name
     assert plain.recurrent is None and two.architecture.recurrent == two.recurrent.lstm.num_layers == 2
-    assert {part.share for part in one.modules() if isinstance(part, Dropout)} == {0.3}
+    assert {part.probability for part in one.modules() if isinstance(part, Dropout)} == {0.3}
     scratch = read(encoder, from_scratch=True)
     assert scratch.architecture == one.architecture
     said = read_model(encoder, FinetuneSettings(recurrent=2)).remarks

@@ -139,7 +139,7 @@ def test_features_are_worked_out_once_and_a_crf_learns_on_them(
     encoder: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     encoded: list[int] = []
-    genuine = FrozenEncoder._encoded
+    genuine = FrozenEncoder._encode
 
     def counted(self: FrozenEncoder, batch: object) -> torch.Tensor:
         encoded.append(batch.tokens)

@@ -15,10 +15,10 @@ import pytest
 from osbert import recipe
 from osbert.commands.finetune import finetune
 from osbert.console.training_consoles import ProgressLine
-from osbert.evaluation.score import collapsed
+from osbert.evaluation.score import constant_answer
 from osbert.files import read_sealed, write_sealed
 from osbert.inference.engine import load
-from osbert.options import given
+from osbert.options import parse_settings
 from osbert.runs.finetune import rows
 from osbert.runs.finetune import train as finetune_train
 from osbert.runs.finetune.plan import read_plan, schema
@@ -162,7 +162,7 @@ def test_a_collapsed_run_is_named_and_restarted_once(
 ) -> None:
     """A rate so low that nothing is learnt leaves one answer for all, whatever the seed."""
     still = (*QUICK, "--learning-rate", "1e-12", "--seeds", "2")
-    monkeypatch.setattr(rows, "collapsed", lambda *given: "'neg'" if not ran else collapsed(*given))
+    monkeypatch.setattr(rows, "collapsed", lambda *given: "'neg'" if not ran else constant_answer(*given))
     ran: list[int] = []
     finish = RunFolder.finish
 
@@ -330,7 +330,7 @@ def test_what_makes_no_comparison_is_told(
     table: Path, tmp_path: Path, settings: Sequence[str], refused: tuple[str, ...]
 ) -> None:
     with refusal(*refused):
-        read_plan("classify", given(settings, schema("classify")), model=tmp_path, data=table)
+        read_plan("classify", parse_settings(settings, schema("classify")), model=tmp_path, data=table)
 
 
 def test_without_optuna_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
 from osbert.interop.tuned_files import read_whole
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
-from osbert.options import given
+from osbert.options import parse_settings
 from osbert.runs.finetune.plan import read_plan, schema
 from refusals import refusal
 
@@ -175,14 +175,14 @@ def test_what_does_not_go_together_is_told(
     table: Path, tmp_path: Path, settings: Sequence[str], refused: tuple[str, ...]
 ) -> None:
     with refusal(*refused):
-        read_plan("classify", given(settings, schema("classify")), model=tmp_path, data=table)
+        read_plan("classify", parse_settings(settings, schema("classify")), model=tmp_path, data=table)
     with refusal("options-exclude-each-other"):
         read_plan("classify", {"tuning": "lora", "from_scratch": True}, model=tmp_path, data=table)
 
 
 def test_few_weights_learn_at_a_higher_rate_unless_one_is_given(table: Path, tmp_path: Path) -> None:
     def rate(*settings: str) -> float:
-        plan = read_plan("classify", given(settings, schema("classify")), model=tmp_path, data=table)
+        plan = read_plan("classify", parse_settings(settings, schema("classify")), model=tmp_path, data=table)
         return float(recipe.as_table(plan.optimizer)["learning_rate"])
 
     assert rate() == 3e-5 and rate("--tuning", "lora") == rate("--tuning", "adapters") == 5e-4

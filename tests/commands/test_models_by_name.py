@@ -13,7 +13,7 @@ import pytest
 import corpora
 import terminal
 from hub_server import Hub, commit_of, contents, hub_on_localhost
-from osbert.console.opening_options import served
+from osbert.console.opening_options import resolve_model
 from osbert.interop.hub import default_out, display_name
 from osbert.interop.tokenizer_files import read_tokenizer
 from tiny_runs import TASKS, write_run
@@ -110,14 +110,14 @@ def test_a_report_calls_a_model_by_its_name(hub: Hub, tmp_path: Path, monkeypatc
 
 def test_a_server_names_a_model_as_the_hub_does(hub: Hub, tmp_path: Path) -> None:
     run = str(tmp_path / "run")
-    assert served(run) == run
-    assert served(f"mine={run}") == f"mine={run}"
+    assert resolve_model(run) == run
+    assert resolve_model(f"mine={run}") == f"mine={run}"
     (tmp_path / "here" / "a=b").mkdir()
-    assert (served("a=b"), served("mine=a=b")) == ("a=b", "mine=a=b")
-    name, _, path = served(NAME).partition("=")
+    assert (resolve_model("a=b"), resolve_model("mine=a=b")) == ("a=b", "mine=a=b")
+    name, _, path = resolve_model(NAME).partition("=")
     assert (name, Path(path).name) == ("tiny", commit_of(NAME))
-    assert served(f"{NAME}@main") == f"{name}={path}"
-    assert served(f"mine={NAME}@{commit_of(NAME)}") == f"mine={path}"
+    assert resolve_model(f"{NAME}@main") == f"{name}={path}"
+    assert resolve_model(f"mine={NAME}@{commit_of(NAME)}") == f"mine={path}"
 
 
 def test_a_name_that_is_not_there_is_an_error(hub: Hub, capsys: pytest.CaptureFixture[str]) -> None:

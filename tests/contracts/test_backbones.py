@@ -58,7 +58,7 @@ def example(ids: list[int]) -> Example:
 @pytest.mark.parametrize("family", [*components.names("models.families"), TOY])
 def test_every_family_keeps_the_contract(family: str, tmp_path: Path) -> None:
     kind: type[Backbone] = components.find("models.families", family, base=Backbone)
-    sizes = kind.settings().changed(vocabulary=11, width=12, length=16)
+    sizes = kind.settings().replace(vocabulary=11, width=12, length=16)
     backbone = sizes.build().eval()
     batch = collate([example([2, 5, 6, 3]), example([2, 7, 3])])
     with torch.no_grad():

@@ -74,7 +74,7 @@ def test_words_are_weighed_in_every_family(family: str) -> None:
     kind: type[Backbone] = components.find("models.families", family, base=Backbone)
     torch.manual_seed(0)
     linear = family == TOY
-    backbone = kind.settings().changed(vocabulary=11, width=12, length=16).build()
+    backbone = kind.settings().replace(vocabulary=11, width=12, length=16).build()
     if backbone.embedding is None:
         with refusal("unsupported-model"):
             weights_in(backbone, 32)

@@ -82,7 +82,7 @@ def make_layout(lengths: list[int], sights: Sights, generator: torch.Generator) 
     layout = lay_out(make_batch(lengths, sights, generator))
     if sights.bias != "none":
         sizes = [(1 if sights.bias == "one" else run.count, HEADS, run.width, run.width) for run in layout.runs]
-        layout = layout.biased([random(generator, *size) for size in sizes])
+        layout = layout.with_biases([random(generator, *size) for size in sizes])
     return layout if sights.window is None else layout.local(sights.window)
 
 

@@ -16,7 +16,7 @@ from osbert.runs.pretrain.settings import read_settings
 from quick_machine import use_quick_machine
 from recipe_corpora import RecipeCorpora, needed
 
-NAMES = [name for name in recipe.packaged() if "objectives" in recipe.read(name)]
+NAMES = [name for name in recipe.recipe_names() if "objectives" in recipe.read(name)]
 SMALL = [name for name in NAMES if read_settings(name).model.width <= 128]
 CHANGING = {
     *("layers", "width", "heads", "head_width", "feedforward", "embedding", "distinct", "vocabulary"),

@@ -147,7 +147,7 @@ def test_a_task_pickles_and_goes_through_a_recipe(name: str) -> None:
     assert recipe.build(type(task), recipe.as_table(task), where="test") == task
     with pytest.raises(dataclasses.FrozenInstanceError):
         task.length = 3  # type: ignore[misc]
-    assert all(document for *_, document in recipe.described(type(task)))
+    assert all(document for *_, document in recipe.describe_settings(type(task)))
 
 
 def test_the_sample_that_a_run_names_at_its_end_can_be_predicted(name: str) -> None:

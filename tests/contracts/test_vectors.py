@@ -83,7 +83,7 @@ def toy(folder: Path) -> Path:
     """Write the toy backbone."""
     kind: type[Backbone] = components.find("models.families", "toy_mean", base=Backbone)
     torch.manual_seed(5)
-    write_model(Learner(kind.settings().changed(vocabulary=len(WORDS)).build(), {}), folder)
+    write_model(Learner(kind.settings().replace(vocabulary=len(WORDS)).build(), {}), folder)
     write_tokenizer(WORDS, folder, length=24)
     return folder
 

@@ -26,7 +26,7 @@ SETTINGS = {
 }
 NAMES = [
     name
-    for name in recipe.packaged()
+    for name in recipe.recipe_names()
     if "objectives" in recipe.read(name) and read_settings(name).model.width <= 256 and "base" not in name
 ]
 

@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from osbert.data.batch import collate
 from osbert.data.example import Example, Target
-from osbert.evaluation.speed import FORMULA, PEAKS, measured_peak, published_peak, training_flops
+from osbert.evaluation.speed import FORMULA, PEAKS, look_up_peak, measure_peak, training_flops
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner, StepSize
 from osbert.models.heads import predictions
@@ -119,11 +119,11 @@ def test_a_model_without_memory_counts_the_same() -> None:
     ],
 )
 def test_published_peaks_go_by_the_longest_name(name: str, flops: float | None) -> None:
-    assert published_peak(name) == flops
+    assert look_up_peak(name) == flops
     assert all(part in PEAKS for part in ("H200", "A100"))
 
 
 def test_a_measured_peak_says_so_and_no_product_beats_it_by_far() -> None:
-    found = measured_peak(choose("cpu", "fp32"))
+    found = measure_peak(choose("cpu", "fp32"))
     assert found.source.startswith("measured: cpu fp32")
     assert 1e8 < found.flops < 1e14

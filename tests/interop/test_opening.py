@@ -76,7 +76,7 @@ def flip(path: Path) -> None:
 def test_run_json_holds_the_hashes_of_what_predictions_follow_from(finished: Path) -> None:
     hashes = json.loads((finished / "run.json").read_text())["finished"]["sha256"]
     assert {"model.safetensors", "config.json", "vocab.txt", "tokenizer.json", "tokenizer_config.json"} <= {*hashes}
-    assert "recipe.toml" not in hashes and RunFolder(finished).changed() == []
+    assert "recipe.toml" not in hashes and RunFolder(finished).find_changes() == []
     (finished / "recipe.toml").write_text((finished / "recipe.toml").read_text() + "# edited by hand\n")
     assert load(finished).predict(["good film"])
 
@@ -146,7 +146,7 @@ def test_a_file_that_is_missing_is_a_change(finished: Path, name: str) -> None:
     (finished / "modules.json").write_text("[]")
     RunFolder(finished).finish({})
     (finished / name).unlink()
-    assert RunFolder(finished).changed() == [name]
+    assert RunFolder(finished).find_changes() == [name]
     with refusal("damaged-file", name, "--no-verify"):
         load(finished)
 
@@ -156,7 +156,7 @@ def test_a_run_that_is_finished_again_has_new_hashes(finished: Path) -> None:
     for name in ("vocab.txt", "recipe.toml"):
         (finished / name).unlink()
         RunFolder(finished).finish(RunFolder(finished).facts["finished"])
-        assert RunFolder(finished).changed() == []
+        assert RunFolder(finished).find_changes() == []
 
 
 def test_a_run_without_hashes_opens(finished: Path) -> None:
@@ -175,7 +175,7 @@ def test_hashes_that_are_none(finished: Path, hashes: object) -> None:
     facts["finished"]["sha256"] = hashes
     (finished / "run.json").write_text(json.dumps(facts))
     known = isinstance(hashes, dict) and "model.safetensors" in hashes
-    assert RunFolder(finished).changed() == (["model.safetensors"] if known else [])
+    assert RunFolder(finished).find_changes() == (["model.safetensors"] if known else [])
 
 
 @pytest.mark.parametrize("text", ["[]", "5", '{"finished": 1}', "[" * 100_000])

@@ -15,7 +15,7 @@ import osbert
 from osbert import components
 from osbert.inference.engine import load
 from osbert.models.contract import Backbone
-from osbert.models.random_numbers import seeded
+from osbert.models.random_numbers import fix_seed
 from osbert.runs.pretrain.pretraining import PretrainRequest, pretrain
 from tiny_runs import write_run
 from vocabularies import train
@@ -55,8 +55,8 @@ def test_new_models_of_every_family_have_the_same_weights(family: str) -> None:
     kind: type[Backbone] = components.find("models.families", family, base=Backbone)
 
     def build(_: str) -> dict[str, torch.Tensor]:
-        with seeded(3):
-            return kind.settings().changed(vocabulary=12, width=12, length=16).build().state_dict()
+        with fix_seed(3):
+            return kind.settings().replace(vocabulary=12, width=12, length=16).build().state_dict()
 
     single, double = both(build)
     assert all(tensor.dtype == single[name].dtype for name, tensor in double.items())

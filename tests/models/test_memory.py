@@ -58,7 +58,7 @@ def in_segments(backbone: Transformer, texts: np.ndarray, memory: int) -> Tensor
     """Return the states (count, length, D) of texts that are read a segment at a time."""
     past, found = none_of(backbone, len(texts), memory), []
     for first in range(0, texts.shape[1], SEGMENT):
-        states, past = backbone.continued(batch_of(texts[:, first : first + SEGMENT]), past)
+        states, past = backbone.forward_with_past(batch_of(texts[:, first : first + SEGMENT]), past)
         found.append(states.hidden.unflatten(0, (len(texts), -1)))
     return torch.cat(found, dim=1)
 
@@ -87,10 +87,10 @@ def test_a_shorter_memory_is_one_pass_under_a_band(monkeypatch: pytest.MonkeyPat
 
 def test_sequences_of_uneven_pasts_are_what_they_are_alone() -> None:
     backbone, texts = backbone_of(), texts_of(2, 3 * SEGMENT)
-    _, first = backbone.continued(batch_of(texts[:1, :SEGMENT]), none_of(backbone, 1, 9))
+    _, first = backbone.forward_with_past(batch_of(texts[:1, :SEGMENT]), none_of(backbone, 1, 9))
     both = Past(layers=first.layers, lengths=(SEGMENT, 0), most=9)
-    found, past = backbone.continued(batch_of(texts[:, SEGMENT : 2 * SEGMENT]), both)
-    alone, after = backbone.continued(batch_of(texts[:1, SEGMENT : 2 * SEGMENT]), first)
+    found, past = backbone.forward_with_past(batch_of(texts[:, SEGMENT : 2 * SEGMENT]), both)
+    alone, after = backbone.forward_with_past(batch_of(texts[:1, SEGMENT : 2 * SEGMENT]), first)
     fresh = backbone(batch_of(texts[1:, SEGMENT : 2 * SEGMENT])).hidden
     torch.testing.assert_close(found.hidden, torch.cat([alone.hidden, fresh]))
     assert past.lengths == (2 * SEGMENT, SEGMENT) and after.lengths == (2 * SEGMENT,)
@@ -98,10 +98,10 @@ def test_sequences_of_uneven_pasts_are_what_they_are_alone() -> None:
 
 def test_a_sparse_last_layer_reads_the_past_too() -> None:
     backbone, texts = backbone_of(), texts_of(2, 2 * SEGMENT)
-    _, past = backbone.continued(batch_of(texts[:, :SEGMENT]), none_of(backbone, 2, SEGMENT))
+    _, past = backbone.forward_with_past(batch_of(texts[:, :SEGMENT]), none_of(backbone, 2, SEGMENT))
     batch = batch_of(texts[:, SEGMENT:])
-    every, after = backbone.continued(batch, past)
-    some, again = backbone.continued(batch, past, batch.read)
+    every, after = backbone.forward_with_past(batch, past)
+    some, again = backbone.forward_with_past(batch, past, batch.read)
     torch.testing.assert_close(some.hidden[batch.read], every.hidden[batch.read])
     assert torch.equal(after.layers[-1], again.layers[-1])
 
@@ -110,9 +110,9 @@ def test_no_gradient_reaches_the_past_and_the_past_is_used() -> None:
     backbone, texts = backbone_of(), texts_of(1, 2 * SEGMENT)
 
     def second(texts: np.ndarray) -> Tensor:
-        _, past = backbone.continued(batch_of(texts[:, :SEGMENT]), none_of(backbone, 1, SEGMENT))
+        _, past = backbone.forward_with_past(batch_of(texts[:, :SEGMENT]), none_of(backbone, 1, SEGMENT))
         assert not any(layer.requires_grad for layer in past.layers)
-        return backbone.continued(batch_of(texts[:, SEGMENT:]), past)[0].hidden
+        return backbone.forward_with_past(batch_of(texts[:, SEGMENT:]), past)[0].hidden
 
     second(texts).sum().backward()
     used = backbone.embeddings.pieces.weight.grad.abs().sum(dim=1) > 0

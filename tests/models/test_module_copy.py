@@ -19,7 +19,7 @@ def addresses(module: nn.Module) -> set[int]:
 def learner_of(family: str, **sizes: object) -> Learner:
     kind: type[Backbone] = components.find("models.families", family, base=Backbone)
     torch.manual_seed(0)
-    backbone = kind.settings().changed(vocabulary=12, width=12, length=16, **sizes).build()
+    backbone = kind.settings().replace(vocabulary=12, width=12, length=16, **sizes).build()
     heads = {} if backbone.embedding is None else {"mlm": MaskedLanguageHead(backbone)}
     return Learner(backbone, heads)
 

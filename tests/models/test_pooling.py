@@ -8,7 +8,7 @@ import torch
 
 from osbert.data.batch import collate
 from osbert.data.example import Example
-from osbert.models.pooling import Pooling, pooled
+from osbert.models.pooling import Pooling, pool_states
 
 LENGTHS = (5, 3, 1)
 
@@ -22,7 +22,7 @@ def example(n: int) -> Example:
 def test_each_pooling_is_what_its_name_says(pooling: Pooling) -> None:
     batch = collate([example(n) for n in LENGTHS])
     states = torch.randn(9, 2, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64, requires_grad=True)
-    found = torch.stack(pooled(states, batch, pooling, batch.starts))
+    found = torch.stack(pool_states(states, batch, pooling, batch.starts))
     assert found.shape == (3, 2, 4)
     rows = np.split(states.detach().numpy(), np.cumsum(LENGTHS)[:-1])
     for row, vector in zip(rows, found.detach().numpy(), strict=True):

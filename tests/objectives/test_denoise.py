@@ -16,7 +16,7 @@ from osbert.data.examples import Examples
 from osbert.data.pack import Packer
 from osbert.models.architecture import Architecture
 from osbert.models.pair_architecture import PairArchitecture
-from osbert.objectives.denoise import Denoise, Fate, permuted, span_lengths
+from osbert.objectives.denoise import Denoise, Fate, permute_sentences, span_lengths
 from osbert.text.document import Document
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 
@@ -100,13 +100,13 @@ def test_any_order_of_fates_is_as_likely_as_any_other() -> None:
 def test_sentences_change_places_and_stay_whole() -> None:
     rng = np.random.default_rng(2)
     starts = np.array([True, False, True, True, False])
-    found = Counter(tuple(permuted(starts, 1.0, rng).tolist()) for _ in range(3000))
+    found = Counter(tuple(permute_sentences(starts, 1.0, rng).tolist()) for _ in range(3000))
     assert set(found) == {
         *((0, 1, 2, 3, 4), (0, 1, 3, 4, 2), (2, 0, 1, 3, 4)),
         *((2, 3, 4, 0, 1), (3, 4, 0, 1, 2), (3, 4, 2, 0, 1)),
     }
     assert chisquare([*found.values()]).pvalue > 0.01
-    some = [permuted(np.ones(10, np.bool_), 0.3, rng) for _ in range(200)]
+    some = [permute_sentences(np.ones(10, np.bool_), 0.3, rng) for _ in range(200)]
     moved = [int((places != np.arange(10)).sum()) for places in some]
     assert max(moved) == 3 and 1 not in moved
     example = text(30, sentences=(0, 7, 20))

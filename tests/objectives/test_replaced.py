@@ -16,7 +16,7 @@ from osbert.data.noise import Noise
 from osbert.data.pack import Packer
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
-from osbert.models.heads.discriminator import drawn
+from osbert.models.heads.discriminator import sample_pieces
 from osbert.objectives.replaced import ReplacedTokens
 from osbert.text.document import Document
 
@@ -178,7 +178,7 @@ def test_pieces_are_drawn_as_the_softmax_says(packer: Packer) -> None:
     shares = head.scores(hidden).softmax(dim=1)[0].detach().double()
     rng = np.random.default_rng(0)
     numbers = torch.from_numpy(rng.random(20_000).astype(np.float32))
-    pieces = drawn(head, hidden.expand(len(numbers), -1), numbers)
+    pieces = sample_pieces(head, hidden.expand(len(numbers), -1), numbers)
     expected = len(numbers) * shares
     frequent = expected > 5
     counts = torch.bincount(pieces, minlength=len(shares))
@@ -191,7 +191,7 @@ def test_numbers_at_both_ends_draw_pieces_that_can_be(packer: Packer) -> None:
     head = made(packer).companions["generator"].heads["generator"]
     head.bias.data.fill_(-1e9)
     head.bias.data[[7, 9]] = 0.0
-    pieces = drawn(head, torch.zeros(3, 4), torch.tensor([0.0, 0.75, 1.0 - 2**-24]))
+    pieces = sample_pieces(head, torch.zeros(3, 4), torch.tensor([0.0, 0.75, 1.0 - 2**-24]))
     assert pieces.tolist() == [7, 9, 9]
 
 

@@ -19,7 +19,7 @@ from osbert.training.optimizer import OptimizerSettings
 
 STORED = Path(__file__).parent
 SOURCE = Path(recipe.__file__).parent
-PRETRAINING = [name for name in recipe.packaged() if "objectives" in recipe.read(name)]
+PRETRAINING = [name for name in recipe.recipe_names() if "objectives" in recipe.read(name)]
 
 
 @pytest.mark.parametrize("name", PRETRAINING)
@@ -183,5 +183,5 @@ def test_no_setting_is_dead() -> None:
 
 
 def test_every_setting_has_help() -> None:
-    for name, _, _, document in recipe.described(schema(("mlm", "nsp"))):
+    for name, _, _, document in recipe.describe_settings(schema(("mlm", "nsp"))):
         assert document, name

@@ -11,7 +11,7 @@ import pytest
 
 import osbert
 from object_store import QUIET
-from osbert.console.opening_options import served
+from osbert.console.opening_options import resolve_model
 from osbert.errors import UserError
 from osbert.inference.vectors.reading import open_vectors
 from osbert.interop.hub import default_out, locate
@@ -51,7 +51,7 @@ def test_a_run_and_a_table_there_and_back(s3: Any, runs: dict[str, Path], tmp_pa
     folder = locate("s3://box/run").path
     assert not (folder / "checkpoints").exists()
     assert default_out(folder, "-onnx") == Path("run-onnx"), "not in the cache"
-    assert served("s3://box/run") == f"run={folder}" and served("mine=s3://box/run") == f"mine={folder}"
+    assert resolve_model("s3://box/run") == f"run={folder}" and resolve_model("mine=s3://box/run") == f"mine={folder}"
     counts = osbert.predict("s3://box/run", "s3://box/in.csv", out="s3://box/out/said.csv")  # type: ignore[arg-type]
     assert counts.rows == 1
     (tmp_path / "in.csv").write_bytes(b"text\na good film\n")

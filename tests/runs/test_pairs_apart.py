@@ -14,7 +14,7 @@ import pytest
 
 import osbert
 from osbert import options
-from osbert.evaluation.score import decoded, encoded
+from osbert.evaluation.score import decode_records, encode_records
 from osbert.inference.onnx_backend import OnnxBackend
 from osbert.interop.sentence_files import SentenceModel, write_sentence_model
 from osbert.models.pooling import pair_blocks
@@ -137,7 +137,7 @@ def test_training_and_decoding_give_a_pair_the_same_scores(tmp_path: Path) -> No
     assert isinstance(head, ApartHead)
     records = [task.record_of(pair) for pair in PAIRS[:5]]
     examples = []
-    for number, (_, (first, second)) in enumerate(encoded(task, records, engine.packer)):
+    for number, (_, (first, second)) in enumerate(encode_records(task, records, engine.packer)):
         target = {"classify": Target(labels=np.array([number % 3]))}
         examples += [
             dataclasses.replace(first, record=number, targets=target),
@@ -145,11 +145,13 @@ def test_training_and_decoding_give_a_pair_the_same_scores(tmp_path: Path) -> No
         ]
     batch = collate(examples)
     with torch.inference_mode():
-        scores = head.labelled(engine.learner.states(batch), batch)
+        scores = head.score_targets(engine.learner.states(batch), batch)
     order = batch.records[batch.targets["classify"].index].argsort()
     shares = torch.softmax(scores[order], dim=1).numpy()
     outputs = lambda parts: engine.backend.outputs(task, parts, tokens=64)  # noqa: E731
-    said = decoded(encoded(task, records, engine.packer), outputs=outputs, decode=engine.backend.decoding(task))
+    said = decode_records(
+        encode_records(task, records, engine.packer), outputs=outputs, decode=engine.backend.decoding(task)
+    )
     assert np.allclose([[*one.probabilities.values()] for one in said], shares, atol=1e-5)
 
 
@@ -222,7 +224,7 @@ def _chosen(
     path = folder / "pairs.csv"
     path.write_text("one,two,label\n" + "".join(f"{row['one']},{row['two']},{row['label']}\n" for row in NUMBERS))
     words = ("--text", "one", "--pair", "two", *settings)
-    read = read_plan(kind, options.given(words, schema(kind)), model=encoder, data=path)
+    read = read_plan(kind, options.parse_settings(words, schema(kind)), model=encoder, data=path)
     _, records = load(read.tasks[0], ("train", "dev"))
     training = list(itertools.islice(itertools.cycle(records["train"]), rows))
     plan = fill_defaults(read, [training], folder / "none", watch)

@@ -59,7 +59,7 @@ def test_no_test_matches_the_wording_of_an_error() -> None:
 
 
 def test_an_error_of_several_problems_names_the_kind_of_each() -> None:
-    problems = Problems(heading="a.csv cannot be used", shown=1)
+    problems = Problems(heading="a.csv cannot be used", limit=1)
     problems.add("line 2: the text is empty", code="empty-text")
     problems.add("line 3: unknown label 'x'", code="unknown-label")
     with pytest.raises(UserError) as raised:

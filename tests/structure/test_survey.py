@@ -12,7 +12,7 @@ import pytest
 
 from osbert import cli
 from osbert.errors import UserError
-from osbert.options import given
+from osbert.options import parse_settings
 from osbert_lab.papers.tables import read_table
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -65,7 +65,7 @@ def require_taken(words: list[str]) -> None:
     settings = [*bound.arguments.get(name, ())]
     while settings and not settings[0].startswith("-"):
         settings = settings[1:]  # more tasks, or files
-    given(settings, *schemas(rest))
+    parse_settings(settings, *schemas(rest))
 
 
 def test_the_lines_of_the_story_by_year_are_taken(tmp_path: Path) -> None:

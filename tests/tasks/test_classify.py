@@ -18,7 +18,7 @@ from sklearn.utils import compute_class_weight
 from osbert.data.batch import collate
 from osbert.data.pack import Packer
 from osbert.errors import Problems
-from osbert.evaluation.score import class_scores, classes_left_out, collapsed
+from osbert.evaluation.score import class_scores, classes_left_out, constant_answer
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
 from osbert.tasks import Prediction, Record, findings, load
@@ -343,10 +343,10 @@ def test_one_answer_to_different_labels_is_a_collapse() -> None:
     records = [Record(number=place, texts=("x",), label=label) for place, label in enumerate("aba")]
 
     def said(answers: str) -> str:
-        return collapsed(task, [Prediction(value=answer) for answer in answers], records)
+        return constant_answer(task, [Prediction(value=answer) for answer in answers], records)
 
     assert said("aaa") == "'a'" and said("aab") == ""
-    assert collapsed(task, [Prediction(value="a")], records[:1]) == "" == collapsed(task, [], [])
+    assert constant_answer(task, [Prediction(value="a")], records[:1]) == "" == constant_answer(task, [], [])
 
 
 def test_two_classes_of_one_name_are_refused() -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from sklearn.utils import compute_class_weight
 
 from osbert.data.pack import Packer
-from osbert.evaluation.score import collapsed
+from osbert.evaluation.score import constant_answer
 from osbert.reading.memory import tables
 from osbert.tasks import Record, findings, load, with_data
 from osbert.tasks.kinds.multilabel import Multilabel
@@ -229,7 +229,7 @@ def test_thresholds_are_learnt_from_the_development_rows() -> None:
     assert found.details(best, rows)[1] == ["art", "0.250", "2", "2", "2"]
     assert [found.error(one, row) for one, row in zip(said, rows)] == pytest.approx([0.6, 0.7, 0.7])
     assert found.error(best[0], rows[0]) == 0
-    assert collapsed(found, said, rows) == "without a label" and not collapsed(found, best, rows)
+    assert constant_answer(found, said, rows) == "without a label" and not constant_answer(found, best, rows)
 
 
 def test_labels_that_only_a_threshold_between_equal_probabilities_parts_are_a_collapse() -> None:
@@ -237,7 +237,7 @@ def test_labels_that_only_a_threshold_between_equal_probabilities_parts_are_a_co
     task, rows = Multilabel(labels=BOTH), records(("art",), ("art", "war"), ("war",))
     predictions = [LabelsPrediction(value=(), probabilities=dict(zip(BOTH, own))) for own in shares]
     best = task.at_best(predictions, rows)
-    assert len({one.value for one in best}) > 1 and collapsed(task, best, rows)
+    assert len({one.value for one in best}) > 1 and constant_answer(task, best, rows)
 
 
 @pytest.mark.parametrize(

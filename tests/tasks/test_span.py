@@ -14,7 +14,7 @@ import pytest
 from osbert.data.encoded import OnDemand
 from osbert.data.pack import Packer
 from osbert.errors import Problems
-from osbert.evaluation.score import collapsed
+from osbert.evaluation.score import constant_answer
 from osbert.runs.finetune.long import long_texts
 from osbert.runs.finetune.rows import TaskRows
 from osbert.tasks import Record, findings, load
@@ -223,6 +223,6 @@ def test_a_collapse_is_told_in_words() -> None:
         return AnswerPrediction(value=value, chosen=AnswerCandidate(text=value, start=0, end=1, score=0.0))
 
     def said(*values: str) -> str:
-        return collapsed(Span(), [said_of(value) for value in values], records)
+        return constant_answer(Span(), [said_of(value) for value in values], records)
 
     assert said("", "") == "answered with 'no answer'" and said("p", "p") == "answered with 'p'" and said("", "p") == ""

@@ -17,7 +17,7 @@ from osbert.data.batch import collate
 from osbert.data.example import Example
 from osbert.data.pack import Packer
 from osbert.errors import Problems
-from osbert.evaluation.score import collapsed
+from osbert.evaluation.score import constant_answer
 from osbert.models.architecture import Architecture
 from osbert.reading.tagged.files import TagReading
 from osbert.reading.tagged.schemes import EntitySpan, label_names, read_tags, write_tags
@@ -137,7 +137,7 @@ def test_a_crfs_loss_is_that_of_its_chains_and_it_decodes_with_what_it_learnt() 
     with torch.no_grad():
         head.crf.steps[1, 2] = 9
         head.crf.first[1] = 9
-    assert task.decode_with(head.learnt())(outputs, record, examples).comparable[0] == EntitySpan(0, 2, "X")
+    assert task.decode_with(head.decoding_values())(outputs, record, examples).comparable[0] == EntitySpan(0, 2, "X")
     assert task.decode(outputs, record, examples).value == ()
 
 
@@ -333,7 +333,7 @@ def test_a_collapse_is_told_in_words() -> None:
     ]
 
     def said(*values: tuple[EntitySpan, ...]) -> str:
-        return collapsed(Tag(), [EntityPrediction(value=value, words=value) for value in values], records)
+        return constant_answer(Tag(), [EntityPrediction(value=value, words=value) for value in values], records)
 
     person = (EntitySpan(0, 1, "PER"),)
     assert said((), ()) == "found to hold no entity" and said(person, ()) == ""
@@ -348,7 +348,10 @@ def test_one_tag_for_every_word_is_a_collapse() -> None:
     nouns = [tuple(EntitySpan(word, word + 1, "NN") for word in range(count)) for count in (2, 3)]
     records = [Record(number=0, texts=("",), label=(*nouns[0][:1], EntitySpan(1, 2, "VB"))) for _ in nouns]
     task = Tag(scheme="words", types=("NN", "VB"))
-    assert collapsed(task, [EntityPrediction(value=value) for value in nouns], records) == "tagged 'NN' in every word"
+    assert (
+        constant_answer(task, [EntityPrediction(value=value) for value in nouns], records)
+        == "tagged 'NN' in every word"
+    )
 
 
 def test_two_classes_of_one_name_are_refused() -> None:

@@ -14,38 +14,39 @@ from hypothesis import strategies as st
 
 from osbert.training import adamw
 from osbert.training.optimizer import OptimizerSettings, limit
-from osbert.training.schedules import share
+from osbert.training.schedules import rate_factor
 
 SHAPES = st.sampled_from(["linear", "cosine", "constant", "trapezoid"])
 
 
 def test_linear_by_hand() -> None:
-    shares = [share(step, steps=10, warmup=0.2, schedule="linear") for step in range(10)]
+    shares = [rate_factor(step, steps=10, warmup=0.2, schedule="linear") for step in range(10)]
     assert shares == pytest.approx([0.5, 1, 1, 0.875, 0.75, 0.625, 0.5, 0.375, 0.25, 0.125])
 
 
 def test_cosine_and_constant_by_hand() -> None:
-    assert share(5, steps=10, warmup=0.0, schedule="cosine") == pytest.approx(0.5)
-    assert share(9, steps=10, warmup=0.1, schedule="constant") == 1.0
+    assert rate_factor(5, steps=10, warmup=0.0, schedule="cosine") == pytest.approx(0.5)
+    assert rate_factor(9, steps=10, warmup=0.1, schedule="constant") == 1.0
 
 
 def test_a_trapezoid_falls_in_its_last_steps_alone() -> None:
-    shares = [share(step, steps=10, warmup=0.2, schedule="trapezoid", decay=0.3) for step in range(10)]
+    shares = [rate_factor(step, steps=10, warmup=0.2, schedule="trapezoid", decay=0.3) for step in range(10)]
     assert shares == pytest.approx([0.5, 1, 1, 1, 1, 1, 1, 0.5, 1 - 0.5**0.5, 1 - 0.75**0.5])
 
 
 def test_the_published_warm_up() -> None:
     settings = OptimizerSettings()
-    assert settings.share(9_999, 1_000_000) == 1
-    assert settings.share(4_999, 1_000_000) == pytest.approx(0.5)
-    assert settings.share(10_000 + 990_000 // 2, 1_000_000) == pytest.approx(0.5)
-    assert 0 < settings.share(999_999, 1_000_000) < 1e-5
+    assert settings.rate_factor(9_999, 1_000_000) == 1
+    assert settings.rate_factor(4_999, 1_000_000) == pytest.approx(0.5)
+    assert settings.rate_factor(10_000 + 990_000 // 2, 1_000_000) == pytest.approx(0.5)
+    assert 0 < settings.rate_factor(999_999, 1_000_000) < 1e-5
 
 
 @given(steps=st.integers(1, 500), warmup=st.floats(0, 0.99), schedule=SHAPES)
 def test_it_climbs_then_falls_and_no_update_is_wasted(steps, warmup, schedule) -> None:
     shares = [
-        share(step, steps=steps, warmup=warmup, schedule=schedule, decay=min(0.2, 1 - warmup)) for step in range(steps)
+        rate_factor(step, steps=steps, warmup=warmup, schedule=schedule, decay=min(0.2, 1 - warmup))
+        for step in range(steps)
     ]
     climb = round(warmup * steps)
     assert all(0 < value <= 1 for value in shares)
@@ -86,7 +87,7 @@ def trained(**settings) -> torch.Tensor:
         model["blocks"](torch.ones(2, 4) * (step + 1)).square().sum().backward()
         limit(list(model.parameters()), chosen.clip)
         for group in optimizer.param_groups:
-            group["lr"] = group["peak"] * chosen.share(step, 6)
+            group["lr"] = group["peak"] * chosen.rate_factor(step, 6)
         optimizer.step()
     return torch.cat([weight.detach().flatten() for weight in model.parameters()])
 

@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 from torch import distributed
 
-from osbert.training.rendezvous import NAME, fresh_store, kept_store
+from osbert.training.rendezvous import NAME, fresh_store, open_agent_store
 
 SHORT = timedelta(seconds=20)
 
@@ -55,4 +55,4 @@ def test_nobody_comes(rank: int) -> None:
 
 def test_a_store_of_its_own_is_used_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TORCHELASTIC_USE_AGENT_STORE", raising=False)
-    assert kept_store(SHORT) is None
+    assert open_agent_store(SHORT) is None

@@ -32,7 +32,7 @@ class Pair(Group):
 
     words: tuple[dict[str, torch.Tensor], ...] = ()
 
-    def gathered(self, value: object, about: str) -> list[object]:
+    def gather(self, value: object, about: str) -> list[object]:
         return [value, *self.words] if self.rank == 0 else [*self.words, value]
 
 

@@ -154,7 +154,7 @@ def test_every_tracker_is_an_extra_that_installs_what_it_needs() -> None:
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     for name in components.names("training.trackers"):
         [needed] = project["optional-dependencies"][name]
-        assert needed.startswith(tracker_queue.found(name).library)
+        assert needed.startswith(tracker_queue.find_tracker(name).library)
 
 
 @pytest.fixture

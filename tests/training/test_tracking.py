@@ -79,7 +79,7 @@ def test_a_resumed_run_writes_the_lines_of_an_undisturbed_one(tmp_path, stop) ->
 
 def test_held_out(tmp_path) -> None:
     metrics = Metrics(tmp_path, every=1, memory={})
-    line = metrics.held_out(7, {"mlm": Mean(loss=2.0, accuracy=0.5), "cost": Mean(loss=1.0)})
+    line = metrics.record_held_out(7, {"mlm": Mean(loss=2.0, accuracy=0.5), "cost": Mean(loss=1.0)})
     assert line == {
         "step": 7, "held_out.loss": 3.0, "held_out.mlm.loss": 2.0, "held_out.mlm.accuracy": 0.5,
         "held_out.cost.loss": 1.0,
@@ -96,7 +96,7 @@ def test_what_a_power_cut_left_is_ignored(tmp_path, rest) -> None:
 
 def test_what_is_not_finite_is_null(tmp_path) -> None:
     metrics = Metrics(tmp_path, every=1, memory={})
-    metrics.held_out(1, {"mlm": Mean(loss=math.inf)})
+    metrics.record_held_out(1, {"mlm": Mean(loss=math.inf)})
     assert read_lines(metrics.path)[0]["held_out.mlm.loss"] is None
 
 
@@ -129,7 +129,7 @@ def shown(*, terminal: bool) -> str:
             at = progress(step)
             values = {"loss": at.loss, "mlm.loss": 2.0, "mlm.accuracy": 0.25, "tokens_per_second": 1234.5}
             line.step(at, values if step == 5 else None)
-        line.held_out({"step": 5, "held_out.loss": 1.0, "held_out.mlm.loss": 1.0})
+        line.show_held_out({"step": 5, "held_out.loss": 1.0, "held_out.mlm.loss": 1.0})
         say(console, "[a note]")
     return stream.getvalue()
 
@@ -162,5 +162,5 @@ def test_a_corrected_number_of_steps_is_shown() -> None:
     stream = io.StringIO()
     with ProgressLine(Console(file=stream, width=160), processor="cpu fp32", done=0, steps=10) as line:
         line.step(progress(5, steps=7), {"loss": 1.0})
-        line.held_out({"step": 5, "held_out.loss": 1.0})
+        line.show_held_out({"step": 5, "held_out.loss": 1.0})
     assert [text.split()[1] for text in stream.getvalue().splitlines()] == ["5/7", "5/7"]

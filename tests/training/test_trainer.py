@@ -83,7 +83,7 @@ def test_weights_are_of_the_means(toys, tmp_path) -> None:
     metrics = Metrics(tmp_path, every=1, memory={})
     line = metrics.step(progress)
     assert (line["loss"], line["side.loss"]) == (progress.loss, progress.losses["side"])
-    assert metrics.held_out(0, before)["held_out.loss"] == pytest.approx(total.item(), rel=1e-5)
+    assert metrics.record_held_out(0, before)["held_out.loss"] == pytest.approx(total.item(), rel=1e-5)
 
 
 def test_the_loss_goes_down(toys, tmp_path) -> None:

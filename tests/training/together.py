@@ -27,7 +27,7 @@ from osbert.data.step import Cursor, Step
 from osbert.errors import UserError
 from osbert.models.contract import Loss
 from osbert.training import distributed, parallel
-from osbert.training.distributed import ALONE, ROOM, Group, PeerFailure, joined
+from osbert.training.distributed import ALONE, ROOM, Group, PeerFailure, join_group
 from osbert.training.gradients import Gradients
 from osbert.training.optimizer import OptimizerSettings
 from osbert.training.parallel import spread
@@ -113,8 +113,8 @@ def gradients_are_one_process_s(group: Group) -> None:
 
 def words_travel(group: Group) -> None:
     for size in (0, ROOM, 10 * ROOM):
-        assert group.gathered("x" * size * group.rank, "letters") == ["", "x" * size]
-    assert group.first(lambda: os.getpid()) == group.gathered(os.getpid(), "processes")[0]
+        assert group.gather("x" * size * group.rank, "letters") == ["", "x" * size]
+    assert group.first(lambda: os.getpid()) == group.gather(os.getpid(), "processes")[0]
 
 
 def failures_end_all(group: Group) -> None:
@@ -129,7 +129,7 @@ def failures_end_all(group: Group) -> None:
 
 def words_are_not_taken_for_others(group: Group) -> None:
     try:
-        group.gathered(1, f"what {group.rank} means")
+        group.gather(1, f"what {group.rank} means")
     except UserError as error:
         assert "process 0 what 0 means, process 1 what 1 means" in str(error)
     else:
@@ -139,7 +139,7 @@ def words_are_not_taken_for_others(group: Group) -> None:
             if group.rank == failing:
                 group.each(partial(operator.truediv, 1, 0))
             else:
-                group.gathered(1, "something")
+                group.gather(1, "something")
         except (ZeroDivisionError, PeerFailure) as error:
             assert isinstance(error, ZeroDivisionError) == (group.rank == failing)
         else:
@@ -182,7 +182,7 @@ def memory_that_runs_out_in_one_halves_the_passes_of_all(group: Group, folder: P
         shorten(trainer, tokens, backward=backward)
         losses = [progress.losses for progress in trainer.run()]
         means = trainer.evaluate([make_batch(3, sequences=4)])
-        assert set(group.gathered(trainer.counters.halvings, "halvings")) == {0 if tokens == 99 else 2}
+        assert set(group.gather(trainer.counters.halvings, "halvings")) == {0 if tokens == 99 else 2}
         assert len(trainer.notices) == trainer.counters.halvings
         assert all("(in process 1: CUDA out of memory.)" in notice for notice in trainer.notices)
         trained.append((trainer.learner.state_dict(), losses, means["left"].loss, means["right"].loss))
@@ -218,7 +218,7 @@ def signal_in_step(number: int, *, rank: int) -> None:
 
 
 def main(folder: Path) -> None:
-    with joined() as group:
+    with join_group() as group:
         assert group.size == 2
         words_travel(group)
         failures_end_all(group)
@@ -226,7 +226,7 @@ def main(folder: Path) -> None:
         gradients_are_one_process_s(group)
         with patch.object(parallel, "BUCKET", 64):
             memory_that_runs_out_in_one_halves_the_passes_of_all(group, folder)
-        distributed.joined = lambda: nullcontext(group)  # all that follows in the one group
+        distributed.join_group = lambda: nullcontext(group)  # all that follows in the one group
         ended = {"refused": run(folder, "refused", "--layers", "two")}
         ended["fsdp"] = run(folder, "fsdp", "--parallel", "fsdp")
         ended["muon"] = run(folder, "fsdp-muon", "--parallel", "fsdp", "--method", "muon")

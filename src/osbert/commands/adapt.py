@@ -13,7 +13,7 @@ from osbert.console.output import Result
 from osbert.console.recipe_options import RecipeSettings, schemas
 from osbert.console.training_consoles import TrainingConsole
 from osbert.interop.opening import CAREFUL
-from osbert.options import given, takes_settings
+from osbert.options import parse_settings, takes_settings
 from osbert.runs.adapt.settings import PLAIN, AdaptationOptions
 
 Options = Annotated[AdaptationOptions | None, Parameter(name="*")]
@@ -34,9 +34,9 @@ def adapt(
     files = [*itertools.takewhile(lambda word: not word.startswith("-"), texts)]
     words, paths, chosen = texts[len(files) :], [Path(file) for file in files], options or AdaptationOptions()
     with Interruption() as wish, TrainingConsole() as watch:
-        settings = given(words, *schemas(run.recipe_for(model, opening), words, origin=model, opening=opening))
+        settings = parse_settings(words, *schemas(run.recipe_for(model, opening), words, origin=model, opening=opening))
         try:
-            asked = run.AdaptationRequest(model, paths, out, options=chosen, settings=settings, opening=opening)
-            return run.adapt(asked, watch=watch, wish=wish)
+            request = run.AdaptationRequest(model, paths, out, options=chosen, settings=settings, opening=opening)
+            return run.adapt(request, watch=watch, wish=wish)
         except StopRequest:
             raise SystemExit(wish.status) from None

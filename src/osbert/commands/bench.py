@@ -50,10 +50,10 @@ def bench(
             f"{out}: this is a folder, and a file is to be written. Give another --out.", code="output-is-folder"
         )
     name, chosen = recipe_and_settings((recipe, *settings), opening=opening)
-    with nullcontext() if out is None else claim(out) as place:
+    with nullcontext() if out is None else claim(out) as claimed_path:
         figures = measure_speed(name, chosen, corpus=corpus, seconds=seconds, opening=opening)
         print_speed(figures, open_console())
-        if place is not None:
-            with writing_output(place) as path:
+        if claimed_path is not None:
+            with writing_output(claimed_path) as path:
                 path.write_text(as_json(figures), encoding="utf-8")
     return figures

@@ -38,6 +38,6 @@ def compare(
     from osbert.runs.evaluate import EvaluationOptions
 
     options = EvaluationOptions(file=file or LabelledOptions(), opening=opening)
-    found = run(runs, data=data, split=split, out=out, options=options, watch=print_notices())
-    print(*map(one_line, found.lines()), sep="\n")
-    return found
+    comparison = run(runs, data=data, split=split, out=out, options=options, watch=print_notices())
+    print(*map(one_line, comparison.lines()), sep="\n")
+    return comparison

@@ -12,7 +12,7 @@ from osbert.console.opening_options import ModelFolder, OpeningOptions
 from osbert.console.output import Result
 from osbert.console.training_consoles import TrainingConsole
 from osbert.interop.opening import CAREFUL
-from osbert.options import given, takes_settings
+from osbert.options import parse_settings, takes_settings
 from osbert.runs.distil.settings import DistilOptions
 
 
@@ -46,7 +46,10 @@ def distil(
     from osbert.runs.distil import run
     from osbert.training.interruption import Interruption, StopRequest
 
-    chosen = given(settings, DistilOptions) | {"opening.trust": opening.trust, "opening.verify": opening.verify}
+    chosen = parse_settings(settings, DistilOptions) | {
+        "opening.trust": opening.trust,
+        "opening.verify": opening.verify,
+    }
     request = run.DistilRequest(teacher, data, out, texts=texts, student=student, settings=chosen)
     wish = Interruption()  # entered while the student trains: before, a signal ends the work at once
     try:

@@ -46,7 +46,7 @@ def duplicates(
 
     given = VectorInput(data=file, model=model, options=options or EmbeddedOptions(), opening=opening)
     with showing_progress("comparisons") as watch:
-        found = find_duplicates(given, above=above, out=out, watch=watch)
-    for line in found.lines():
+        groups = find_duplicates(given, above=above, out=out, watch=watch)
+    for line in groups.lines():
         print(one_line(line))
-    return found
+    return groups

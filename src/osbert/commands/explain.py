@@ -73,14 +73,14 @@ def explain(
             tally = explain_file(run, file, out=out, label=label, options=keywords, watch=watch)
         print(tally.describe())
         return tally
-    found = load(run, opening=opening).explain(texts, label=label, **vars(weighing))
-    for one in found:
-        print(*map(one_line, one.lines()), sep="\n")
-    if not found:
+    explanations = load(run, opening=opening).explain(texts, label=label, **vars(weighing))
+    for explanation in explanations:
+        print(*map(one_line, explanation.lines()), sep="\n")
+    if not explanations:
         print("There is no answer to explain.")
     given = Keywords(count=count, file=options or FileTaskOptions(), opening=opening)
     behind = {"training_rows": _show_rows(run, texts, rows, label, given)} if rows else {}
-    return {"explanations": [one.as_dict() for one in found], **behind}
+    return {"explanations": [explanation.as_dict() for explanation in explanations], **behind}
 
 
 def _show_rows(run: Path, texts: Sequence[str], rows: Path, label: str, given: TrainingRowKeywords) -> Result:
@@ -88,6 +88,6 @@ def _show_rows(run: Path, texts: Sequence[str], rows: Path, label: str, given: T
     from osbert.runs.training_rows import training_rows
 
     with showing_progress("rows") as watch:
-        found = training_rows(run, texts, rows=rows, label=label, options=given, watch=watch)
-    print(*(one_line(line) for ranked in found for line in ranked.lines()), sep="\n")
-    return found
+        rankings = training_rows(run, texts, rows=rows, label=label, options=given, watch=watch)
+    print(*(one_line(line) for ranked in rankings for line in ranked.lines()), sep="\n")
+    return rankings

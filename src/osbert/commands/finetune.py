@@ -17,7 +17,7 @@ from osbert.console.output import Result
 from osbert.errors import UserError
 from osbert.evaluation.glue import SETS
 from osbert.interop.opening import CAREFUL
-from osbert.options import given, takes_settings
+from osbert.options import parse_settings, takes_settings
 from osbert.runs.finetune.plan import schemas
 
 SEVERAL = (
@@ -43,7 +43,7 @@ def _read(task: str, words: Sequence[str]) -> tuple[tuple[str, ...], dict[str, A
         raise UserError(SEVERAL, code="replaced-option")
     tasks = (task, *itertools.takewhile(lambda word: not word.startswith("-"), words))
     schemes = schemas([one.task for one in SETS]) if tasks == ("glue",) else settings_of(tasks)
-    return tasks, given(words[len(tasks) - 1 :], *schemes)
+    return tasks, parse_settings(words[len(tasks) - 1 :], *schemes)
 
 
 def _check(arguments: Mapping[str, Any]) -> None:

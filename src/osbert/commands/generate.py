@@ -20,7 +20,7 @@ from osbert.interop.opening import CAREFUL
 from osbert.models.generation.settings import GivenOptions
 from osbert.runs.contract import Notice, Watch, report_remarks
 from osbert.runs.file_options import EmbeddedOptions
-from osbert.terminal import counted
+from osbert.terminal import format_count
 
 if TYPE_CHECKING:
     from osbert.inference.generate import TextWriter
@@ -82,7 +82,7 @@ def _show(writer: TextWriter, texts: Sequence[str], notices: Watch) -> Result:
     for sample in samples:
         if unread := writer.unread(*sample):
             part = "beginning" if writer.goes_on else "end"
-            notices(Notice(f"{counted(unread, 'piece')} of the {part} of '{sample[-1]:.40}' not read"))
+            notices(Notice(f"{format_count(unread, 'piece')} of the {part} of '{sample[-1]:.40}' not read"))
     begun = [sample[0] if writer.goes_on else "" for sample in samples]
     if alone := len(samples) == 1 and for_people():
         print(begun[0], end="", flush=True)
@@ -91,11 +91,11 @@ def _show(writer: TextWriter, texts: Sequence[str], notices: Watch) -> Result:
             print(part if whole else part.lstrip(), end="", flush=True)
             whole += part
         print()
-        said = [whole[len(begun[0]) :]]
+        outputs = [whole[len(begun[0]) :]]
     else:
-        found = writer.texts(samples)
-        said = [one.text for one in found]
-        print(*(before + text if before else text.strip() for before, text in zip(begun, said)), sep="\n")
-    if silent := said.count(""):
-        notices(Notice(f"{counted(silent, 'text')} ended at once: the model wrote nothing"))
-    return None if alone else {"generations": [one.as_dict() for one in found]}
+        generations = writer.texts(samples)
+        outputs = [generation.text for generation in generations]
+        print(*(before + text if before else text.strip() for before, text in zip(begun, outputs)), sep="\n")
+    if silent := outputs.count(""):
+        notices(Notice(f"{format_count(silent, 'text')} ended at once: the model wrote nothing"))
+    return None if alone else {"generations": [generation.as_dict() for generation in generations]}

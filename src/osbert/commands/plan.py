@@ -67,9 +67,9 @@ def plan(
     request = SizeRequest(
         recipe=name, settings=chosen, corpus=corpus, minutes=minutes, gpu=gpu, seconds=seconds, opening=opening
     )
-    found = plan_size(request, out=out, watch=watch)
+    comparison = plan_size(request, out=out, watch=watch)
     command = shlex.join(
         ["osbert", "pretrain", str(out), "--corpus", display_path(corpus), "--out", "run", *opening.words]
     )
     watch(Notice(f"The recipe is in {out}:\n  {command}"))
-    return found
+    return comparison

@@ -23,7 +23,7 @@ from osbert.runs.contract import Notice, report_remarks
 from osbert.runs.file_options import FileTaskOptions
 from osbert.runs.predict.settings import PredictionOptions
 from osbert.runs.standard_input import STREAM
-from osbert.terminal import counted, one_line
+from osbert.terminal import format_count, one_line
 
 
 def _check(arguments: Mapping[str, Any]) -> None:
@@ -101,5 +101,5 @@ def print_prediction(run: Path, texts: tuple[str, ...], opening: Opening) -> Res
     if prediction.truncated:
         limit, where = engine.fine_tuned.limit(engine.packer), engine.fine_tuned.unread
         were = "was" if prediction.truncated == 1 else "were"
-        print(f"  {counted(prediction.truncated, 'piece')} {where} {were} not read: the run reads {limit}.")
+        print(f"  {format_count(prediction.truncated, 'piece')} {where} {were} not read: the run reads {limit}.")
     return prediction.as_dict()

@@ -50,11 +50,11 @@ def pretrain(
     """
     from osbert.runs.pretrain import pretraining
     from osbert.runs.pretrain.budget import since_start
-    from osbert.training.distributed import PeerFailure, joined
+    from osbert.training.distributed import PeerFailure, join_group
     from osbert.training.interruption import Interruption, StopRequest
 
     begun, status, run = time.monotonic() - since_start(), 0, None
-    with joined() as group, Interruption() as wish, TrainingConsole() as watch:
+    with join_group() as group, Interruption() as wish, TrainingConsole() as watch:
         try:
             name, chosen = group.each(partial(recipe_and_settings, (recipe, *settings), origin=origin, opening=opening))
             request = pretraining.PretrainRequest(

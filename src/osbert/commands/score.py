@@ -57,9 +57,9 @@ def score(
             tally = score_file(model, TextFile(file, reading), out=out or row_stream(), options=options, watch=watch)
         print(*tally.lines(), sep="\n", file=sys.stdout if out else sys.stderr)
         return tally if out else None
-    found = load(model, device=reading.device, opening=opening).score(texts, **vars(scoring))
-    for one in found:
-        if len(found) > 1:
-            print(one_line(one.text))
-        print(*map(one_line, one.lines()), sep="\n")
-    return {"scores": [one.as_dict() for one in found]}
+    text_scores = load(model, device=reading.device, opening=opening).score(texts, **vars(scoring))
+    for text_score in text_scores:
+        if len(text_scores) > 1:
+            print(one_line(text_score.text))
+        print(*map(one_line, text_score.lines()), sep="\n")
+    return {"scores": [text_score.as_dict() for text_score in text_scores]}

@@ -69,10 +69,10 @@ def search(
             tally = search_file(request, TextFile(file, reading or TextOptions()), out=out, watch=watch)
             print(*tally.lines())
             return tally
-        found = run(request, request.group_texts(texts), watch=watch)
-    for one in found:
-        if len(found) > 1:
-            print(one_line(" | ".join(one.query)))
-        for line in one.lines():
+        rankings = run(request, request.group_texts(texts), watch=watch)
+    for ranking in rankings:
+        if len(rankings) > 1:
+            print(one_line(" | ".join(ranking.query)))
+        for line in ranking.lines():
             print(one_line(line))
-    return found[0] if len(found) == 1 else {"queries": found}
+    return rankings[0] if len(rankings) == 1 else {"queries": rankings}

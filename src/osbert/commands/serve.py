@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from osbert.console.opening_options import OpeningOptions, served
+from osbert.console.opening_options import OpeningOptions, resolve_model
 from osbert.console.output import Result
 from osbert.console.printing import print_notices
 from osbert.errors import UserError
@@ -87,7 +87,7 @@ def _orders(runs: list[str], device: str, limits: ServerLimits, threads: int) ->
     if not runs:
         raise UserError("Give one run or more: osbert serve RUN", code="missing-option")
     return Orders(
-        runs=parse_models([served(run) for run in runs]),
+        runs=parse_models([resolve_model(run) for run in runs]),
         device=device,
         threads=threads,
         batch_tokens=limits.batch_tokens,

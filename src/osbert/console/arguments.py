@@ -28,9 +28,9 @@ class ModelArgument:
 
     def open(self) -> Path:
         """Return the folder of the model, downloaded if necessary. Raises UserError as `locate`."""
-        from osbert.console.opening_options import located
+        from osbert.console.opening_options import locate_folder
 
-        return located(self.word)
+        return locate_folder(self.word)
 
     def check(self) -> Path | None:
         """Return the folder of the model, None if it would be downloaded. Raises UserError if there is no such model.

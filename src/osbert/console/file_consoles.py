@@ -108,11 +108,11 @@ def showing_progress(what: str, stream: TextIO | None = None) -> Iterator[Watch]
     console, notices = open_console(stderr=True), print_notices(stream)
     bar = Progress(console=console, transient=True, disable=not console.is_terminal)
     task = bar.add_task(what, total=None)
-    last = told = time.monotonic()
+    last = line_time = time.monotonic()
     paces: dict[str, _Pace] = {}
 
     def show(event: Any) -> None:
-        nonlocal last, told
+        nonlocal last, line_time
         notices(event)
         if not hasattr(event, "done"):
             return
@@ -126,8 +126,8 @@ def showing_progress(what: str, stream: TextIO | None = None) -> Iterator[Watch]
             if bar.tasks[0].description != part:
                 bar.reset(task, description=part, total=event.count, completed=event.done)
             bar.update(task, total=event.count, completed=event.done)
-        elif now - told >= LINE_SECONDS and pace.before < event.done < event.count:
-            told, left = now, pace.seconds * (event.count - event.done) / (event.done - pace.before)
+        elif now - line_time >= LINE_SECONDS and pace.before < event.done < event.count:
+            line_time, left = now, pace.seconds * (event.count - event.done) / (event.done - pace.before)
             print(f"{event.done:,} of {event.count:,} {part}, {duration(left)} left", file=sys.stderr)
 
     try:

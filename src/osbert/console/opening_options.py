@@ -19,12 +19,12 @@ from osbert.remote.addresses import ObjectAddress
 from osbert.runs.contract import Notice
 from osbert.terminal import open_console
 
-__all__ = ["ModelFolder", "OpeningOptions", "located", "served"]
+__all__ = ["ModelFolder", "OpeningOptions", "locate_folder", "resolve_model"]
 
 OpeningOptions = Annotated[Opening, Parameter(name="*")]
 
 
-def located(model: str) -> Path:
+def locate_folder(model: str) -> Path:
     """Return the folder of a model: a path, or a name on the hub or of an installed package, downloaded if necessary.
 
     Downloads and remarks are shown on standard error. Raises UserError as `locate`.
@@ -37,13 +37,13 @@ def located(model: str) -> Path:
     return location.path
 
 
-def served(model: str) -> str:
+def resolve_model(model: str) -> str:
     """Return a model for the server as PATH or NAME=PATH; the folder of a name on the hub or an address is its path."""
     # A folder or an address whose name contains "=" is a path, not NAME=PATH.
     whole = "=" not in model or Path(model).is_dir() or ObjectAddress.of(model) is not None
     name, _, path = ("", "", model) if whole else model.partition("=")
     address = ObjectAddress.of(path)
-    if not (address or is_name(path)) or (folder := located(path)) == Path(path):
+    if not (address or is_name(path)) or (folder := locate_folder(path)) == Path(path):
         return model
     return f"{name or (address.name if address else path.partition('@')[0].rpartition('/')[2])}={folder}"
 

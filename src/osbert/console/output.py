@@ -53,7 +53,7 @@ class Output:
         return chosen, [*rest, *words[end:]]
 
     @contextmanager
-    def entered(self) -> Iterator[Output]:
+    def activate(self) -> Iterator[Output]:
         """Make this the output of the block. With --json, text that the block prints does not reach the stream."""
         with ExitStack() as held:
             if self.json:

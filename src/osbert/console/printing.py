@@ -18,12 +18,12 @@ def print_notices(stream: TextIO | None = None) -> Watch:
     """Return a `watch` that prints notices to a stream; by default warnings to standard error, others to standard
     output."""
 
-    def printed(event: Any) -> None:
+    def print_notice(event: Any) -> None:
         if isinstance(event, Notice):
             usual = sys.stderr if event.warning else sys.stdout
             print(one_line(line_of(event)), file=stream or usual, flush=True)
 
-    return watching(printed, stream=stream)
+    return watching(print_notice, stream=stream)
 
 
 def print_events() -> Watch:

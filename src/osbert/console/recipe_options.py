@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from osbert.interop.opening import CAREFUL, Opening
-from osbert.options import among, given
+from osbert.options import among, parse_settings
 
 RecipeName = Annotated[str, Parameter(allow_leading_hyphen=True)]
 """The first word of a verb of pretraining; it may be a setting instead."""
@@ -31,7 +31,7 @@ def recipe_and_settings(
     ('cpu', {'model.layers': '4'})
     """
     name, rest = _split(words)
-    return name, given(rest, *schemas(name, rest, origin=origin, opening=opening))
+    return name, parse_settings(rest, *schemas(name, rest, origin=origin, opening=opening))
 
 
 def schemas(

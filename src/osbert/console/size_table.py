@@ -10,22 +10,22 @@ if TYPE_CHECKING:
     from osbert.runs.pretrain.sizing import SizeComparison
 
 
-def print_sizes(found: SizeComparison, console: Console) -> None:
+def print_sizes(comparison: SizeComparison, console: Console) -> None:
     """Print the table of sizes, with the recommended one marked."""
     from rich import box
     from rich.table import Table
 
     from osbert.runs.pretrain.sizing import short
 
-    title = f"What {found.request.minutes:g} minutes buy"
+    title = f"What {comparison.request.minutes:g} minutes buy"
     table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left")
     columns = ("", "size", "weights", "tokens/s", "tokens", "epochs", "memory", "disk", "loss")
     table.padding, table.collapse_padding, table.pad_edge = (0, 1), True, False
     for name in columns:
         table.add_column(name, justify="left" if name in ("", "size") else "right", no_wrap=True)
-    for row in found.estimates:
+    for row in comparison.estimates:
         cells = (
-            ">" if row is found.best else "",
+            ">" if row is comparison.best else "",
             row.size.name,
             short(row.size.parameters),
             f"{'' if row.measured else '~'}{short(row.tokens_per_second)}",
@@ -35,5 +35,5 @@ def print_sizes(found: SizeComparison, console: Console) -> None:
             f"{short(row.disk)}B",
             f"{row.loss.low:.1f} to {row.loss.high:.1f}",
         )
-        table.add_row(*cells, style="bold" if row is found.best else "")
+        table.add_row(*cells, style="bold" if row is comparison.best else "")
     console.print(table)

@@ -27,10 +27,10 @@ def print_speed(figures: dict[str, Any], console: Console) -> None:
     for label, cells in _rows(figures):
         table.add_row(label, *cells)
     console.print(table)
-    said = [f"Peak: {figures['peak_flops'] / 1e9:,.3g} GFLOP/s ({figures['peak_source']})."]
+    remarks = [f"Peak: {figures['peak_flops'] / 1e9:,.3g} GFLOP/s ({figures['peak_source']})."]
     if any(phase["extrapolated"] for phase in figures["phases"]):
-        said.append("(*) A whole step was too slow to be taken: its time is a line through two smaller ones.")
-    for text in (*said, figures["formula"]):
+        remarks.append("(*) A whole step was too slow to be taken: its time is a line through two smaller ones.")
+    for text in (*remarks, figures["formula"]):
         say(console, text)
 
 

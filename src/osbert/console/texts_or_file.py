@@ -24,7 +24,7 @@ def require_texts_or_file(
         problem = f"Texts ('{texts[0]:.40}') and {given} exclude each other. "
     elif file and not (out or streams):
         problem = f"--file {file} needs --out. "
-    elif path := next((one for one in texts if os.path.isfile(one) and (os.sep in one or Path(one).suffix)), ""):
+    elif path := next((text for text in texts if os.path.isfile(text) and (os.sep in text or Path(text).suffix)), ""):
         problem = (
             f"{path} is a file, which --file {shlex.quote(path)} reads. If its name itself is the text, add a space to "
             "it, or start in another folder. "

@@ -37,11 +37,11 @@ class ProgressLine(ExitStack):
         self.started = time.monotonic()
         self.text = ""
         columns = (BarColumn(bar_width=20), TextColumn("{task.description}"))
-        shown = Progress(
+        progress = Progress(
             *columns, console=console, refresh_per_second=2, transient=True, disable=not console.is_terminal
         )
-        self.task = shown.add_task("", total=steps, completed=done)
-        self.bar = self.enter_context(shown)
+        self.task = progress.add_task("", total=steps, completed=done)
+        self.bar = self.enter_context(progress)
 
     def step(self, progress: StepProgress, line: Mapping[str, Any] | None) -> None:
         """Show a step, and the line of metrics that it completed, if any."""
@@ -50,12 +50,12 @@ class ProgressLine(ExitStack):
             self.text = summary(line)
         if not self.bar.disable:
             text = self.text or summary(values(progress))
-            shown = self._full(progress.step, text)
-            self.bar.update(self.task, total=self.steps, completed=progress.step, description=shown)
+            description = self._full(progress.step, text)
+            self.bar.update(self.task, total=self.steps, completed=progress.step, description=description)
         elif line is not None:
             say(self.console, self._full(progress.step, self.text))
 
-    def held_out(self, line: Mapping[str, Any], *, of: str = HELD_OUT) -> None:
+    def show_held_out(self, line: Mapping[str, Any], *, of: str = HELD_OUT) -> None:
         """Show a measurement on held-out batches."""
         step = f"step {line['step']:,}/{self.steps:,}"
         say(self.console, f"{step}  {MEASURED.get(of, 'held out')}: {summary(line, prefix=f'{of}.')}")
@@ -95,4 +95,4 @@ class TrainingConsole(EventConsole):
         elif event.of == "training":
             self.line.step(self.progress, event.values)
         else:
-            self.line.held_out(event.values, of=event.of)
+            self.line.show_held_out(event.values, of=event.of)

@@ -27,7 +27,7 @@ from osbert.corpus.workers import encode_in_order
 from osbert.corpus.writer import ShardWriter, lines_folder, read_counts, read_lines, shard_name
 from osbert.errors import Problems, UserError
 from osbert.files import disk_full, foreign, refuse_foreign, write_json
-from osbert.lock import locked
+from osbert.lock import hold_lock
 from osbert.reading.documents import probe, read_input
 from osbert.reading.inputs import Input, OpenInput, Repairs, find_inputs
 from osbert.text.file_tokenizer import AnyTokenizer
@@ -106,7 +106,7 @@ class Build:
         """
         if self.report is not None:
             return self.report
-        with locked(self.folder, file=self.building / "lock"), self._disk_errors():
+        with hold_lock(self.folder, file=self.building / "lock"), self._disk_errors():
             self._look()  # again: another build may have been at work since `prepare`
             if self.report is not None:
                 return self.report

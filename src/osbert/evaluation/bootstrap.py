@@ -78,8 +78,8 @@ def ratio_interval(
     >>> ratio_interval(np.array([2.0, 4.0]), np.array([1, 2]))
     (2.0, 2.0)
     """
-    found = bootstrap(lambda rows: [totals[rows].sum() / counts[rows].sum()], len(totals), seed=seed)
-    return percentiles(found[:, 0])
+    ratios = bootstrap(lambda rows: [totals[rows].sum() / counts[rows].sum()], len(totals), seed=seed)
+    return percentiles(ratios[:, 0])
 
 
 def wilson_interval(hits: int, count: int) -> tuple[float, float]:

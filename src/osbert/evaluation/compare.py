@@ -48,12 +48,12 @@ class Summary:
         """Describe the summary in one line."""
         if self.count == 1:
             return f"{self.mean:.4f} (one run: no deviation)"
-        told = f"median {self.median:.4f}, mean {self.mean:.4f}, deviation {self.deviation:.4f}"
-        told += f", range {self.lowest:.4f} to {self.highest:.4f}"
+        text = f"median {self.median:.4f}, mean {self.mean:.4f}, deviation {self.deviation:.4f}"
+        text += f", range {self.lowest:.4f} to {self.highest:.4f}"
         if self.count < FEWEST:
-            return f"{told} ({self.count} runs: too few for an interval)"
+            return f"{text} ({self.count} runs: too few for an interval)"
         low, high = self.interval
-        return f"{told} (95% interval of the mean {low:.4f} to {high:.4f})"
+        return f"{text} (95% interval of the mean {low:.4f} to {high:.4f})"
 
 
 def summarise(values: Sequence[float], limits: tuple[float, float] = (-math.inf, math.inf)) -> Summary:

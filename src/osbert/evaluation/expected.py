@@ -48,7 +48,7 @@ class LossRange:
     middle: float
 
 
-def expected_loss(*, weights: float, tokens: float, corpus_tokens: float, unigram_entropy: float) -> LossRange:
+def predict_loss(*, weights: float, tokens: float, corpus_tokens: float, unigram_entropy: float) -> LossRange:
     """Return the expected held-out masked-LM loss for `weights` in the blocks' matrices after training on `tokens`.
 
     `corpus_tokens`: tokens of the corpus, without repetition; `unigram_entropy` in nats.
@@ -56,11 +56,11 @@ def expected_loss(*, weights: float, tokens: float, corpus_tokens: float, unigra
     if tokens <= 0:
         return LossRange(low=unigram_entropy, high=unigram_entropy, middle=unigram_entropy)
     worth = worth_as_new(tokens, corpus_tokens)
-    share = FLOOR + ((SIZE / weights) ** STEEP + TEXT / worth) ** POWER
+    fraction = FLOOR + ((SIZE / weights) ** STEEP + TEXT / worth) ** POWER
     sizes, lengths, _ = zip(*MEASURED)
     off = UNCERTAIN + FAR * (_decades_outside(weights, sizes) + _decades_outside(tokens, lengths))
-    low, high = (min(1.0, max(FLOOR, share + sign * off)) * unigram_entropy for sign in (-1, 1))
-    return LossRange(low=low, high=high, middle=share * unigram_entropy)
+    low, high = (min(1.0, max(FLOOR, fraction + sign * off)) * unigram_entropy for sign in (-1, 1))
+    return LossRange(low=low, high=high, middle=fraction * unigram_entropy)
 
 
 def worth_as_new(tokens: float, corpus_tokens: float) -> float:

@@ -21,7 +21,7 @@ TOKENS = 4096
 
 def batches(examples: Sequence[Example], *, tokens: int = TOKENS) -> Iterator[Batch]:
     """Yield the examples without targets in batches of at most `tokens` tokens; `records` are indices of `examples`."""
-    numbered = [replace(example, record=place, targets={}) for place, example in enumerate(examples)]
+    numbered = [replace(example, record=index, targets={}) for index, example in enumerate(examples)]
     yield from micro_batches(numbered, tokens)
 
 
@@ -33,16 +33,16 @@ def outputs(
     Each is (K,), or (n, K) for the n tokens of an example if `per_token`. The learner's mode is restored.
     """
     head = learner.heads[name]
-    found: list[NDArray[np.float32]] = [np.empty(0, np.float32)] * len(examples)
+    output_rows: list[NDArray[np.float32]] = [np.empty(0, np.float32)] * len(examples)
     with evaluating(learner) as device:
         for batch in batches(examples, tokens=tokens):
-            there = batch.to(device)
-            values = head.outputs(learner.states(there), there).float().cpu()
+            device_batch = batch.to(device)
+            values = head.outputs(learner.states(device_batch), device_batch).float().cpu()
             rows = values.split(list(batch.lengths)) if per_token else values.unbind()
             # Batches are sorted by length; `records` restores the order.
-            for place, row in zip(batch.records.tolist(), rows, strict=True):
-                found[place] = row.numpy()
-    return found
+            for index, row in zip(batch.records.tolist(), rows, strict=True):
+                output_rows[index] = row.numpy()
+    return output_rows
 
 
 @contextlib.contextmanager

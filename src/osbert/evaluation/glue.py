@@ -66,7 +66,7 @@ class SubmissionFile:
     rows: str = ""
     spelling: Literal["name", "number", "score"] = "name"
 
-    def spelt(self, prediction: Prediction, labels: Sequence[str]) -> str:
+    def format_prediction(self, prediction: Prediction, labels: Sequence[str]) -> str:
         """Return a prediction as the server expects it; `labels` are the task's, in the order of their numbers."""
         if self.spelling == "score":
             return f"{min(max(prediction.value, 0.0), 5.0):.3f}"

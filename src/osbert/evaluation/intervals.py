@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from osbert.evaluation.bootstrap import LEAST, RESAMPLES, bootstrap, percentiles, wilson_interval
 from osbert.tasks import Prediction, Record, Task
-from osbert.terminal import counted
+from osbert.terminal import format_count
 
 WORK = 400_000
 """Most rows that are scored for an interval: up to 400 rows have RESAMPLES samples, and no sample has over WORK / LEAST
@@ -43,11 +43,11 @@ class ScoreInterval:
 
     def describe(self) -> str:
         """Describe the interval in one line."""
-        said = (
+        text = (
             f"{self.metric} {self.score:.4f}, 95% interval {self.low:.4f} to {self.high:.4f} ({self.method} over "
-            f"{counted(self.rows, 'row')})"
+            f"{format_count(self.rows, 'row')})"
         )
-        return f"{said}: under {FEW} rows, a rough figure" if self.few else said
+        return f"{text}: under {FEW} rows, a rough figure" if self.few else text
 
 
 def score_intervals(
@@ -68,12 +68,14 @@ def score_intervals(
     scores = {name: score for name, score in task.metrics(predictions, records).items() if "/" not in name}
 
     def figures(rows: NDArray[np.intp]) -> list[float]:
-        places = rows.tolist()
+        indices = rows.tolist()
         try:
-            found = task.metrics([predictions[place] for place in places], [records[place] for place in places])
+            sample_scores = task.metrics(
+                [predictions[index] for index in indices], [records[index] for index in indices]
+            )
         except (ArithmeticError, ValueError):  # a task of the user's own, on a draw of one class
-            found = {}
-        return [found.get(name, math.nan) for name in scores]
+            sample_scores = {}
+        return [sample_scores.get(name, math.nan) for name in scores]
 
     columns = bootstrap(figures, count, count=resamples, drawn=drawn).T
     narrowed = math.sqrt(drawn / count)
@@ -82,8 +84,8 @@ def score_intervals(
         low, high = (score + narrowed * (bound - score) for bound in percentiles(column))
         if low < high:  # NaN is not
             intervals[name] = ScoreInterval(metric=name, score=score, low=low, high=high, rows=count)
-        elif found := uniform_interval(task, name, score, count):
-            intervals[name] = found
+        elif interval := uniform_interval(task, name, score, count):
+            intervals[name] = interval
     return intervals
 
 

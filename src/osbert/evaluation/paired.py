@@ -44,9 +44,12 @@ def mcnemar(first: Sequence[bool], second: Sequence[bool]) -> McNemar:
     from scipy.stats import binom
 
     pairs = list(zip(first, second, strict=True))
-    ours, theirs = (sum(one and not other for one, other in pairs), sum(other and not one for one, other in pairs))
-    p_value = min(1.0, 2 * float(binom.cdf(min(ours, theirs), ours + theirs, 0.5)))
-    return McNemar(only_first=ours, only_second=theirs, p_value=p_value)
+    only_first, only_second = (
+        sum(first_right and not second_right for first_right, second_right in pairs),
+        sum(second_right and not first_right for first_right, second_right in pairs),
+    )
+    p_value = min(1.0, 2 * float(binom.cdf(min(only_first, only_second), only_first + only_second, 0.5)))
+    return McNemar(only_first=only_first, only_second=only_second, p_value=p_value)
 
 
 def score_difference(
@@ -75,8 +78,8 @@ def holm(p_values: Sequence[float]) -> list[float]:
     """
     corrected = [0.0] * len(p_values)
     highest = 0.0
-    for rank, place in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+    for rank, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
         # The maximum keeps corrected p-values in the order of the original ones.
-        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[place]))
-        corrected[place] = highest
+        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[index]))
+        corrected[index] = highest
     return corrected

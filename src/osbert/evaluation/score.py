@@ -11,7 +11,7 @@ from osbert.data.example import Example
 from osbert.data.pack import Packer
 from osbert.errors import Problems
 from osbert.evaluation.forward import TOKENS, outputs
-from osbert.evaluation.writing import written_for
+from osbert.evaluation.writing import write_texts
 from osbert.models.contract import Learner
 from osbert.tasks import Prediction, Record, Task, note_unlabelled
 
@@ -32,12 +32,12 @@ class Score:
     predictions: list[Prediction]
 
 
-def encoded(task: Task, records: Iterable[Record], packer: Packer) -> Iterator[Encoded]:
+def encode_records(task: Task, records: Iterable[Record], packer: Packer) -> Iterator[Encoded]:
     """Yield records with their sequences, encoded without labels."""
     return ((record, task.encode(replace(record, label=None), packer)) for record in records)
 
 
-def decoded(
+def decode_records(
     records: Iterable[Encoded],
     *,
     outputs: Callable[[Sequence[Example]], Sequence[Any]],
@@ -68,10 +68,12 @@ def predict(
     head = learner.heads[task.name]
     computed: Callable[[Sequence[Example]], Sequence[Any]]
     if task.form == "text":
-        computed = partial(written_for, learner, task, packer.tokenizer)
+        computed = partial(write_texts, learner, task, packer.tokenizer)
     else:
         computed = partial(outputs, learner, task.name, tokens=tokens, per_token=task.per_token)
-    return decoded(encoded(task, records, packer), outputs=computed, decode=task.decode_with(head.learnt()))
+    return decode_records(
+        encode_records(task, records, packer), outputs=computed, decode=task.decode_with(head.decoding_values())
+    )
 
 
 def _chunks(records: Iterable[Encoded]) -> Iterator[list[Encoded]]:
@@ -99,7 +101,7 @@ def score(learner: Learner, task: Task, records: Sequence[Record], packer: Packe
     return Score(metrics=task.metrics(predictions, records), predictions=predictions)
 
 
-def collapsed(task: Task, predictions: Sequence[Prediction], records: Sequence[Record]) -> str:
+def constant_answer(task: Task, predictions: Sequence[Prediction], records: Sequence[Record]) -> str:
     """Return the answer of all records if it is the same (`Task.only_answer`) although not all are right, else "".
 
     Fine-tuning on small sets sometimes collapses in this way. Tasks that answer by a rule do so on purpose: "".
@@ -113,11 +115,11 @@ def class_scores(task: Task, metrics: Mapping[str, float]) -> dict[str, str]:
 
     Of more than CLASSES classes, those with the lowest F1 only.
     """
-    found = {name: metrics.get(f"f1/{name}") for name in task.classes}
-    if len(found) > CLASSES:
-        scored = {name: score for name, score in found.items() if score is not None}
-        found = {name: scored[name] for name in sorted(scored, key=scored.__getitem__)[:LOWEST]}
-    return {name: "-" if score is None else f"{score:.4f}" for name, score in found.items()}
+    scores = {name: metrics.get(f"f1/{name}") for name in task.classes}
+    if len(scores) > CLASSES:
+        scored = {name: score for name, score in scores.items() if score is not None}
+        scores = {name: scored[name] for name in sorted(scored, key=scored.__getitem__)[:LOWEST]}
+    return {name: "-" if score is None else f"{score:.4f}" for name, score in scores.items()}
 
 
 def classes_left_out(task: Task, metrics: Mapping[str, float]) -> str:

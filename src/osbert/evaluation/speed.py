@@ -63,28 +63,30 @@ class Peak:
 def training_flops(learner: Learner, size: StepSize) -> int:
     """Return the FLOPs of training `learner` on a step of some size, by FORMULA; its weights may be on "meta"."""
     heads = ((head, size.labels.get(name, 0)) for name, head in learner.heads.items())
-    own = 3 * (learner.backbone.flops(size) + sum(head.flops(labels) for head, labels in heads))
-    return own + sum(training_flops(one, size.companions[name]) for name, one in learner.companions.items())
+    main_flops = 3 * (learner.backbone.flops(size) + sum(head.flops(labels) for head, labels in heads))
+    return main_flops + sum(
+        training_flops(companion, size.companions[name]) for name, companion in learner.companions.items()
+    )
 
 
 def peak(processor: Processor) -> Peak:
     """Return the peak of a processor: from the data sheet for bf16 on a known GPU, else measured in half a second."""
     if processor.device.type == "cuda" and processor.precision == "bf16":
         name = torch.cuda.get_device_name(processor.device)
-        known = published_peak(name)
+        known = look_up_peak(name)
         if known is not None:
             return Peak(flops=known, source=f"data sheet of {name}, bf16 without sparsity")
-    return measured_peak(processor)
+    return measure_peak(processor)
 
 
-def published_peak(name: str) -> float | None:
+def look_up_peak(name: str) -> float | None:
     """Return the bf16 FLOP/s of the longest entry of PEAKS that a GPU's name contains; None if there is none."""
     words = f" {name.replace('-', ' ')} "  # an A4000 is no A40
-    found = [part for part in PEAKS if f" {part} " in words]
-    return PEAKS[max(found, key=len)] if found else None
+    names = [part for part in PEAKS if f" {part} " in words]
+    return PEAKS[max(names, key=len)] if names else None
 
 
-def measured_peak(processor: Processor) -> Peak:
+def measure_peak(processor: Processor) -> Peak:
     """Measure the fastest of some products of two large square matrices, in the processor's precision."""
     side = SIDE.get(processor.device.type, min(SIDE.values()))
     kind = torch.bfloat16 if processor.precision == "bf16" else torch.float32

@@ -30,13 +30,13 @@ PARTIAL = "\ufffd"
 """The replacement character that decoding yields for an incomplete UTF-8 sequence."""
 
 
-def written_for(learner: Learner, task: Task, tokenizer: AnyTokenizer, prompts: Sequence[Example]) -> list[Generation]:
+def write_texts(learner: Learner, task: Task, tokenizer: AnyTokenizer, prompts: Sequence[Example]) -> list[Generation]:
     """Generate a text after each prompt for a task of the form text, in order."""
     head = learner.heads[task.name]
     assert isinstance(head, MaskedLanguageHead)
     writer = PromptWriter.of(learner, learner.backbone.decoder(head), head, tokenizer, task.writing)
     assert writer is not None  # else the task would have refused the model
-    return writer.written(prompts)
+    return writer.write(prompts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,16 +74,16 @@ class PromptWriter:
         options = options.fitting(learner.backbone.architecture.length)
         return cls(learner=learner, decoder=decoder, pieces=len(head.pieces), tokenizer=tokenizer, options=options)
 
-    def written(self, prompts: Sequence[Example], *, first: int = 0) -> list[Generation]:
+    def write(self, prompts: Sequence[Example], *, first: int = 0) -> list[Generation]:
         """Generate a text after each prompt, in order; prompt k is sampled with the number `first` + k."""
-        found: dict[int, Generation] = {}
+        generations: dict[int, Generation] = {}
         for numbers in self._together(prompts):
-            own = [first + number for number in numbers]
-            for event in self._events([prompts[number] for number in numbers], own):
+            sample_numbers = [first + number for number in numbers]
+            for event in self._events([prompts[number] for number in numbers], sample_numbers):
                 if isinstance(event, WrittenRow):
                     number = numbers[event.row]
-                    found[number] = self._finished(event, prompts[number])
-        return [found[number] for number in range(len(prompts))]
+                    generations[number] = self._to_generation(event, prompts[number])
+        return [generations[number] for number in range(len(prompts))]
 
     def parts(self, prompts: Sequence[Example]) -> Iterator[tuple[int, str | Generation]]:
         """Yield (index of the prompt, part of its text) while the texts are generated.
@@ -93,7 +93,7 @@ class PromptWriter:
         """
         for numbers in self._together(prompts):
             pieces: dict[int, list[int]] = {number: [] for number in numbers}
-            said = dict.fromkeys(numbers, 0)
+            lengths = dict.fromkeys(numbers, 0)
             for event in self._events([prompts[number] for number in numbers], numbers):
                 if isinstance(event, WrittenStep):
                     yield numbers[0], ""
@@ -106,10 +106,10 @@ class PromptWriter:
                 whole = self._text(prompts[number], pieces[number])
                 # A character whose bytes are incomplete is held back until the next piece.
                 certain = isinstance(event, WrittenRow) or not whole.endswith(PARTIAL)
-                yield number, whole[said[number] :] if certain else ""
-                said[number] = max(said[number], len(whole)) if certain else said[number]
+                yield number, whole[lengths[number] :] if certain else ""
+                lengths[number] = max(lengths[number], len(whole)) if certain else lengths[number]
                 if isinstance(event, WrittenRow):
-                    yield number, self._finished(event, prompts[number])
+                    yield number, self._to_generation(event, prompts[number])
 
     def stream(self, prompt: Example) -> Iterator[str]:
         """Yield the text after one prompt in parts, while it is generated."""
@@ -187,7 +187,7 @@ class PromptWriter:
             )
         return free - copies
 
-    def _finished(self, row: WrittenRow, prompt: Example) -> Generation:
+    def _to_generation(self, row: WrittenRow, prompt: Example) -> Generation:
         if not np.isfinite(row.log_probability):
             raise UserError(
                 "The model gives scores that are NaN or infinite: its weights are damaged, or its training has failed. "

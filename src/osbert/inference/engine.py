@@ -21,8 +21,8 @@ from osbert.data.example import Example
 from osbert.data.pack import Packer
 from osbert.errors import UserError
 from osbert.evaluation.forward import TOKENS
-from osbert.evaluation.score import Encoded, Score, decoded, encoded, refuse_long, require_labels
-from osbert.evaluation.writing import written_for
+from osbert.evaluation.score import Encoded, Score, decode_records, encode_records, refuse_long, require_labels
+from osbert.evaluation.writing import write_texts
 from osbert.inference.attention import attention_of
 from osbert.inference.backend import Backend, Vectors
 from osbert.inference.embedder import Embedder, embed_samples, vector_settings
@@ -289,15 +289,15 @@ class Engine(PieceModel):
 
     def _predict_records(self, task: Task, records: Sequence[Record], tokens: int) -> list[Prediction]:
         refuse_long(task, records, self.packer)
-        return self._predict_encoded(task, encoded(task, records, self.packer), tokens)
+        return self._predict_encoded(task, encode_records(task, records, self.packer), tokens)
 
     def _predict_encoded(self, task: Task, records: Iterable[Encoded], tokens: int) -> list[Prediction]:
         outputs = partial(self._outputs, task, tokens)
-        return decoded(records, outputs=outputs, decode=self.backend.decoding(task))
+        return decode_records(records, outputs=outputs, decode=self.backend.decoding(task))
 
     def _outputs(self, task: Task, tokens: int, examples: Sequence[Example]) -> Sequence[Any]:
         if task.form == "text":
-            return written_for(self.learner, task, self.tokenizer, examples)
+            return write_texts(self.learner, task, self.tokenizer, examples)
         outputs = self.backend.outputs(task, examples, tokens=tokens)
         if not all(np.isfinite(row).all() for row in outputs):
             raise UserError(

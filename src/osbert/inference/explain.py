@@ -15,7 +15,7 @@ from osbert.analysis.settings import AttributionOptions
 from osbert.analysis.words import TextWord, in_order, token_words, words_of_pieces
 from osbert.data.pack import Packer
 from osbert.errors import UserError, nearest
-from osbert.evaluation.score import Encoded, encoded, refuse_long
+from osbert.evaluation.score import Encoded, encode_records, refuse_long
 from osbert.inference.fill import MaskFill, encode_with_masks, pack_with_masks
 from osbert.models.contract import Learner
 from osbert.models.heads.apart import ApartHead
@@ -61,7 +61,7 @@ def explain_records(
     task = engine.fine_tuned
     require_table(engine.learner)
     refuse_long(task, records, engine.packer)
-    laid_out = list(encoded(task, records, engine.packer))
+    laid_out = list(encode_records(task, records, engine.packer))
     predictions = engine.predict_encoded(laid_out)
     # All scores of all records go into one flat list, so that they share batches; `owners` maps each to its record.
     scored: list[ScoredRecord] = []

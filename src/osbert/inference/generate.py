@@ -108,7 +108,7 @@ class TextWriter:
 
         `first`: the index of the first sample in the whole call, so that a seed gives each index the same text.
         """
-        return self.writer.written(self.prompts(samples), first=first)
+        return self.writer.write(self.prompts(samples), first=first)
 
     def stream(self, *texts: str) -> Iterator[str]:
         """Yield the generation for one sample in parts that are final: later pieces do not change them."""

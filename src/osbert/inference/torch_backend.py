@@ -14,7 +14,7 @@ from osbert.evaluation import forward
 from osbert.inference.backend import Vectors
 from osbert.inference.vectors.settings import Pooling
 from osbert.models.contract import Learner, Sizes
-from osbert.models.pooling import pooled
+from osbert.models.pooling import pool_states
 from osbert.tasks import Prediction, Task
 
 
@@ -38,7 +38,7 @@ class TorchBackend:
     def decoding(self, task: Task) -> Callable[..., Prediction]:
         """Return the function that decodes outputs, with the values that the head has learnt."""
         head = self.learner.heads[task.name]
-        return task.decode_with(head.learnt())
+        return task.decode_with(head.decoding_values())
 
     def vectors(
         self, examples: Sequence[Example], *, pooling: Pooling, layers: Sequence[int], tokens: int
@@ -62,4 +62,4 @@ class TorchBackend:
         states = torch.stack([wanted[number] for number in layers], dim=1)  # (N, layers, D)
         if pooling == "tokens":
             return list(states.split(list(batch.lengths)))
-        return pooled(states, batch, pooling, backbone.summaries(batch))
+        return pool_states(states, batch, pooling, backbone.summaries(batch))

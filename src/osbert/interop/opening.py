@@ -42,7 +42,7 @@ class Opening:
         if not self.verify:
             return
         problems = Problems(heading=f"{folder} is not as its run wrote it")
-        for name in RunFolder(folder).changed(among):
+        for name in RunFolder(folder).find_changes(among):
             problems.add(
                 f"{folder / name}{_wrong(folder / name)}. Copy it again from an undamaged copy. If you have changed it "
                 "on purpose, give --no-verify (in Python: verify=False).",

@@ -55,7 +55,7 @@ def read_whole(folder: Path, above: tuple[Path, ...] = ()) -> dict[str, Tensor]:
         if name.endswith(UP):
             changed = name.removesuffix(UP)
             try:
-                whole[changed] = Factors(up=tensor, down=tuned_tensors[changed + DOWN]).added(whole[changed].float())
+                whole[changed] = Factors(up=tensor, down=tuned_tensors[changed + DOWN]).add_to(whole[changed].float())
             except (KeyError, RuntimeError) as error:
                 raise UserError(
                     f"{folder / TUNED}: the change of {changed} does not fit the model that it belongs to ({error}). "

@@ -161,7 +161,7 @@ def _read_shards(index: Path) -> dict[str, Tensor]:
     shards = read_object(index).get("weight_map")
     if not isinstance(shards, dict):
         raise UserError(f"{index}: has no weight_map that says which file holds which tensor.", code="damaged-file")
-    problems = Problems(heading=f"{index} names files that cannot be", shown=5)
+    problems = Problems(heading=f"{index} names files that cannot be", limit=5)
     for tensor, name in shards.items():
         if not isinstance(name, str) or not name or Path(name).name != name:
             problems.add(f"{tensor} is mapped to {name!r}, which is not the name of a file.", code="damaged-file")

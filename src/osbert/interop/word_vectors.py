@@ -77,7 +77,7 @@ class WordVectors:
 
 def write_static(folder: Path, tokenizer: AnyTokenizer, vectors: Tensor) -> None:
     """Write a model of the static family with the vectors (V, D) of a tokenizer's pieces into a folder."""
-    backbone = settings_of(FAMILY)().changed(vocabulary=len(vectors), width=vectors.shape[1]).empty()
+    backbone = settings_of(FAMILY)().replace(vocabulary=len(vectors), width=vectors.shape[1]).empty()
     backbone.load_state_dict(dict.fromkeys(backbone.state_dict(), vectors), assign=True)
     write_any_tokenizer(tokenizer, folder, length=backbone.architecture.length)
     write_model(Learner(backbone, {}), folder)

@@ -172,14 +172,14 @@ class Architecture(Sizes):
         """The dropout rates of layers and of attention weights."""
         return (self.dropout, self.attention_dropout)
 
-    def resized(self, layers: int, width: int) -> Self:
+    def resize(self, layers: int, width: int) -> Self:
         """Return these settings with other `layers` and `width`, and dependent settings adjusted.
 
         Heads have the published width; with `neighbours` there are at least four. Feed-forward layers stay in
         proportion, narrow embeddings stay narrower than the states, and the number of shared blocks divides the layers.
         """
         heads = max(width // HEAD, 4 if self.neighbours else 1)
-        return self.changed(
+        return self.replace(
             layers=layers,
             width=width,
             heads=heads,
@@ -190,18 +190,18 @@ class Architecture(Sizes):
             embedding=self.embedding if self.embedding < width else width // 2,
         )
 
-    def narrowed(self, share: float) -> Self:
-        """Return these settings at `share` times the width, with heads and embedding tables of unchanged width.
+    def narrow(self, factor: float) -> Self:
+        """Return these settings at `factor` times the width, with heads and embedding tables of unchanged width.
 
         With `neighbours` there are at least four heads.
         """
-        width, table = round(self.width * share), self.embedding or self.width
-        heads = max(round(self.heads * share), 4 if self.neighbours else 1)
-        return self.changed(
+        width, table = round(self.width * factor), self.embedding or self.width
+        heads = max(round(self.heads * factor), 4 if self.neighbours else 1)
+        return self.replace(
             width=width,
             heads=heads,
             key_heads=math.gcd(heads, self.key_heads) % heads,
-            feedforward=round(self.feedforward * share),
+            feedforward=round(self.feedforward * factor),
             embedding=0 if table == width else table,
         )
 
@@ -213,8 +213,10 @@ class Architecture(Sizes):
         # Counted from the saved tensors of a block: inputs of layers, norms and activations.
         within = 9 * self.width + (3 if self.gated else 2) * (self.feedforward or 4 * self.width)
         # Fused attention saves no weights; it cannot be used with dropout on the CPU, or with learned biases.
-        kept = self.attention_dropout or self.positions in ("disentangled", "distances") or self.distance_scores
-        return within + (3 * self.heads * length if kept else 0)
+        saves_weights = (
+            self.attention_dropout or self.positions in ("disentangled", "distances") or self.distance_scores
+        )
+        return within + (3 * self.heads * length if saves_weights else 0)
 
     def is_local(self, layer: int) -> bool:
         """Return whether block `layer`, counted from 0, is local."""
@@ -284,13 +286,13 @@ def _ill_combined(sizes: Architecture) -> Iterator[str]:
 def _of_positions(sizes: Architecture) -> Iterator[str]:
     if sizes.first_position > 0 and sizes.positions != "learned":
         yield f"first_position is {sizes.first_position}, but {sizes.positions} positions are not learned vectors"
-    own = {
+    names_by_kind = {
         ("rotary",): ("rotary_base", "local_base"),
         ("disentangled",): ("buckets", "distance_projections"),
         ("distances",): ("segment_scores",),
         ("disentangled", "distances"): ("farthest",),
     }
-    for positions, names in own.items():
+    for positions, names in names_by_kind.items():
         for name in names if sizes.positions not in positions else ():
             if getattr(sizes, name) != getattr(Architecture, name):
                 right = " or ".join(positions)

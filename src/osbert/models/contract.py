@@ -163,7 +163,7 @@ class Backbone(nn.Module):
         """Return the last layer's states. With `read` (R,), from `readable`, the states of all other tokens are NaN."""
         raise NotImplementedError
 
-    def continued(self, batch: Batch, past: Past, read: Tensor | None = None) -> tuple[States, Past]:
+    def forward_with_past(self, batch: Batch, past: Past, read: Tensor | None = None) -> tuple[States, Past]:
         """Return the states as `forward`, but with attention to the past of the sequences, and their new past."""
         raise NotImplementedError
 
@@ -295,7 +295,7 @@ class Head(nn.Module):
         """Return the summed loss over this objective's targets in the batch."""
         raise NotImplementedError
 
-    def learnt(self) -> dict[str, list[Any]]:
+    def decoding_values(self) -> dict[str, list[Any]]:
         """Return the values that decoding needs beside the outputs, such as a CRF's transitions, as plain numbers."""
         return {}
 
@@ -317,7 +317,7 @@ class Learner(nn.Module):
         super().__init__()
         self.backbone = backbone
         self.heads: Mapping[str, Head] = nn.ModuleDict(heads)  # type: ignore[assignment]
-        companions = {name: one for head in heads.values() for name, one in head.companions.items()}
+        companions = {name: companion for head in heads.values() for name, companion in head.companions.items()}
         self.companions: Mapping[str, Learner] = nn.ModuleDict(companions)  # type: ignore[assignment]
         self.weights: Mapping[str, float] = {}
         self.memory: Memory | None = None
@@ -326,8 +326,8 @@ class Learner(nn.Module):
         """Return the batch that the backbone reads, and the losses of the companions."""
         losses: dict[str, Loss] = {}
         for head in self.heads.values():
-            batch, found = head.before(batch)
-            losses |= found
+            batch, head_losses = head.before(batch)
+            losses |= head_losses
         return batch, losses
 
     def states(self, batch: Batch, read: Tensor | None = None) -> States:
@@ -336,7 +336,7 @@ class Learner(nn.Module):
             if head.frozen is not None:
                 return head.frozen(batch)
         if self.memory is not None:
-            states, past = self.backbone.continued(batch, self.memory.of(batch.records), read)
+            states, past = self.backbone.forward_with_past(batch, self.memory.of(batch.records), read)
             self.memory.keep(batch.records, past)
             return states
         return self.backbone(batch, read)

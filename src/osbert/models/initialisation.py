@@ -14,7 +14,7 @@ def initialise(module: nn.Module, deviation: float) -> None:
     """
     for part in module.modules():
         if isinstance(part, nn.Linear | nn.Embedding):
-            _truncated_normal(part.weight, deviation)
+            _draw_truncated(part.weight, deviation)
         elif isinstance(part, nn.LayerNorm | nn.RMSNorm):
             nn.init.ones_(part.weight)
         elif isinstance(part, nn.LSTM | nn.LSTMCell):
@@ -34,7 +34,7 @@ def initialise_scores(layer: nn.Linear, deviation: float) -> None:
     nn.init.zeros_(layer.bias)
 
 
-def _truncated_normal(weight: Tensor, deviation: float) -> None:
+def _draw_truncated(weight: Tensor, deviation: float) -> None:
     """Draw from the normal, and redraw values beyond two deviations; trunc_normal_ takes several times longer."""
     weight.normal_(0, deviation)
     # About 5 % lie outside; each round redraws only those that still do.

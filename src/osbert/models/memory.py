@@ -93,11 +93,11 @@ class StreamStates(nn.Module):
     def of(self, records: Tensor, most: int) -> Past:
         """Return the past of the sequences of `records` (B,)."""
         turn, stream = self._places(records - self.records.shape[1])
-        found = self.records[turn, stream] == records - self.records.shape[1]
+        is_stored = self.records[turn, stream] == records - self.records.shape[1]
         # A slot that holds another record counts as empty.
-        counts = self.counts[turn, stream] * found
+        counts = self.counts[turn, stream] * is_stored
         states = self.states[turn, stream].transpose(0, 1)  # (L, B, M, D)
-        filled = _filled(counts, states.shape[2])
+        filled = _mask_columns(counts, states.shape[2])
         return Past(layers=[layer[filled] for layer in states], lengths=tuple(counts.tolist()), most=most)
 
     def keep(self, records: Tensor, past: Past) -> None:
@@ -105,7 +105,7 @@ class StreamStates(nn.Module):
         turn, stream = self._places(records)
         counts = torch.tensor(past.lengths, device=records.device)
         states = self.states.new_zeros(len(past.layers), len(records), *self.states.shape[3:])
-        filled = _filled(counts, states.shape[2])
+        filled = _mask_columns(counts, states.shape[2])
         for layer, rows in zip(states, past.layers, strict=True):
             # A step with non-finite states is skipped by the trainer; its states must not affect the following steps.
             layer[filled] = torch.nan_to_num(rows.to(layer.dtype), nan=0.0, posinf=0.0, neginf=0.0)
@@ -119,6 +119,6 @@ class StreamStates(nn.Module):
         return records.div(streams, rounding_mode="floor") % TURNS, records % streams
 
 
-def _filled(counts: Tensor, most: int) -> Tensor:
+def _mask_columns(counts: Tensor, most: int) -> Tensor:
     """Return a mask (B, `most`), True in the first `counts` (B,) columns."""
     return torch.arange(most, device=counts.device) < counts[:, None]

@@ -43,15 +43,15 @@ class PairArchitecture(Architecture):
         return self._side(layers=layers, direction="left_to_right", segments=0, pooling=pooling)
 
     def _side(self, **changes: object) -> Architecture:
-        own = {one.name: getattr(self, one.name) for one in fields(Architecture)}
-        return Architecture(**{**own, **changes})
+        settings = {field.name: getattr(self, field.name) for field in fields(Architecture)}
+        return Architecture(**{**settings, **changes})
 
-    def resized(self, layers: int, width: int) -> PairArchitecture:
+    def resize(self, layers: int, width: int) -> PairArchitecture:
         """Return these settings with other `layers` and `width`; the decoder's layers stay in proportion."""
         decoder = round(self.decoder_layers * layers / self.layers)
-        return super().resized(layers, width).changed(decoder_layers=decoder)
+        return super().resize(layers, width).replace(decoder_layers=decoder)
 
-    def narrowed(self, share: float) -> None:  # type: ignore[override]
+    def narrow(self, factor: float) -> None:  # type: ignore[override]
         """Return None: no other model shares the tables of an encoder-decoder."""
         return
 

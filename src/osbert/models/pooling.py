@@ -15,7 +15,7 @@ token i (from 1) has weight i, the position-weighted mean of SGPT (Muennighoff 2
 models."""
 
 
-def pooled(states: Tensor, batch: Batch, pooling: Pooling, summaries: Tensor) -> list[Tensor]:
+def pool_states(states: Tensor, batch: Batch, pooling: Pooling, summaries: Tensor) -> list[Tensor]:
     """Return a vector (..., D) for each of the B sequences from the states (N, ..., D) of their tokens.
 
     `summaries` (B,): the summary token of each sequence (`Backbone.summaries`).

@@ -46,7 +46,7 @@ def drawing() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def seeded(seed: int) -> Iterator[None]:
+def fix_seed(seed: int) -> Iterator[None]:
     """Make new layers inside the block as `drawing`, from a seed; the caller's random numbers are restored."""
     with drawing(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -54,7 +54,7 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def restored(generator: torch.Generator) -> Iterator[torch.Generator]:
+def hold_generator(generator: torch.Generator) -> Iterator[torch.Generator]:
     """Hold one of torch's own generators inside the block, and restore the caller's state afterwards."""
     with DRAWING:
         before = generator.get_state()

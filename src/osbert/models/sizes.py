@@ -106,17 +106,17 @@ class Sizes:
         """All dropout rates of the backbone."""
         return (self.dropout,)
 
-    def changed(self, **fields: Any) -> Self:
+    def replace(self, **fields: Any) -> Self:
         """Return these settings with other values of some fields."""
         return dataclasses.replace(self, **fields)  # type: ignore[type-var]
 
-    def resized(self, layers: int, width: int) -> Self:
+    def resize(self, layers: int, width: int) -> Self:
         """Return these settings with other `layers` and `width`, and dependent settings adjusted.
 
         A size that is not a setting of the family, but a constant, does not change.
         """
         fields = {field.name for field in dataclasses.fields(self)}  # type: ignore[arg-type]
-        return self.changed(**{name: value for name, value in (("layers", layers), ("width", width)) if name in fields})
+        return self.replace(**{name: value for name, value in (("layers", layers), ("width", width)) if name in fields})
 
     def activations(self, length: int) -> float:
         """Return about how many numbers a block saves per token for the backward pass; `length`: tokens a sequence."""
@@ -126,8 +126,8 @@ class Sizes:
         """Describe every invalid setting, with its value and the requirement."""
         return ()
 
-    def narrowed(self, share: float) -> Self | None:
-        """Return the settings of an encoder of `share` times this width that can share this one's tables.
+    def narrow(self, factor: float) -> Self | None:
+        """Return the settings of an encoder of `factor` times this width that can share this one's tables.
 
         None if the family has no such encoders (`Backbone.share_tables`).
         """

@@ -91,8 +91,8 @@ class Denoise(WritingObjective):
         starts = np.zeros(last - first, np.bool_) if example.sentences is None else example.sentences[first:last]
         text = replace(example, sentences=None)
         # Only the text is permuted: the special pieces before `first` and from `last` on stay outside.
-        moved = first + permuted(starts, self.permutation, rng)
-        ids, special = self._infilled(text, moved, packer, rng)
+        moved = first + permute_sentences(starts, self.permutation, rng)
+        ids, special = self._corrupt_pieces(text, moved, packer, rng)
         turn = int(rng.random() * len(ids)) if rng.random() < self.rotation else 0
         # np.roll moves to the right: -turn makes piece `turn` the first one.
         ids, special = np.roll(ids, -turn), np.roll(special, -turn)
@@ -108,13 +108,13 @@ class Denoise(WritingObjective):
         )
         return decoder_example(source, text, packer.tokenizer, name=self.name)
 
-    def _infilled(
-        self, text: Example, places: Places, packer: Packer, rng: np.random.Generator
+    def _corrupt_pieces(
+        self, text: Example, indices: Places, packer: Packer, rng: np.random.Generator
     ) -> tuple[NDArray[np.int64], Booleans]:
-        """Corrupt the pieces at `places` of a text; return their ids (n,) and which of them are special (n,)."""
-        ids, special = text.ids[places].astype(np.int64), text.special[places]
+        """Corrupt the pieces at `indices` of a text; return their ids (n,) and which of them are special (n,)."""
+        ids, special = text.ids[indices].astype(np.int64), text.special[indices]
         # All of a word's pieces have the same fate (whole-word noise).
-        firsts, ends = word_bounds(text.words[places], special)
+        firsts, ends = word_bounds(text.words[indices], special)
         fates, sizes = self.fates(len(firsts), rng)
         before = begins(sizes)  # index of the word at which each fate begins
         # Indices of all pieces of all words, and below the fate of each: per fate -> per word -> per piece.
@@ -133,7 +133,7 @@ class Denoise(WritingObjective):
         added = added[: max(room, 0)]
         # np.insert takes indices of the original array, so all columns stay aligned.
         hidden, gone, special = (
-            np.insert(one, added, new) for one, new in ((hidden, True), (gone, False), (special, False))
+            np.insert(column, added, new) for column, new in ((hidden, True), (gone, False), (special, False))
         )
         ids = np.where(hidden, packer.tokenizer.mask, np.insert(ids, added, packer.tokenizer.mask))
         # A mask that becomes a random piece, as in BERT's noise.
@@ -151,10 +151,10 @@ class Denoise(WritingObjective):
         deleted = min(math.ceil(words * self.deletion), words - masked)
         # Masked and deleted words take precedence when rounding up would exceed the words of the text.
         spans = span_lengths(min(math.ceil(words * self.infilling), words - masked - deleted), self.span, rng)
-        kept = words - masked - deleted - int(spans.sum())
-        fates = np.repeat([*Fate], [kept, masked, deleted, len(spans)])
+        intact = words - masked - deleted - int(spans.sum())
+        fates = np.repeat([*Fate], [intact, masked, deleted, len(spans)])
         # Kept, masked and deleted fates are one word each; an infilled one is a whole span.
-        sizes = np.concatenate([np.ones(kept + masked + deleted, np.int64), spans])
+        sizes = np.concatenate([np.ones(intact + masked + deleted, np.int64), spans])
         order = rng.permutation(len(fates))
         return fates[order], sizes[order]
 
@@ -174,23 +174,23 @@ class Denoise(WritingObjective):
         """Yield the length of the sources relative to the targets."""
         read = sum(len(example.source or ()) for example in examples)
         rate = read / max(sum(map(len, examples)), 1)
-        told = ", ".join(f"{name} {getattr(self, name):.0%}" for name in NOISES if getattr(self, name))
-        yield "tokens to read for each that is written", f"{rate:.1%}", told
+        settings = ", ".join(f"{name} {getattr(self, name):.0%}" for name in NOISES if getattr(self, name))
+        yield "tokens to read for each that is written", f"{rate:.1%}", settings
 
 
-def permuted(starts: Booleans, share: float, rng: np.random.Generator) -> Places:
+def permute_sentences(starts: Booleans, fraction: float, rng: np.random.Generator) -> Places:
     """Return the order (n,) of tokens after a fraction of the sentences has been permuted among themselves.
 
     starts: whether a sentence starts at each token (n,); the first token always starts one.
 
     >>> starts = np.array([True, False, True, False, False])
-    >>> permuted(starts, 1.0, np.random.default_rng(2)).tolist()
+    >>> permute_sentences(starts, 1.0, np.random.default_rng(2)).tolist()
     [2, 3, 4, 0, 1]
     """
     # union1d sorts, and adds 0 even if the text begins within a sentence.
     firsts = np.union1d([0], np.flatnonzero(starts)) if len(starts) else np.zeros(0, np.int64)
     sizes, order = np.diff(firsts, append=len(starts)), np.arange(len(firsts))
-    chosen = rng.permutation(len(firsts))[: math.ceil(share * len(firsts))]
+    chosen = rng.permutation(len(firsts))[: math.ceil(fraction * len(firsts))]
     # Only the chosen sentences change places, among themselves.
     order[chosen] = rng.permutation(chosen)
     return ranges(firsts[order], sizes[order])
@@ -202,13 +202,13 @@ def span_lengths(total: int, mean: float, rng: np.random.Generator) -> Places:
     >>> span_lengths(9, 3.0, np.random.default_rng(0)).tolist()
     [2, 0, 7]
     """
-    found = np.zeros(0, np.int64)
-    while found.sum() < total:
+    lengths = np.zeros(0, np.int64)
+    while lengths.sum() < total:
         # `total` draws have a mean sum of total * mean >= total, so that one pass usually suffices.
-        found = np.concatenate([found, rng.poisson(mean, total)])
-    ends = np.cumsum(found)
+        lengths = np.concatenate([lengths, rng.poisson(mean, total)])
+    ends = np.cumsum(lengths)
     count = int(np.searchsorted(ends, total)) + 1 if total else 0
-    found = found[:count]
+    lengths = lengths[:count]
     # Slices of length 1, not items: they also work if there are no lengths.
-    found[-1:] -= ends[count - 1 : count] - total
-    return found
+    lengths[-1:] -= ends[count - 1 : count] - total
+    return lengths

@@ -70,8 +70,8 @@ class Fragment(WritingObjective):
         draws = rng.random(size)
         others = rng.integers(len(tokenizer), size=size)
         ids = example.ids.astype(np.int64)
-        kept = np.where(draws < self.mask + self.random, others, ids[masked])
-        ids[masked] = np.where(draws < self.mask, tokenizer.mask, kept)
+        unmasked_ids = np.where(draws < self.mask + self.random, others, ids[masked])
+        ids[masked] = np.where(draws < self.mask, tokenizer.mask, unmasked_ids)
         # A fragment at the end of the text also contains the piece that ends it, so that the decoder learns to stop.
         if end == len(example) - len(form.after):
             end += len(form.after[:1])

@@ -121,11 +121,11 @@ class MaskedLanguage(Objective):
         # Two streams of noise: a change of mask or random then leaves the chosen positions as they were.
         index, counts = self._choose(examples, noise.stream(0))
         labels = examples.ids[index]
-        shown = corrupt_pieces(
+        input_ids = corrupt_pieces(
             labels, counts, mask=self.mask, random=self.random, tokenizer=packer.tokenizer, noise=noise.stream(1)
         )
         ids = examples.ids.copy()
-        ids[index] = shown
+        ids[index] = input_ids
         return examples.with_target(
             ids=ids, name=self.pieces, targets=Targets(labels=labels, counts=counts, index=index)
         )
@@ -136,8 +136,8 @@ class MaskedLanguage(Objective):
         if self.unit == "pieces":
             return choose(examples, counts, noise)
         # Whole words are n-grams of one word.
-        shares = self.ngrams if self.unit == "ngrams" else (1.0,)
-        return choose_words(examples, counts, noise, run_probabilities=shares)
+        probabilities = self.ngrams if self.unit == "ngrams" else (1.0,)
+        return choose_words(examples, counts, noise, run_probabilities=probabilities)
 
     def _quotas(self, examples: Examples) -> Places:
         """Return the number of positions to choose in each example (B,)."""

@@ -62,7 +62,7 @@ class NextSentence(Objective):
         firsts, follows = _walk(middles, lasts, rng.random(len(sentences)) >= self.random)
         bounds = sentences.bounds
         # From indices of sentences to indices of pieces.
-        starts, parted, ends = (bounds[places] for places in (firsts, middles[firsts], lasts[firsts]))
+        starts, parted, ends = (bounds[indices] for indices in (firsts, middles[firsts], lasts[firsts]))
         partners = Elsewhere(sentences).partners(firsts[~follows], rng)
         # As long as the text that is replaced; if there is none, as long as the rest of the target length.
         missing = np.where(ends > parted, ends - parted, aims[firsts] - (parted - starts))[~follows]
@@ -105,19 +105,19 @@ def _walk(middles: Places, lasts: Places, wanted: Booleans) -> tuple[Places, Boo
     owing, paying = (alone & wanted).tolist(), (~alone & ~wanted).tolist()
     firsts: list[int] = []
     repaid: list[int] = []
-    place = owed = 0
+    sentence = owed = 0
     # A loop in Python: where a pair begins depends on the pair before it.
-    while place < len(following):
-        firsts.append(place)
-        if owing[place]:
+    while sentence < len(following):
+        firsts.append(sentence)
+        if owing[sentence]:
             owed += 1
-        elif owed and paying[place]:
+        elif owed and paying[sentence]:
             owed -= 1
-            repaid.append(place)
+            repaid.append(sentence)
             # The pair is a true one now, so that it uses up its B.
-            place = int(lasts[place])
+            sentence = int(lasts[sentence])
             continue
-        place = following[place]
+        sentence = following[sentence]
     follows = wanted & ~alone
     follows[repaid] = True
     return np.array(firsts, np.int64), follows[firsts]

@@ -125,10 +125,10 @@ def _orders(examples: Examples, late: Booleans, noise: Noise) -> Places:
 
     The odd times are for the queries.
     """
-    places = np.flatnonzero(late)
-    counts = np.diff(np.searchsorted(places, examples.starts), append=len(places))
+    indices = np.flatnonzero(late)
+    counts = np.diff(np.searchsorted(indices, examples.starts), append=len(indices))
     row, number = rows(counts)
     order = np.zeros(len(late), np.int64)
     # Sorted by example and then by random words: the k-th of an example in that order is revealed at 2 (1 + k).
-    order[places[np.lexsort((noise.words(row, number), row))]] = 2 * (1 + number)
+    order[indices[np.lexsort((noise.words(row, number), row))]] = 2 * (1 + number)
     return order

@@ -74,7 +74,7 @@ class ReplacedTokens(MaskedLanguage):
 
     def objections(self, architecture: Sizes) -> Iterator[str]:
         """Yield a message if the encoder can have no generator beside it."""
-        generator = architecture.narrowed(self.generator)
+        generator = architecture.narrow(self.generator)
         if generator is None:
             yield (
                 f"{self.name} needs a generator that shares the encoder's tables, and model.family = "
@@ -89,7 +89,7 @@ class ReplacedTokens(MaskedLanguage):
         from osbert.models.heads.discriminator import DiscriminatorHead, make_generator
 
         self.require_fit(backbone.architecture)
-        generator = make_generator(backbone, share=self.generator, name=self.pieces)
+        generator = make_generator(backbone, factor=self.generator, name=self.pieces)
         return DiscriminatorHead(backbone, target=self.name, generator=generator)
 
     def begin(self, head: Head, counts: NDArray[np.integer]) -> None:

@@ -72,9 +72,11 @@ class Spans(WritingObjective):
         # Two spans of a text never have the same sentinel: with few, the spans are longer. Only the mask may repeat.
         count = min(count, len(sentinel_ids(tokenizer)) or count)
         # Lengths of the kept parts and of the spans, in turn; a text begins with a kept part.
-        kept = pieces_of(len(ids) - noise, count, rng)
-        lost = pieces_of(noise, count, rng)
-        bounds = np.cumsum(np.stack([kept, lost], axis=1).ravel())  # text and span in turn; a span is the last
+        text_lengths = pieces_of(len(ids) - noise, count, rng)
+        span_lengths = pieces_of(noise, count, rng)
+        bounds = np.cumsum(
+            np.stack([text_lengths, span_lengths], axis=1).ravel()
+        )  # text and span in turn; a span is the last
         source: list[Integers] = [np.array(form.before, np.int64)]
         text: list[Integers] = []
         begin = 0
@@ -98,8 +100,8 @@ class Spans(WritingObjective):
 
 def sentinels(tokenizer: AnyTokenizer) -> Integers:
     """Return the ids of a tokenizer's sentinels, from number 0 on; if it has none, the id of its mask."""
-    found = sentinel_ids(tokenizer)
-    return found if len(found) else np.array([tokenizer.mask], np.int64)
+    ids = sentinel_ids(tokenizer)
+    return ids if len(ids) else np.array([tokenizer.mask], np.int64)
 
 
 def pieces_of(total: int, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
@@ -118,8 +120,8 @@ def pieces_of(total: int, count: int, rng: np.random.Generator) -> NDArray[np.in
 def _sequence(parts: Sequence[Integers], before: int, after: int, example: Example) -> Example:
     """Return a sequence with the record of `example`, whose first `before` and last `after` tokens are special."""
     ids = np.concatenate(parts)
-    places = np.arange(len(ids))
-    special = (places < before) | (places >= len(ids) - after)
+    indices = np.arange(len(ids))
+    special = (indices < before) | (indices >= len(ids) - after)
     return Example(
         ids=ids,
         segments=np.zeros(len(ids), np.int8),

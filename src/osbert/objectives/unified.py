@@ -82,9 +82,9 @@ class UnifiedLanguage(MaskedLanguage):
         joined, (starts, parted, ends) = consecutive(Documents.of(documents), packer, rng)
         modes = rng.choice(len(self.mix), size=len(parted), p=self.mix)
         segments = list(SEGMENTS.values())
-        paired = np.array([len(one) for one in segments])[modes] == 2
-        kept = np.flatnonzero((parted < ends) | ~paired)
-        starts, parted, ends, modes, paired = (one[kept] for one in (starts, parted, ends, modes, paired))
+        paired = np.array([len(mode_segments) for mode_segments in segments])[modes] == 2
+        usable = np.flatnonzero((parted < ends) | ~paired)
+        starts, parted, ends, modes, paired = (column[usable] for column in (starts, parted, ends, modes, paired))
         # Pieces kept of both texts, with room for the special pieces of a pair.
         left, right = trim_lengths(parted - starts, ends - parted, packer.room(2))
         counts = 1 + paired
@@ -96,9 +96,9 @@ class UnifiedLanguage(MaskedLanguage):
         sizes = np.repeat(np.where(paired, left, left + right), counts)
         sizes[second] = right[paired]
         # Each mode has one segment, or two; with one, first and last are the same.
-        told = np.array([(one[0], one[-1]) for one in segments], np.int8)[modes]
-        marks = np.repeat(told[:, 0], counts)
-        marks[second] = told[paired, 1]
+        end_segments = np.array([(mode_segments[0], mode_segments[-1]) for mode_segments in segments], np.int8)[modes]
+        marks = np.repeat(end_segments[:, 0], counts)
+        marks[second] = end_segments[paired, 1]
         return Sequences(
             documents=joined,
             tokenizer=packer.tokenizer,
@@ -134,22 +134,22 @@ class UnifiedLanguage(MaskedLanguage):
         if self.sources:
             return super()._quotas(examples)
         # Number of target pieces in each example: the sum of marks between the starts of examples.
-        own = np.add.reduceat((examples.segments != SOURCE).astype(np.int64), begins(examples.lengths))
-        return quotas(own, rate=self.rate, limit=self.limit)
+        target_sizes = np.add.reduceat((examples.segments != SOURCE).astype(np.int64), begins(examples.lengths))
+        return quotas(target_sizes, rate=self.rate, limit=self.limit)
 
     def _with_next(self, examples: Examples) -> Examples:
         """Return examples with the next piece as the label of every token in the one-directional modes.
 
         In right_to_left it is the piece before. The [SEP] after a target is predicted; other specials are not.
         """
-        segments, asked = examples.segments, ~examples.special | _ends(examples)
+        segments, is_predicted = examples.segments, ~examples.special | _ends(examples)
         inside = np.ones(len(segments), np.bool_)
         inside[examples.starts] = False  # the token before it is another example's
         # `forward`, `backward`: tokens whose piece is a label. The label is predicted at the neighbour: one index
         # before it, or one after it.
-        forward = np.isin(segments, (LEFT_TO_RIGHT, TARGET)) & asked & inside
+        forward = np.isin(segments, (LEFT_TO_RIGHT, TARGET)) & is_predicted & inside
         # The last token of an example has no successor in it: `inside`, shifted by one, excludes it.
-        backward = (segments == RIGHT_TO_LEFT) & asked & np.append(inside[1:], False)
+        backward = (segments == RIGHT_TO_LEFT) & is_predicted & np.append(inside[1:], False)
         index = np.flatnonzero(np.append(forward[1:], False) | np.append(False, backward[:-1]))
         # The modulo keeps the unused branch of np.where in range; a forward index is never the last one.
         labels = np.where(
@@ -188,8 +188,8 @@ class UnifiedLanguage(MaskedLanguage):
     def rates(self, examples: Sequence[Example]) -> Iterator[tuple[str, str, str]]:
         """Yield the frequency of each mode."""
         lasts = np.array([example.segments[-1] for example in examples])
-        for (mode, segments), share in zip(SEGMENTS.items(), self.mix, strict=True):
-            yield f"mode {mode}", f"{np.isin(lasts, segments).mean():.2%}", f"{share:.2%}"
+        for (mode, segments), probability in zip(SEGMENTS.items(), self.mix, strict=True):
+            yield f"mode {mode}", f"{np.isin(lasts, segments).mean():.2%}", f"{probability:.2%}"
 
     def head(self, backbone: Backbone) -> Head:
         """Return the masked-language head. Its output embeddings are those of the backbone (tied).

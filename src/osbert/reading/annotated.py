@@ -94,7 +94,7 @@ def as_annotated(table: Table) -> AnnotatedTable | None:
     headed = any(form.heading in table.columns for form in _record_forms())
     if not (table.format.objects or (kind == "delimited" and headed)):
         return None
-    sample = [_record(row) for row in islice(table.rows(Problems(heading="", shown=0)), _LOOKED)]
+    sample = [_record(row) for row in islice(table.rows(Problems(heading="", limit=0)), _LOOKED)]
     form = next((form for form in _record_forms() if sample and any(map(form.claims, sample))), None)
     if form is None:
         return None

@@ -207,7 +207,7 @@ def _json_texts(blocks: Iterable[str], name: str, reading: DocumentOptions, repa
                 repairs.note(f"{name}, {unit} {number:,}: left out, {error}")
                 continue
             problems.add(f"{unit} {number:,}: {error}", code="unusable-row")
-            if problems.count >= problems.shown:
+            if problems.count >= problems.limit:
                 break
             continue
         # After a bad record nothing is yielded any more; the rest is read only to list further problems.

@@ -363,7 +363,7 @@ def _has_quotes(path: Path, encoding: str, delimiter: str) -> bool:
 
 def _wrong_rows(path: Path, encoding: str, delimiter: str, quotes: bool) -> int:
     """Return the number of rows that cannot be parsed or differ from the first in their number of cells."""
-    problems = Problems(heading="", shown=0)
+    problems = Problems(heading="", limit=0)
     with open_text(path, encoding) as file:
         rows = parse(without_hint(file), delimiter=delimiter, quotes=quotes, name="", problems=problems)
         width = len(next(rows, (0, []))[1])

@@ -182,6 +182,6 @@ def _texts(columns: Iterator[Any], name: str, errors: Errors, repairs: Repairs) 
                 problems.add(f"row {row:,}: no text", code="empty-text")
             elif not problems.count:
                 yield text
-        if problems.count >= problems.shown:
+        if problems.count >= problems.limit:
             break
     problems.stop_if_any()

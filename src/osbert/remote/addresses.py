@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 
 from osbert.errors import UserError, nearest
 from osbert.files import disk_full, sync, whole_folder
-from osbert.lock import locked
+from osbert.lock import hold_lock
 from osbert.remote.cache import CACHE, cache_folder, hold, make_room
 
 SCHEMES = {
@@ -205,7 +205,7 @@ class ObjectAddress:
         folder = cache_folder() / "outputs" / hashlib.sha256(self.url.encode()).hexdigest()[:24]
         with self.explain_disk_errors():
             folder.mkdir(parents=True, exist_ok=True)
-        with locked(folder, file=folder.with_name(f"{folder.name}.lock")):
+        with hold_lock(folder, file=folder.with_name(f"{folder.name}.lock")):
             try:
                 yield files, folder
             finally:

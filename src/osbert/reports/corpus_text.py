@@ -13,7 +13,7 @@ from rich.text import Text
 
 from osbert.corpus.shards import Corpus
 from osbert.corpus.state import changed_inputs
-from osbert.terminal import counted
+from osbert.terminal import format_count
 from osbert.text.document import Document
 from osbert.text.file_tokenizer import AnyTokenizer
 
@@ -63,7 +63,7 @@ def changed_text(corpus: Corpus) -> Iterator[str]:
     inputs = corpus.manifest["identity"].get("inputs", ())
     if changed := changed_inputs(inputs):
         listed = ", ".join(changed[:5]) + (f" and {len(changed) - 5:,} more" if len(changed) > 5 else "")
-        yield f"{len(changed):,} of {counted(len(inputs), 'input')} changed since the corpus was built: {listed}."
+        yield f"{len(changed):,} of {format_count(len(inputs), 'input')} changed since the corpus was built: {listed}."
 
 
 def sample_text(corpus: Corpus, tokenizer: AnyTokenizer, count: int = SAMPLE) -> Iterator[Text]:

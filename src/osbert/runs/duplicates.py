@@ -16,7 +16,7 @@ from osbert.inference.vectors.reading import VectorFile, VectorRow
 from osbert.runs.contract import Watch, ignore
 from osbert.runs.row_file import require_row_file, row_file
 from osbert.runs.vector_input import VectorInput
-from osbert.terminal import counted
+from osbert.terminal import format_count
 
 LARGEST = 20
 """Most groups in the result."""
@@ -58,8 +58,8 @@ class DuplicateTally:
     def lines(self) -> Iterator[str]:
         """Yield sentences with the counts and the largest groups."""
         target = f" -> {self.path}" if self.path else ""
-        groups = counted(self.groups, "group")
-        yield f"{counted(self.rows, 'text')}: {self.duplicates:,} repeat an earlier one, in {groups}{target}"
+        groups = format_count(self.groups, "group")
+        yield f"{format_count(self.rows, 'text')}: {self.duplicates:,} repeat an earlier one, in {groups}{target}"
         for group in self.largest:
             more = f" and {len(group.others) - 5:,} more" if len(group.others) > 5 else ""
             other_lines = ", ".join(f"{line:,}" for line in group.others[:5])

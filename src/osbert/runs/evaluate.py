@@ -28,7 +28,7 @@ from osbert.runs.json_lines import plain
 from osbert.runs.seen_texts import seen_texts
 from osbert.tasks import Prediction, Record, Task, load
 from osbert.tasks.calibration import columns, measure_calibration
-from osbert.terminal import counted, in_columns
+from osbert.terminal import format_count, in_columns
 from osbert.training.run_folder import RunFolder
 
 SCORE_FILES = ("", ".json", ".html")
@@ -86,7 +86,7 @@ class Evaluation:
 
     def lines(self) -> Iterator[str]:
         """Yield the scores, the task's own lines (of a classifier the confusion table), and the truncated texts."""
-        yield counted(self.rows, "row")
+        yield format_count(self.rows, "row")
         left_out = classes_left_out(self.task, self.metrics)
         score_cells = {
             name: f"{value:.4f}" for name, value in self.metrics.items() if not (left_out and name.startswith("f1/"))

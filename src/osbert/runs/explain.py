@@ -31,7 +31,7 @@ from osbert.runs.json_lines import plain
 from osbert.runs.predict.forms.contract import free_names
 from osbert.runs.row_tasks import RowTasks, row_plan
 from osbert.runs.unfinished import open_unfinished_output
-from osbert.terminal import counted
+from osbert.terminal import format_count
 
 if TYPE_CHECKING:
     from osbert.analysis.explanation import Explanation
@@ -55,7 +55,7 @@ class ExplanationTally:
     def describe(self) -> str:
         """Return the counts and the path of the report."""
         report = display_path(self.folder / FILES[2])
-        return f"{counted(self.explanations, 'explanation')} of {counted(self.rows, 'row')} -> {report}"
+        return f"{format_count(self.explanations, 'explanation')} of {format_count(self.rows, 'row')} -> {report}"
 
 
 def explain_file(
@@ -167,7 +167,7 @@ class _FileExplanation:
     def _report(self, path: Path) -> None:
         examples = [example for label_examples in self.examples.values() for example in label_examples]
         described = with_addresses(self.rows.inputs.describe)
-        lead = f"Which words decide, over {counted(self.count, 'row')}: {described}"
+        lead = f"Which words decide, over {format_count(self.count, 'row')}: {described}"
         write_report(
             path, f"Why {display_name(self.rows.source.run)} says so", word_sections(self.totals, examples), lead=lead
         )

@@ -20,7 +20,7 @@ from osbert.runs.predict.part import RowPart
 from osbert.runs.row_tasks import RowRange, RowTasks, require_facts, require_whole
 from osbert.runs.unfinished import UnfinishedOutput, explaining_stops
 from osbert.tasks import Inputs
-from osbert.terminal import counted
+from osbert.terminal import format_count
 
 if TYPE_CHECKING:
     from osbert.analysis.explanation import Explanation
@@ -210,9 +210,9 @@ def in_one_process(work: UnfinishedOutput, opened: ExplainedRows, count: int, wa
         return part.tally.get("read", 0)
 
     if done():
-        watch(Notice(f"going on after {done():,} of {counted(count, 'row')}"))
+        watch(Notice(f"going on after {done():,} of {format_count(count, 'row')}"))
     watch(ExplanationProgress(done=done(), count=count))
-    with explaining_stops(work, done, counted(count, "row"), watch):
+    with explaining_stops(work, done, format_count(count, "row"), watch):
         for text, tally in opened.windows(part.tally):
             if not (part.tally or work.begun):
                 work.begin(opened.facts, count)

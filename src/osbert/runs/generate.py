@@ -33,7 +33,7 @@ from osbert.runs.predict.part import RowPart, RowSink, RowStream
 from osbert.runs.row_file import RowText, require_row_file
 from osbert.runs.standard_input import rename_in_errors
 from osbert.runs.unfinished import UnfinishedOutput, explaining_stops, link_or_copy, open_unfinished_output
-from osbert.terminal import counted
+from osbert.terminal import format_count
 
 WINDOW = 256
 """Rows that are read at a time, so that prompts of similar length share a batch."""
@@ -69,10 +69,10 @@ class GenerationTally:
 
     def lines(self) -> Iterator[str]:
         """Yield sentences with the counts."""
-        cut = f"; of {counted(self.cut, 'text')} a part is not read, see the column truncated" if self.cut else ""
+        cut = f"; of {format_count(self.cut, 'text')} a part is not read, see the column truncated" if self.cut else ""
         empty = f"; {self.empty:,} without text" if self.empty else ""
-        blank = f"; {counted(self.blank, 'text')} ended at once, without a piece" if self.blank else ""
-        yield f"{counted(self.rows, 'row')}, {counted(self.pieces, 'piece')} written{empty}{cut}{blank}"
+        blank = f"; {format_count(self.blank, 'text')} ended at once, without a piece" if self.blank else ""
+        yield f"{format_count(self.rows, 'row')}, {format_count(self.pieces, 'piece')} written{empty}{cut}{blank}"
 
 
 def _cells(generation: Generation | None) -> tuple[Any, ...]:
@@ -164,7 +164,7 @@ class _FileGeneration:
         else:
             sink = part = RowPart(folder)
             if done := part.tally.get("rows"):
-                self.watch(Notice(f"going on after {done:,} of {counted(self.rows.count, 'row')}"))
+                self.watch(Notice(f"going on after {done:,} of {format_count(self.rows.count, 'row')}"))
             self._follow(part, text, facts)
             part.check()
             replace_file(self.work.out, partial(link_or_copy, part.path))
@@ -195,7 +195,7 @@ class _FileGeneration:
     def _follow(self, sink: RowSink, text: RowText, facts: Mapping[str, Any]) -> None:
         """Generate for the remaining rows, window by window."""
         left = islice(self.rows.rows(), sink.tally.get("rows", 0), None)
-        of = counted(self.rows.count, "row")
+        of = format_count(self.rows.count, "row")
         with explaining_stops(self.work, lambda: sink.tally.get("rows", 0), of, self.watch):
             while window := list(islice(left, WINDOW)):
                 self.rows.before.require_same()
@@ -212,9 +212,7 @@ class _FileGeneration:
         problems.stop_if_any()
         # The index among rows with text seeds the sampling: a resumed call draws as an uninterrupted one would.
         first = tally.get("rows", 0) - tally.get("empty", 0)
-        generations = iter(
-            self.writer.writer.written([prompt for prompt in prompts if prompt is not None], first=first)
-        )
+        generations = iter(self.writer.writer.write([prompt for prompt in prompts if prompt is not None], first=first))
         # An empty tally means that nothing is written yet.
         lines = [] if tally else [text.header]
         empty, cut, blank, pieces = (tally.get(name, 0) for name in ("empty", "cut", "blank", "pieces"))

@@ -18,7 +18,7 @@ from osbert.remote.addresses import display_path, local_copy
 from osbert.remote.cache import reading_copies
 from osbert.remote.output_folders import FolderForm, output_folder
 from osbert.runs.corpus import tokenizer_of
-from osbert.terminal import counted
+from osbert.terminal import format_count
 
 FORM = FolderForm(marker=MANIFEST, left_there=("shard-*",), keeps_unfinished=False)
 """A mixture on an object store."""
@@ -73,7 +73,8 @@ def _check(corpora: Sequence[Path], weights: Sequence[float]) -> None:
         seen[where] = folder
     if weights and len(weights) != len(corpora):
         problems.add(
-            f"{counted(len(weights), 'weight')} for {len(corpora)} corpora: give one for each.", code="invalid-value"
+            f"{format_count(len(weights), 'weight')} for {len(corpora)} corpora: give one for each.",
+            code="invalid-value",
         )
     for weight in weights:
         if not 0 < weight < math.inf:

@@ -37,7 +37,7 @@ from osbert.runs.predict.part import RowPart, RowSink, RowStream
 from osbert.runs.row_file import require_row_file
 from osbert.runs.standard_input import rename_in_errors
 from osbert.runs.unfinished import UnfinishedOutput, explaining_stops, link_or_copy, open_unfinished_output
-from osbert.terminal import counted
+from osbert.terminal import format_count
 
 WINDOW = 256
 """Rows that are scored together."""
@@ -95,7 +95,7 @@ class ScoringTally:
         """Yield the counts, and the perplexity of all texts together."""
         empty = f", {self.empty:,} without text" if self.empty else ""
         counts = f"{self.tokens:,} pieces, {self.unknown:,} of them unknown, in {self.words:,} words"
-        yield f"{counted(self.rows, 'row')}{empty}: {counts}"
+        yield f"{format_count(self.rows, 'row')}{empty}: {counts}"
         if self.tokens:
             yield f"perplexity {self.perplexity:,.2f} per piece, {self.word_perplexity:,.2f} per word"
 
@@ -194,8 +194,8 @@ class _FileScoring:
         work, count = begun.work, begun.count
         if work and (before := work.begun):
             work.refuse_other(before["facts"], begun.facts)
-            watch(Notice(f"going on after {sink.tally.get('rows', 0):,} of {counted(count, 'row')}"))
-        with explaining_stops(work, lambda: sink.tally.get("rows", 0), counted(count, "row"), watch):
+            watch(Notice(f"going on after {sink.tally.get('rows', 0):,} of {format_count(count, 'row')}"))
+        with explaining_stops(work, lambda: sink.tally.get("rows", 0), format_count(count, "row"), watch):
             # Skip the rows that an earlier call has written.
             rows = islice(self.rows.rows(blanks=True), sink.tally.get("rows", 0), None)
             while window := list(islice(rows, WINDOW)):

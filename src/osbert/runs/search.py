@@ -31,7 +31,7 @@ from osbert.runs.embed.settings import TextFile
 from osbert.runs.row_file import WriteRow, require_row_file, row_file
 from osbert.runs.search_settings import SearchOptions
 from osbert.runs.standard_input import rename_in_errors
-from osbert.terminal import counted
+from osbert.terminal import format_count
 
 QUERIES = 512
 """Queries that are compared with a block at once."""
@@ -70,7 +70,7 @@ class Neighbourhood:
         """Yield a remark if the query was truncated, and the texts with their cosines and lines."""
         if self.unread:
             were = "was" if self.unread == 1 else "were"
-            pieces = counted(self.unread, "piece")
+            pieces = format_count(self.unread, "piece")
             yield f"{pieces} of the text {were} not read: it is longer than {self.length} tokens."
         for near in self.nearest:
             cosine = "      -" if near.cosine is None else f"{near.cosine:7.4f}"
@@ -95,7 +95,7 @@ class SearchTally:
 
     def lines(self) -> Iterator[str]:
         """Yield a sentence with the counts and the path."""
-        yield f"{counted(self.queries, 'text')}: {counted(self.rows, 'row')} -> {self.path}"
+        yield f"{format_count(self.queries, 'text')}: {format_count(self.rows, 'row')} -> {self.path}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from osbert.tasks import Record
-from osbert.terminal import counted
+from osbert.terminal import format_count
 
 MOST = 1024
 """Most hashes of a sketch: the smallest ones. So it has a few kilobytes, and a part of other rows that also have small
@@ -55,7 +55,7 @@ def seen_texts(known: str, records: Sequence[Record]) -> str:
     fraction = min(len(repeated) / max(len(compared), 1), sum(map(size_of, repeated)) / max(characters, 1))
     if fraction < TELLING:
         return ""
-    count = f"{len(repeated):,} of {counted(len(records), 'row')} have"
+    count = f"{len(repeated):,} of {format_count(len(records), 'row')} have"
     if len(compared) < len(records):
         count = f"about {len(repeated) / len(compared):.0%} of the {len(records):,} rows (by {len(compared):,}) have"
     return (

@@ -21,7 +21,7 @@ from osbert.reading.encodings import Errors
 from osbert.reading.form import SUFFIXES, plain_suffix
 from osbert.reading.inputs import OpenInput, Repairs, find_inputs, kind_of
 from osbert.runs.contract import Notice, Watch, ignore
-from osbert.terminal import counted
+from osbert.terminal import format_count
 from osbert.text.extend import add_words
 from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.text.sentinels import with_sentinels
@@ -206,7 +206,7 @@ def extend_tokenizer(
     _report(repairs, counter, watch)
     added = new.vocabulary[len(old) :]
     before, after = (_tokens(tokenizer, words) for tokenizer in (old, new))
-    pieces = counted(len(added), "piece")
+    pieces = format_count(len(added), "piece")
     watch(Notice(f"{pieces} added to {len(old):,}, among them: {', '.join(added[:10])}"))
     fewer = f"({1 - after / before:.1%} fewer)"
     watch(Notice(f"{out}: these texts had {before:,} tokens and have {after:,} now {fewer}"))

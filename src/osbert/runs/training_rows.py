@@ -16,7 +16,7 @@ from osbert.reading.memory import Data, tables
 from osbert.runs.contract import Notice, Watch, ignore, report_remarks
 from osbert.runs.file_options import FileOptions
 from osbert.tasks import Record, Task, load
-from osbert.terminal import counted
+from osbert.terminal import format_count
 
 if TYPE_CHECKING:
     from osbert.analysis.influence import Influence, RowInfluence
@@ -67,7 +67,7 @@ class TrainingRows:
     def lines(self) -> Iterator[str]:
         """Yield the rows as lines of text."""
         about = f"{self.label} ({self.text})" if self.text else self.label
-        yield f"{about}: of {counted(self.rows, 'training row')}"
+        yield f"{about}: of {format_count(self.rows, 'training row')}"
         for title, rows in (("nearest", self.nearest), ("pulled towards", self.towards), ("against", self.against)):
             yield f"  {title}"
             for row in rows:
@@ -112,7 +112,7 @@ def training_rows(
     other = task.source.switch_data(given, options.file.as_settings(task))
     other, records_by_split = load(other, ("all",), fit=False)
     require_labels(records_by_split["all"])
-    watch(Notice(f"{counted(len(records_by_split['all']), 'row')} to compare with"))
+    watch(Notice(f"{format_count(len(records_by_split['all']), 'row')} to compare with"))
     record = task.record_of(texts)
     refuse_long(task, [record], engine.packer)
     examples = task.encode(record, engine.packer)

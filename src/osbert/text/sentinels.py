@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osbert.errors import UserError
-from osbert.terminal import counted
+from osbert.terminal import format_count
 from osbert.text.file_tokenizer import AnyTokenizer, FileTokenizer
 from osbert.text.tokenizer import SENTINEL, SPECIALS, Tokenizer
 
@@ -75,8 +75,8 @@ def _check_gaps(text: str, tokenizer: AnyTokenizer) -> None:
     gaps, most = counts[SPECIALS[-1]], len(sentinels)
     if most and gaps > most:
         raise UserError(
-            f"The text has {gaps:,} gaps ({SPECIALS[-1]}), but the tokenizer has {counted(most, 'sentinel')}, one for "
-            f"each gap. Divide it into texts of at most {counted(most, 'gap')}.",
+            f"The text has {gaps:,} gaps ({SPECIALS[-1]}), but the tokenizer has {format_count(most, 'sentinel')}, one for "
+            f"each gap. Divide it into texts of at most {format_count(most, 'gap')}.",
             code="too-many-gaps",
         )
     twice = [piece for number, piece in enumerate(sentinels) if counts[piece] + (number < gaps) > 1]

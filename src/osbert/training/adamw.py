@@ -95,18 +95,18 @@ class PlainAdamW(torch.optim.AdamW):
         if weight not in self._moving:  # a resumed run has moments at its first step, and so has one after a dense step
             self._moving[weight] = (state["exp_avg"] != 0).any(dim=1) | (state["exp_avg_sq"] != 0).any(dim=1)
         self._moving[weight][rows] = True
-        places = self._moving[weight].nonzero().squeeze(1)  # (A,) rising
+        active_rows = self._moving[weight].nonzero().squeeze(1)  # (A,) rising
         state["step"] += 1
         columns = [weight, state["exp_avg"], state["exp_avg_sq"]]
-        if len(places) > FEW * len(weight):
+        if len(active_rows) > FEW * len(weight):
             _adamw(group, columns, gradient.to_dense(), state["step"])
             return
-        apart = [column.index_select(0, places) for column in columns]  # (A, D)
-        every = values.new_zeros(apart[0].shape).index_copy_(0, torch.searchsorted(places, rows), values)
+        apart = [column.index_select(0, active_rows) for column in columns]  # (A, D)
+        every = values.new_zeros(apart[0].shape).index_copy_(0, torch.searchsorted(active_rows, rows), values)
         _adamw(group, apart, every, state["step"])
         weight.mul_(1 - group["lr"] * group["weight_decay"])
-        for column, own in zip(columns, apart):
-            column.index_copy_(0, places, own)
+        for column, new_rows in zip(columns, apart):
+            column.index_copy_(0, active_rows, new_rows)
 
 
 def _adamw(group: dict[str, Any], columns: list[Tensor], gradient: Tensor, step: Tensor) -> None:

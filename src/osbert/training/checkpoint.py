@@ -70,8 +70,8 @@ class Checkpoints:
         """Return the steps that have a checkpoint, valid or damaged, oldest first."""
         if not self.folder.is_dir():
             return []
-        found = (re.fullmatch(r"step-(\d+)", entry.name) for entry in self.folder.iterdir())
-        return sorted(int(match.group(1)) for match in found if match)
+        matches = (re.fullmatch(r"step-(\d+)", entry.name) for entry in self.folder.iterdir())
+        return sorted(int(match.group(1)) for match in matches if match)
 
     def path(self, step: int) -> Path:
         """Return the folder of the checkpoint of a step."""
@@ -116,7 +116,7 @@ class Checkpoints:
             # Only now does the name step-N exist: a kill before leaves just an unfinished folder.
             self._give_name(aside, self.path(step))
         # Old checkpoints go only after the new one is complete.
-        return [message for step in self.steps()[: -self.keep] if (message := self._unremoved(step))]
+        return [message for step in self.steps()[: -self.keep] if (message := self._remove_old(step))]
 
     def abandon(self, step: int) -> None:
         """Remove what was written of a checkpoint that cannot be completed."""
@@ -210,7 +210,7 @@ class Checkpoints:
         else:
             before.rename(path)
 
-    def _unremoved(self, step: int) -> str:
+    def _remove_old(self, step: int) -> str:
         """Remove an old checkpoint. If that fails, return a message the first time; it is no error."""
         path = self.path(step)
         try:
@@ -280,14 +280,14 @@ def _damages(folder: Path) -> Iterator[str]:
         return
     for name, facts in expected.items():
         try:
-            found = _facts(folder / name)
+            actual_facts = _facts(folder / name)
         except FileNotFoundError:
             yield f"{name} is missing"
         except OSError as error:
             yield f"{name} cannot be read: {error.strerror}"
         else:
             # A size is easier to understand than a hash, so it is reported first.
-            if found["bytes"] != facts.get("bytes"):
-                yield f"{name} has {found['bytes']} bytes instead of {facts.get('bytes')}"
-            elif found != facts:
+            if actual_facts["bytes"] != facts.get("bytes"):
+                yield f"{name} has {actual_facts['bytes']} bytes instead of {facts.get('bytes')}"
+            elif actual_facts != facts:
                 yield f"{name} has another content than was written"

@@ -20,7 +20,7 @@ from torch import distributed
 
 from osbert.data.step import RankPart
 from osbert.errors import UserError
-from osbert.training.rendezvous import fresh_store, kept_store
+from osbert.training.rendezvous import fresh_store, open_agent_store
 
 T = TypeVar("T")
 
@@ -56,7 +56,7 @@ class Group:
         """Return this process's part of every step, for the loader."""
         return RankPart(self.rank, self.size)
 
-    def gathered(self, value: T, about: str) -> list[T]:
+    def gather(self, value: T, about: str) -> list[T]:
         """Return each process's value, ordered by rank. All processes must call; there is no GPU synchronisation.
 
         `about` describes the value, so that it cannot be confused with another. Raises PeerFailure if a process
@@ -69,9 +69,9 @@ class Group:
         if FAILED in subjects:
             raise PeerFailure
         if len({*subjects}) > 1:
-            told = ", ".join(f"process {rank} {subject}" for rank, subject in enumerate(subjects))
+            exchanges = ", ".join(f"process {rank} {subject}" for rank, subject in enumerate(subjects))
             raise UserError(
-                f"The processes of this run have come out of step: at one moment they exchange {told}. Were all "
+                f"The processes of this run have come out of step: at one moment they exchange {exchanges}. Were all "
                 "started with the same command and version? The same command goes on from the last checkpoint.",
                 code="process-lost",
             )
@@ -85,14 +85,14 @@ class Group:
             while True:
                 # all_gather needs tensors of the same size everywhere, and no process knows how long the others'
                 # messages are.
-                words = self._exchanged(data, room)
+                words = self._exchange(data, room)
                 sizes = [int.from_bytes(word[:8], "little") for word in words]
                 # 8 bytes hold the size. All processes see the same sizes, so all take another round or none does.
                 if max(sizes) <= room - 8:
                     return [pickle.loads(word[8 : 8 + size]) for word, size in zip(words, sizes, strict=True)]
                 room = max(sizes) + 8
         except RuntimeError as error:
-            raise lost() from error
+            raise process_lost_error() from error
 
     def each(self, action: Callable[[], T]) -> T:
         """Run `action` in every process and return this process's own result.
@@ -111,13 +111,13 @@ class Group:
                 if first != self.rank:
                     raise PeerFailure from None
             raise
-        self.gathered(None, "whether all could go on")
+        self.gather(None, "whether all could go on")
         return result
 
     def first(self, action: Callable[[], T]) -> T:
         """Run `action` in the first process and return its result in all. Errors are handled as in `each`."""
         result = self.each(lambda: None if self.rank else action())
-        return self.gathered(result, "what the first has done")[0]  # type: ignore[return-value]
+        return self.gather(result, "what the first has done")[0]  # type: ignore[return-value]
 
     def end(self, message: str, *, code: str) -> NoReturn:
         """End all processes; all must call. Only the first one reports the error.
@@ -128,7 +128,7 @@ class Group:
             raise PeerFailure
         raise UserError(message, code=code)
 
-    def _exchanged(self, data: bytes, room: int) -> list[bytes]:
+    def _exchange(self, data: bytes, room: int) -> list[bytes]:
         """Return the first `room` bytes of each process's message, which begins with its size."""
         # The size comes first, so that a truncated message still announces how much room it needs.
         word = (len(data).to_bytes(8, "little") + data)[:room].ljust(room, b"\0")
@@ -143,7 +143,7 @@ ALONE = Group()
 
 
 @contextlib.contextmanager
-def joined() -> Iterator[Group]:
+def join_group() -> Iterator[Group]:
     """Join the process group that torchrun started; without torchrun yield a group of one.
 
     CPU values are exchanged with gloo, GPU gradients with NCCL. Each process uses the GPU of its local rank. Raises
@@ -156,10 +156,10 @@ def joined() -> Iterator[Group]:
     if int(os.environ.get("WORLD_SIZE", "1")) == 1 or "MASTER_ADDR" not in os.environ:
         yield ALONE
         return
-    place = int(os.environ.get("LOCAL_RANK", "0"))
+    local_rank = int(os.environ.get("LOCAL_RANK", "0"))
     backend = "gloo"
     if int(os.environ.get("LOCAL_WORLD_SIZE", "1")) <= torch.cuda.device_count():
-        torch.cuda.set_device(place)
+        torch.cuda.set_device(local_rank)
         backend = "cpu:gloo,cuda:nccl"
     try:
         _initialize(backend)
@@ -170,7 +170,7 @@ def joined() -> Iterator[Group]:
     except RuntimeError as error:
         if not gone(error):
             raise
-        raise lost() from error
+        raise process_lost_error() from error
     gc.collect()  # models in cycles hold the buffers of the group: torch may abort where they go last
     distributed.destroy_process_group()  # after an error others may be dead or waiting: then exiting is what ends it
 
@@ -183,12 +183,12 @@ def _present() -> Group:
 
 def _initialize(backend: str) -> None:
     """Initialise torch's process group. torchrun may have kept the store of an earlier start (rendezvous.py)."""
-    kept = kept_store(TIMEOUT)
-    if kept is None:
+    agent_store = open_agent_store(TIMEOUT)
+    if agent_store is None:
         distributed.init_process_group(backend, timeout=TIMEOUT)
         return
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    store = fresh_store(kept, rank, size, TIMEOUT)
+    store = fresh_store(agent_store, rank, size, TIMEOUT)
     distributed.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
 
 
@@ -201,7 +201,7 @@ def gone(error: BaseException) -> bool:
     )
 
 
-def lost() -> UserError:
+def process_lost_error() -> UserError:
     """Return the UserError for other processes that have ended or do not answer."""
     return UserError(
         "Another process of this run has ended or does not answer; its own error comes first. The same command goes on "

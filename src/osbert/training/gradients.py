@@ -15,7 +15,7 @@ from torch import nn
 
 from osbert.data.batch import Batch, BatchTarget
 from osbert.models.fast.threads import threads_for_batch
-from osbert.models.random_numbers import restored
+from osbert.models.random_numbers import hold_generator
 from osbert.training.distributed import Group
 from osbert.training.parallel import Parallel
 from osbert.training.processor import Processor
@@ -45,14 +45,14 @@ class Gradients:
         """
         sums = Sums(census=self.census(batches))
         self.owing = True
-        with self.processor.repeatable(), restored(self.processor.generator) as generator:
-            for place, batch in enumerate(self._passes(batches, sums.census)):
+        with self.processor.repeatable(), hold_generator(self.processor.generator) as generator:
+            for index, batch in enumerate(self._passes(batches, sums.census)):
                 # Different for each pass and rank, and a function of the step alone.
-                generator.manual_seed(_seed(self.seed, number, place * self.group.size + self.group.rank))
+                generator.manual_seed(_seed(self.seed, number, index * self.group.size + self.group.rank))
                 with threads_for_batch(batch.size):
                     outcomes = self.outcomes(batch)
                     sums.add(outcomes)
-                    self._descend(outcomes, sums.census, last=place + 1 == sums.census.passes)
+                    self._descend(outcomes, sums.census, last=index + 1 == sums.census.passes)
         self.owing = False
         return sums
 
@@ -74,7 +74,7 @@ class Gradients:
 
     def census(self, batches: Sequence[Batch]) -> Census:
         """Count the labels and passes of all processes' batches together."""
-        return Census.joined(self.group.gathered(Census.of(batches), "what a step holds"))
+        return Census.combine(self.group.gather(Census.of(batches), "what a step holds"))
 
     def outcomes(self, batch: Batch) -> dict[str, Outcome]:
         """Return each objective's loss on a batch, in the processor's precision."""
@@ -83,15 +83,15 @@ class Gradients:
 
     def _descend(self, outcomes: Mapping[str, Outcome], census: Census, *, last: bool) -> None:
         counts = census.counts
-        shares = [
+        terms = [
             # Skipping the factor of 1 keeps the bits of runs without weights.
             outcome.total / counts[name] if outcome.weight == 1 else outcome.weight * outcome.total / counts[name]
             for name, outcome in outcomes.items()
             if counts[name]
         ]
-        if shares:
+        if terms:
             # One backward pass through the sum of all objectives.
-            self.parallel.backward(torch.stack(shares).sum(), last=last)
+            self.parallel.backward(torch.stack(terms).sum(), last=last)
 
     def _passes(self, batches: Sequence[Batch], census: Census) -> Sequence[Batch]:
         """Pad the batches so that every process makes the same number of passes, with all objectives in each.

@@ -42,7 +42,7 @@ def ran_out(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and (text in ONEDNN or any(sign in text for sign in SIGNS))
 
 
-def told(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
     """Return the first line of an error's message."""
     return str(error).strip().partition("\n")[0] or "no memory left"
 
@@ -51,21 +51,21 @@ def told(error: BaseException) -> str:
 class Shortage:
     """The report of a process whose memory was too small for some batches.
 
-    `told`: the message of the error. `most`: the tokens of the largest batch; `half`: of the largest half. `single`: no
+    `first_line`: the message of the error. `most`: the tokens of the largest batch; `half`: of the largest half. `single`: no
     batch can be halved; `whole`: because the loss compares all sequences of a step.
     """
 
-    told: str
+    message: str
     most: int
     half: int
     single: bool
     whole: bool = False
 
     @classmethod
-    def of(cls, batches: Sequence[Batch], told: str) -> Shortage:
+    def of(cls, batches: Sequence[Batch], message: str) -> Shortage:
         """Measure `batches` and their halves."""
         return cls(
-            told=told,
+            told=message,
             most=max((batch.size for batch in batches), default=0),
             half=max((batch.size for batch in parts(batches, 1)), default=0),
             single=all(len(halves(batch)) == 1 for batch in batches),
@@ -74,7 +74,7 @@ class Shortage:
 
 
 @contextlib.contextmanager
-def needed(what: str, advice: str) -> Iterator[None]:
+def explain_shortage(what: str, advice: str) -> Iterator[None]:
     """Turn an out-of-memory error into a UserError that names `what` needed the memory and gives advice."""
     try:
         yield
@@ -82,7 +82,7 @@ def needed(what: str, advice: str) -> Iterator[None]:
         if not ran_out(error):
             raise
         raise UserError(
-            f"Memory does not suffice for {what} ({told(error)}). {advice} The same command goes on from the last "
+            f"Memory does not suffice for {what} ({first_line(error)}). {advice} The same command goes on from the last "
             "checkpoint.",
             code="out-of-memory",
         ) from error
@@ -90,10 +90,10 @@ def needed(what: str, advice: str) -> Iterator[None]:
 
 def parts(batches: Sequence[Batch], halvings: int) -> list[Batch]:
     """Halve batches `halvings` times. Batches of one sequence or record stay whole."""
-    found = list(batches)
+    micro_batches = list(batches)
     for _ in range(halvings):
-        found = [half for batch in found for half in halves(batch)]
-    return found
+        micro_batches = [half for batch in micro_batches for half in halves(batch)]
+    return micro_batches
 
 
 def release() -> None:
@@ -126,24 +126,24 @@ def free_memory(device: torch.device) -> int:
         return torch.cuda.mem_get_info(device)[0]
     free = device_memory(device)
     with contextlib.suppress(OSError):
-        if found := re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE):
-            free = int(found[1]) * 1024
+        if match := re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE):
+            free = int(match[1]) * 1024
     return min(free, _left_in_container()) // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
 
 
-def _left_in_container(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> int:
+def _left_in_container(root: Path = Path("/sys/fs/cgroup"), group_file: Path = Path("/proc/self/cgroup")) -> int:
     """Return the bytes up to the nearest limit of this process's control group and of those above it.
 
-    `own`: the file that names the group. sys.maxsize without a limit.
+    `group_file`: the file that names the group. sys.maxsize without a limit.
     """
     # "0::/user.slice/user.scope"; a container's own group is "/" where it has a namespace of its own.
-    found = None
+    match = None
     with contextlib.suppress(OSError):
-        found = re.search(r"^0::/(.*)$", own.read_text(), re.MULTILINE)
-    group = root / (found[1] if found else "")
+        match = re.search(r"^0::/(.*)$", group_file.read_text(), re.MULTILINE)
+    group = root / (match[1] if match else "")
     # A namespace can name a group outside of what is mounted ("/../other"): then the root alone is known.
     inside = [group, *group.parents] if ".." not in group.parts else [root]
-    return min(_left_in_group(one) for one in inside if one.is_relative_to(root))
+    return min(_left_in_group(folder) for folder in inside if folder.is_relative_to(root))
 
 
 def _left_in_group(group: Path) -> int:

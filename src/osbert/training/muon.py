@@ -97,13 +97,13 @@ def orthogonal(matrices: Tensor, iterations: int = 5) -> Tensor:
     if torch.is_autocast_enabled(kind):
         lying = lying.to(torch.get_autocast_dtype(kind))
     if kind == "cpu":  # there products of batches are slower than those of matrices: by half for S in bf16
-        moved = torch.stack([_iterated(matrix, CURVES[iterations]) for matrix in lying.unbind()])
+        moved = torch.stack([_iterate(matrix, CURVES[iterations]) for matrix in lying.unbind()])
     else:
-        moved = _iterated(lying, CURVES[iterations])
+        moved = _iterate(lying, CURVES[iterations])
     return (moved.mT if tall else moved).to(matrices.dtype)
 
 
-def _iterated(matrix: Tensor, curves: Iterable[Curve]) -> Tensor:
+def _iterate(matrix: Tensor, curves: Iterable[Curve]) -> Tensor:
     """Return X after a step of Newton-Schulz for each curve, X <- a X + (b S + c S S) X with S = X X'.
 
     `matrix`: X, (R, C), or a batch of such.

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from osbert.training.schedules import Schedule, share
+from osbert.training.schedules import Schedule, rate_factor
 
 if TYPE_CHECKING:
     import torch
@@ -99,8 +99,8 @@ class OptimizerSettings:
         # One group for each number of stacked matrices, since Muon splits all weights of a group alike.
         for parts in sorted({*stacked.values()}):
             chosen = [weight for weight in weights if stacked.get(weight) == parts]
-            own = {"lr": self.muon_rate, "parts": parts, "iterations": self.muon_iterations}
-            groups.append({"params": chosen, "weight_decay": self.weight_decay, **own})
+            muon_options = {"lr": self.muon_rate, "parts": parts, "iterations": self.muon_iterations}
+            groups.append({"params": chosen, "weight_decay": self.weight_decay, **muon_options})
         optimizer = (Muon if stacked else PlainAdamW)(
             [group for group in groups if group["params"]],
             lr=self.learning_rate,
@@ -115,9 +115,9 @@ class OptimizerSettings:
             _begin_late(optimizer, [weight for weight in weights if weight not in stacked])
         return optimizer
 
-    def share(self, step: float, steps: int) -> float:
+    def rate_factor(self, step: float, steps: int) -> float:
         """Return the learning-rate factor, 0 to 1, for update `step` of `steps`, counted from 0."""
-        return share(step, steps=steps, warmup=self.warmup, schedule=self.schedule, decay=self.decay)
+        return rate_factor(step, steps=steps, warmup=self.warmup, schedule=self.schedule, decay=self.decay)
 
 
 def _matrices(learner: nn.Module) -> dict[nn.Parameter, int]:

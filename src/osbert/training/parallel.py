@@ -81,7 +81,7 @@ class Replication(Alone):
         for number, bucket in enumerate(self.buckets):
             for weight in bucket:
                 # `number=number` binds the current value; a closure would see the last one.
-                weight.register_post_accumulate_grad_hook(lambda _, number=number: self._arrived(number))
+                weight.register_post_accumulate_grad_hook(lambda _, number=number: self._count_arrival(number))
 
     def backward(self, loss: Tensor, *, last: bool) -> None:
         """Add the gradients of `loss` () to the weights'; with the `last` of a step they are summed over processes."""
@@ -97,7 +97,7 @@ class Replication(Alone):
             self._settle()
         return True
 
-    def _arrived(self, number: int) -> None:
+    def _count_arrival(self, number: int) -> None:
         """Count a gradient of bucket `number`; send complete buckets, in the same order in all processes."""
         if not self.missing:
             return

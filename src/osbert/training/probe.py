@@ -66,7 +66,7 @@ def probe(begin: Callable[[int], Trainer], *, batch: int, seconds: float, turns:
     first = train_for(trainer, seconds / 4, turns=turns)
     rounds = 3 * turns
     # Processes that train together must decide alike.
-    seen = trainer.group.gathered((first.step_seconds, time.perf_counter() - started), "seconds of a small step")
+    seen = trainer.group.gather((first.step_seconds, time.perf_counter() - started), "seconds of a small step")
     step, taken = map(max, zip(*seen))
     left = seconds - taken
     if rounds * step * batch / small < left:
@@ -95,7 +95,7 @@ def train_for(trainer: Trainer, seconds: float, *, turns: int = 1) -> Speed:
         before = now
         if len(durations) <= warming or len(durations) % turns:
             continue
-        if any(trainer.group.gathered(now - started >= seconds, "the end of a test")):
+        if any(trainer.group.gather(now - started >= seconds, "the end of a test")):
             break
     # Counters at the end of the warm-up and at the end; their differences exclude the warm-up.
     (tokens, waited), (all_tokens, all_waited) = marks[warming - 1], marks[-1]
@@ -157,8 +157,8 @@ def _of_process(what: str) -> int:
     Only the former can be reset; the latter may even stem from the program that the process ran before exec.
     """
     with contextlib.suppress(OSError):
-        if found := re.search(rf"^{what}:\s+(\d+) kB", (PROCESS / "status").read_text(), re.MULTILINE):
-            return int(found[1]) * 1024
+        if match := re.search(rf"^{what}:\s+(\d+) kB", (PROCESS / "status").read_text(), re.MULTILINE):
+            return int(match[1]) * 1024
     # ru_maxrss is in bytes on macOS, in kB on Linux.
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
@@ -172,9 +172,9 @@ def _line(first: Speed, second: Speed, *, sizes: tuple[int, int, int]) -> Speed:
     """
     small, larger, whole = sizes
 
-    def at_whole(one: float, two: float) -> float:
-        slope = (two - one) / (larger - small)
-        return two + min(max(slope, two / larger / 2), two / larger) * (whole - larger)
+    def at_whole(small_value: float, larger_value: float) -> float:
+        slope = (larger_value - small_value) / (larger - small)
+        return larger_value + min(max(slope, larger_value / larger / 2), larger_value / larger) * (whole - larger)
 
     step = at_whole(first.median_seconds, second.median_seconds)
     memory_slope = max(0.0, (second.memory - first.memory) / (larger - small))

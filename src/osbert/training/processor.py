@@ -75,8 +75,8 @@ class Processor:
 def cpu_model() -> str:
     """Return the name of the CPU from Linux or macOS; elsewhere the architecture."""
     facts = Path("/proc/cpuinfo")
-    if facts.exists() and (found := re.search(r"^model name\s*:\s*(.+)$", facts.read_text(), re.MULTILINE)):
-        return found[1]
+    if facts.exists() and (match := re.search(r"^model name\s*:\s*(.+)$", facts.read_text(), re.MULTILINE)):
+        return match[1]
     if sys.platform == "darwin":
         named = subprocess.run(["sysctl", "-n", "machdep.cpu.brand_string"], capture_output=True, text=True)
         if named.stdout.strip():
@@ -91,9 +91,9 @@ def choose(device: str = "auto", precision: Precision = "auto") -> Processor:
     be used.
     """
     try:
-        place = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
+        torch_device = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
         # Fails now, with a message, rather than in the middle of the start.
-        torch.empty(0, dtype=torch.float32, device=place)
+        torch.empty(0, dtype=torch.float32, device=torch_device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         what = str(error).strip().splitlines()[0].rstrip(".")
         if device.startswith("cuda") and not torch.cuda.is_available():
@@ -102,8 +102,8 @@ def choose(device: str = "auto", precision: Precision = "auto") -> Processor:
             f"device '{device}' cannot be used: {what}. Use cpu, cuda, cuda:N or auto.", code="unavailable-device"
         ) from error
     if precision == "auto":
-        precision = "bf16" if has_bf16(place) else "fp32"
-    return Processor(device=place, precision=precision)
+        precision = "bf16" if has_bf16(torch_device) else "fp32"
+    return Processor(device=torch_device, precision=precision)
 
 
 def has_bf16(device: torch.device) -> bool:

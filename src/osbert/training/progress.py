@@ -134,14 +134,14 @@ class Census:
         return census
 
     @classmethod
-    def joined(cls, parts: Sequence[Census]) -> Census:
+    def combine(cls, parts: Sequence[Census]) -> Census:
         """Join the counts of all processes."""
         return cls(
             passes=max(part.passes for part in parts),
             fewest=min(part.passes for part in parts),
             tokens=sum(part.tokens for part in parts),
-            counts=added(part.counts for part in parts),
-            labels=added(part.labels for part in parts),
+            counts=sum_by_name(part.counts for part in parts),
+            labels=sum_by_name(part.labels for part in parts),
             kinds={name: kind for part in parts for name, kind in part.kinds.items()},
         )
 
@@ -175,11 +175,11 @@ class Sums:
         columns = [*self.totals.values(), *self.hits.values(), *over.values(), *more]
         # The only synchronisation of a step; the order of `columns` is that in which the values are taken below.
         values = iter(torch.stack(columns).tolist() if columns else [])
-        own = [{name: next(values) for name in sums} for sums in (self.totals, self.hits, over)]
+        local_sums = [{name: next(values) for name in sums} for sums in (self.totals, self.hits, over)]
         # The iterator is now at the values of `more`.
         rest = list(values)
-        parts = group.gathered((own, rest), "losses")
-        totals, hits, sums = (added(part[0][place] for part in parts) for place in range(3))
+        parts = group.gather((local_sums, rest), "losses")
+        totals, hits, sums = (sum_by_name(part[0][index] for part in parts) for index in range(3))
         losses = {name: total / (self.census.counts[name] or 1.0) for name, total in totals.items()}
         accuracies = {name: right / (self.census.labels[name] or 1) for name, right in hits.items()}
         means = {
@@ -201,7 +201,7 @@ class Sums:
 Number = TypeVar("Number", int, float)
 
 
-def added(parts: Iterable[Mapping[str, Number]]) -> dict[str, Number]:
+def sum_by_name(parts: Iterable[Mapping[str, Number]]) -> dict[str, Number]:
     """Sum up values by name; names keep the order in which they first appear."""
     sums: dict[str, Number] = {}
     for part in parts:

@@ -21,7 +21,7 @@ PATIENCE = 0.02
 """Seconds between two looks into the store."""
 
 
-def kept_store(timeout: timedelta) -> distributed.Store | None:
+def open_agent_store(timeout: timedelta) -> distributed.Store | None:
     """Return the store that torchrun keeps between its starts; None if each start has a store of its own."""
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return None
@@ -36,12 +36,12 @@ def fresh_store(store: distributed.Store, rank: int, size: int, timeout: timedel
     """
     deadline = time.monotonic() + timeout.total_seconds()
     # Written over by each start, so that no process mistakes the answer to an earlier one for its own.
-    own = secrets.token_hex(8)
-    name = _called(store, own, size, deadline) if rank == 0 else _answered(store, own, rank, deadline)
+    token = secrets.token_hex(8)
+    name = _answer_others(store, token, size, deadline) if rank == 0 else _await_answer(store, token, rank, deadline)
     return distributed.PrefixStore(f"osbert/{name}", store)
 
 
-def _called(store: distributed.Store, name: str, size: int, deadline: float) -> str:
+def _answer_others(store: distributed.Store, name: str, size: int, deadline: float) -> str:
     """In the first process: name the start and answer each of the others; return the name."""
     store.set(NAME, name)
     for rank in range(1, size):
@@ -52,17 +52,17 @@ def _called(store: distributed.Store, name: str, size: int, deadline: float) -> 
     return name
 
 
-def _answered(store: distributed.Store, own: str, rank: int, deadline: float) -> str:
+def _await_answer(store: distributed.Store, token: str, rank: int, deadline: float) -> str:
     """In another process: ask to take part in the newest start until its first process answers; return its name."""
-    asked = ""
+    last_name = ""
     while True:
         name = store.get(NAME).decode() if store.check([NAME]) else ""
-        if name and name != asked:
-            store.set(f"osbert/{name}/asks/{rank}", own)
-            asked = name
+        if name and name != last_name:
+            store.set(f"osbert/{name}/asks/{rank}", token)
+            last_name = name
         answer = f"osbert/{name}/answers/{rank}"
         # The first process of an earlier start has answered another process of this rank, or nobody.
-        if name and store.check([answer]) and store.get(answer).decode() == own:
+        if name and store.check([answer]) and store.get(answer).decode() == token:
             return name
         _wait(deadline)
 

@@ -88,9 +88,9 @@ class RunFolder:
     def refuse_unended(self) -> None:
         """Raise UserError with the reason and advice if the folder holds a run without a model."""
         if (self.folder / FACTS).is_file():
-            raise UserError(self._unended(), code="not-a-model" if self.finished else "unfinished-run")
+            raise UserError(self._explain_unfinished(), code="not-a-model" if self.finished else "unfinished-run")
 
-    def _unended(self) -> str:
+    def _explain_unfinished(self) -> str:
         facts = self.facts
         if "finished" in facts:
             # A run of several tasks has a model of each below it, and none of its own.
@@ -134,8 +134,8 @@ class RunFolder:
             self.folder.mkdir(parents=True, exist_ok=True)
         else:
             remove_abandoned(self.folder)
-            lines = changed_settings(before.get("settings", {}), settings, defaults or {})
-            changes = self._allowed(lines, before, {name: facts[name] for name in inputs}, failed=bool(failed))
+            lines = diff_settings(before.get("settings", {}), settings, defaults or {})
+            changes = self._allow_changes(lines, before, {name: facts[name] for name in inputs}, failed=bool(failed))
         if changes:
             before["changes"] = [*before.get("changes", []), {**failed, "settings": changes}]
         elif failed:
@@ -167,7 +167,7 @@ class RunFolder:
 
     def changes(self, settings: recipe.Table, defaults: Mapping[str, Any]) -> list[str]:
         """Return the differences from the settings of the run, without those that do not change its results."""
-        return changed_settings(self.facts.get("settings", {}), settings, defaults)
+        return diff_settings(self.facts.get("settings", {}), settings, defaults)
 
     def finish(self, results: Mapping[str, Any]) -> None:
         """Record that the run is finished, with the hashes of its files. This is the last write of a run."""
@@ -177,7 +177,7 @@ class RunFolder:
         ended |= {SHA256: hashes, TASK_SHA256: self._task_sha256()} if hashes else {}
         write_json(self.folder / FACTS, {**facts, "finished": ended})
 
-    def changed(self, among: Collection[str] = (*HASHED, RECIPE)) -> list[str]:
+    def find_changes(self, among: Collection[str] = (*HASHED, RECIPE)) -> list[str]:
         """Return the files that are missing or differ from their hashes in run.json. Reads each file once.
 
         recipe.toml is included if it has another task or other settings of it. Runs of earlier versions have no hashes.
@@ -221,7 +221,7 @@ class RunFolder:
             settings = {key: value for key, value in settings.items() if key not in ("data", "dev")}
         return hashlib.sha256(json.dumps([name, settings], sort_keys=True, default=str).encode()).hexdigest()
 
-    def _allowed(
+    def _allow_changes(
         self, lines: Sequence[str], before: Mapping[str, Any], inputs: Mapping[str, Any], *, failed: bool
     ) -> list[str]:
         """Return the changed settings among REMEDIES if the run has `failed`. Raises UserError for other changes."""
@@ -239,7 +239,7 @@ class RunFolder:
         return changes
 
 
-def changed_settings(
+def diff_settings(
     before: Mapping[str, Any],
     settings: recipe.Table,
     defaults: Mapping[str, Any],
@@ -248,21 +248,21 @@ def changed_settings(
     """Return a line for each setting that differs from the run's, without those that are `harmless`.
 
     >>> before, now = {"training": {"seed": 0}}, {"training": {"seed": 1, "rate": 0.5}}
-    >>> changed_settings(before, now, {"training": {"rate": 0.5}})
+    >>> diff_settings(before, now, {"training": {"rate": 0.5}})
     ['training.seed: 0 -> 1']
     """
-    lines = recipe.difference(_extended(before, defaults), settings)
+    lines = recipe.difference(_add_defaults(before, defaults), settings)
     return [line for line in lines if not line.startswith(tuple(f"{name}:" for name in harmless))]
 
 
-def _extended(settings: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+def _add_defaults(settings: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
     """Add the defaults of settings that the version which began the run did not have.
 
-    >>> _extended({"data": {"text": "a"}}, {"data": {"text": "", "skip": False}})
+    >>> _add_defaults({"data": {"text": "a"}}, {"data": {"text": "", "skip": False}})
     {'data': {'text': 'a', 'skip': False}}
     """
     extended = {**defaults, **settings}
     for key, value in settings.items():
         if isinstance(value, Mapping) and isinstance(defaults.get(key), Mapping):
-            extended[key] = _extended(value, defaults[key])
+            extended[key] = _add_defaults(value, defaults[key])
     return extended

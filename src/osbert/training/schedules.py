@@ -8,7 +8,7 @@ from typing import Literal
 Schedule = Literal["linear", "cosine", "constant", "trapezoid"]
 
 
-def share(step: float, *, steps: int, warmup: float, schedule: Schedule, decay: float = 0.0) -> float:
+def rate_factor(step: float, *, steps: int, warmup: float, schedule: Schedule, decay: float = 0.0) -> float:
     """Return the learning-rate factor, 0 to 1, for update `step` of `steps`, counted from 0.
 
     It rises to 1 in round(warmup * steps) equal steps, then falls to 0, which it would reach at update `steps`, so that
@@ -17,7 +17,7 @@ def share(step: float, *, steps: int, warmup: float, schedule: Schedule, decay: 
     "trapezoid" stays at 1 until the last round(decay * steps) updates, in which it is 1 - sqrt(x), x from 0 to 1
     (Hägele et al. 2024, arXiv 2405.18392, section 3.2): until then, a run can be continued with more steps.
 
-    >>> [round(share(step, steps=10, warmup=0.2, schedule="trapezoid", decay=0.4), 2) for step in range(10)]
+    >>> [round(rate_factor(step, steps=10, warmup=0.2, schedule="trapezoid", decay=0.4), 2) for step in range(10)]
     [0.5, 1.0, 1.0, 1.0, 1.0, 1.0, 0.55, 0.37, 0.23, 0.11]
     """
     climb = round(warmup * steps)

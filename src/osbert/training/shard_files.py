@@ -29,7 +29,9 @@ def write_shards(folder: Path, rank: int, tensors: Mapping[str, Tensor]) -> list
     try:
         checkpoint.save(dict(tensors), storage_writer=HuggingFaceStorageWriter(str(folder), save_distributed=True))
     except CheckpointException as error:  # a BaseException of torch's
-        raise OSError("; ".join(f"process {process}: {one[0]}" for process, one in error.failures.items())) from error
+        raise OSError(
+            "; ".join(f"process {process}: {failure[0]}" for process, failure in error.failures.items())
+        ) from error
     sync(folder)
     return sorted(folder.glob(f"shard-{rank + 1:05d}-*"))
 
@@ -48,9 +50,11 @@ def read_whole(folder: Path) -> dict[str, Tensor]:
 
 def shapes(folder: Path) -> dict[str, tuple[torch.Size, torch.dtype]]:
     """Return shape and type of each full tensor."""
-    found = HuggingFaceStorageReader(str(folder)).read_metadata().state_dict_metadata
+    tensors = HuggingFaceStorageReader(str(folder)).read_metadata().state_dict_metadata
     return {
-        name: (one.size, one.properties.dtype) for name, one in found.items() if isinstance(one, TensorStorageMetadata)
+        name: (metadata.size, metadata.properties.dtype)
+        for name, metadata in tensors.items()
+        if isinstance(metadata, TensorStorageMetadata)
     }
 
 

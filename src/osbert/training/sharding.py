@@ -49,7 +49,7 @@ class Sharding:
         if not hybrid:
             return init_device_mesh(device.type, (group.size,))
         # A uniform number for all: the rows of a table are equally long.
-        sizes = group.gathered(group.node_size, "processes of a node")
+        sizes = group.gather(group.node_size, "processes of a node")
         if len({*sizes}) > 1 or group.size % group.node_size:
             raise UserError(
                 f"training.parallel = hybrid needs nodes with equally many processes, not {sizes} (as counted by each "

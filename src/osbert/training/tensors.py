@@ -22,7 +22,7 @@ def weights(learner: nn.Module, parallel: Parallel) -> dict[str, Tensor]:
 
     All processes must call; the first one gets the full tensors.
     """
-    return {name: parallel.whole(tensor) for name, tensor in _saved(learner).items()}
+    return {name: parallel.whole(tensor) for name, tensor in _state_tensors(learner).items()}
 
 
 def memory(learner: nn.Module, group: Group) -> dict[str, Tensor]:
@@ -33,8 +33,8 @@ def memory(learner: nn.Module, group: Group) -> dict[str, Tensor]:
     buffers = {name: buffer for name, buffer in learner.named_buffers() if name.startswith(MEMORY)}
     if group.size == 1 or not buffers:
         return {}
-    own = {name: buffer[:, group.rank :: group.size].cpu().contiguous() for name, buffer in buffers.items()}
-    parts = group.gathered(own, "memory")
+    local_memory = {name: buffer[:, group.rank :: group.size].cpu().contiguous() for name, buffer in buffers.items()}
+    parts = group.gather(local_memory, "memory")
     whole = {name: buffer.cpu().clone() for name, buffer in buffers.items()}
     for rank, part in enumerate(parts):
         for name, rows in part.items():
@@ -45,8 +45,8 @@ def memory(learner: nn.Module, group: Group) -> dict[str, Tensor]:
 
 def shards(learner: nn.Module, group: Group, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """Return the sharded tensors of weights and moments, and those that all processes have, for `write_shards`."""
-    own = {f"{WEIGHT}{name}": tensor for name, tensor in (_saved(learner) | memory(learner, group)).items()}
-    return own | {
+    weights = {f"{WEIGHT}{name}": tensor for name, tensor in (_state_tensors(learner) | memory(learner, group)).items()}
+    return weights | {
         f"{MOMENT}{kind}/{name}": tensor
         for name, weight in learner.named_parameters()
         for kind, tensor in optimizer.state.get(weight, {}).items()
@@ -61,10 +61,10 @@ def put_shards(learner: nn.Module, parallel: Parallel, optimizer: torch.optim.Op
     from osbert.training.shard_files import read_shards, shapes  # which imports what only sharded runs need
 
     stored = shapes(folder)
-    own = _saved(learner)
-    _require_equal({n: s for key, (s, _) in stored.items() if (n := _name(WEIGHT, key))}, own)
+    learner_tensors = _state_tensors(learner)
+    _require_equal({n: s for key, (s, _) in stored.items() if (n := _name(WEIGHT, key))}, learner_tensors)
     weights = dict(learner.named_parameters())
-    filled = {f"{WEIGHT}{name}": tensor for name, tensor in own.items()}
+    filled = {f"{WEIGHT}{name}": tensor for name, tensor in learner_tensors.items()}
     for key, (shape, dtype) in stored.items():
         if name := _name(MOMENT, key):
             like = weights[name.partition("/")[2]]
@@ -85,16 +85,16 @@ def _name(prefix: str, key: str) -> str:
 
 def put_weights(learner: nn.Module, parallel: Parallel, tensors: Mapping[str, Tensor]) -> None:
     """Copy full tensors into the learner. Raises UserError if their names or shapes are not the learner's."""
-    own = _saved(learner)
-    _require_equal({name: tensor.shape for name, tensor in tensors.items()}, own)
+    learner_tensors = _state_tensors(learner)
+    _require_equal({name: tensor.shape for name, tensor in tensors.items()}, learner_tensors)
     with torch.no_grad():
         for name, tensor in tensors.items():
-            own[name].copy_(parallel.own(tensor, own[name]))
+            learner_tensors[name].copy_(parallel.own(tensor, learner_tensors[name]))
 
 
-def _require_equal(given: Mapping[str, torch.Size], own: Mapping[str, Tensor]) -> None:
+def _require_equal(given: Mapping[str, torch.Size], learner_tensors: Mapping[str, Tensor]) -> None:
     """Raise UserError if the names or shapes of a checkpoint's weights are not the learner's."""
-    expected = {name: tensor.shape for name, tensor in own.items()}
+    expected = {name: tensor.shape for name, tensor in learner_tensors.items()}
     if given != expected:
         other = sorted(name for name in {*expected, *given} if expected.get(name) != given.get(name))
         raise UserError(
@@ -124,11 +124,11 @@ def put_moments(
     names = {weight: name for name, weight in weights.items()}
     # torch's state_dict numbers weights by their order in the groups, not by name.
     ordered = [names[weight] for group in optimizer.param_groups for weight in group["params"]]
-    state = {place: by_name[name] for place, name in enumerate(ordered) if name in by_name}
+    state = {index: by_name[name] for index, name in enumerate(ordered) if name in by_name}
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
 
 
-def _saved(learner: nn.Module) -> dict[str, Tensor]:
+def _state_tensors(learner: nn.Module) -> dict[str, Tensor]:
     saved = learner.state_dict().keys()
     named = [*learner.named_parameters(), *learner.named_buffers()]  # both skip what was already seen
     return {name: tensor.detach() for name, tensor in named if name in saved}

@@ -27,7 +27,7 @@ def require_trackers(names: Sequence[str], problems: Problems) -> None:
     """Report every unknown tracker and every tracker whose library is not installed to `problems`."""
     for name in names:
         try:
-            library = found(name).library
+            library = find_tracker(name).library
         except UserError as error:
             problems.add_from("--track", error)
             continue
@@ -35,7 +35,7 @@ def require_trackers(names: Sequence[str], problems: Problems) -> None:
             problems.add(f'--track {name} needs {library}: pip install "osbert[{name}]"', code="missing-library")
 
 
-def found(name: str) -> type[Tracker]:
+def find_tracker(name: str) -> type[Tracker]:
     """Return the class of a tracker by name. Raises UserError if there is none."""
     return cast(type[Tracker], components.find("training.trackers", name, base=Tracker))
 
@@ -72,9 +72,9 @@ class TrackerQueue:
         settings = dict(_flat(recipe.read(folder / RECIPE))) if names and (folder / RECIPE).is_file() else {}
         for name in dict.fromkeys(names):
             known = self.before.get(name, {"id": "", "given": START})
-            run = TrackedRun(folder=folder, name=_shown(folder), settings=settings, id=known["id"])
+            run = TrackedRun(folder=folder, name=_display_name(folder), settings=settings, id=known["id"])
             try:
-                self.trackers[name] = _Turn(tracker=found(name)(run), given=tuple(known["given"]))
+                self.trackers[name] = _Turn(tracker=find_tracker(name)(run), given=tuple(known["given"]))
             except Exception as error:
                 self.close()
                 raise UserError(
@@ -96,41 +96,41 @@ class TrackerQueue:
 
     def close(self) -> None:
         """Close every tracker, after a last attempt to pass on its waiting lines."""
-        if any(own.waiting for own in self.trackers.values()):
+        if any(turn.waiting for turn in self.trackers.values()):
             self._give()
-        for name, own in self.trackers.items():
-            self._tried(name, own, own.tracker.close)
+        for name, turn in self.trackers.items():
+            self._attempt(name, turn, turn.tracker.close)
 
     def _await(self, line: Mapping[str, Any]) -> None:
         """Queue a line for the trackers whose last line is before it."""
         step, count = self.last
         # Several lines of one step (training, held-out) are numbered from 1. Positions compare as tuples.
         self.last = (line["step"], count + 1 if line["step"] == step else 1)
-        for own in self.trackers.values():
-            if self.last > own.given:
-                own.waiting.append((self.last, line))
+        for turn in self.trackers.values():
+            if self.last > turn.given:
+                turn.waiting.append((self.last, line))
 
     def _give(self) -> None:
-        for name, own in self.trackers.items():
+        for name, turn in self.trackers.items():
             # Stops at the first failure, so that lines keep their order.
-            while own.waiting and self._tried(name, own, partial(own.tracker.log, *_figures(own.waiting[0][1]))):
-                own.given, _ = own.waiting.pop(0)
+            while turn.waiting and self._attempt(name, turn, partial(turn.tracker.log, *_figures(turn.waiting[0][1]))):
+                turn.given, _ = turn.waiting.pop(0)
         if self.trackers:
-            now = {name: {"id": own.tracker.id, "given": own.given} for name, own in self.trackers.items()}
+            now = {name: {"id": turn.tracker.id, "given": turn.given} for name, turn in self.trackers.items()}
             with contextlib.suppress(OSError):  # of a full disk, which the next line may find otherwise
                 write_json(self.path, self.before | now)
 
-    def _tried(self, name: str, own: _Turn, work: Callable[[], None]) -> bool:
+    def _attempt(self, name: str, turn: _Turn, work: Callable[[], None]) -> bool:
         """Call `work`; return whether it succeeded. The first failure of a tracker becomes a notice."""
         try:
             work()
         except Exception as error:
-            if not own.failed:
+            if not turn.failed:
                 self.notices.append(
                     f"--track {name} failed ({type(error).__name__}: {error}). The run goes on; the figures are given "
                     "to it again, and are in metrics.jsonl."
                 )
-            own.failed = True
+            turn.failed = True
             return False
         return True
 
@@ -149,7 +149,7 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
             yield f"{prefix}{key}", value
 
 
-def _shown(folder: Path) -> str:
+def _display_name(folder: Path) -> str:
     """Return a run's display name: its path relative to the current folder, or its name if it is elsewhere."""
     whole, here = folder.absolute(), Path.cwd()
     return str(whole.relative_to(here)) if whole.is_relative_to(here) else whole.name

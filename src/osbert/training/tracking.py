@@ -67,7 +67,7 @@ class Metrics:
         self.write(line)
         return line
 
-    def held_out(self, step: int, means: Mapping[str, Mean], *, of: str = HELD_OUT) -> dict[str, Any]:
+    def record_held_out(self, step: int, means: Mapping[str, Mean], *, of: str = HELD_OUT) -> dict[str, Any]:
         """Write and return the line of an evaluation on held-out batches."""
         line: dict[str, Any] = {"step": step, f"{of}.loss": sum(mean.weight * mean.loss for mean in means.values())}
         for name, mean in means.items():
@@ -121,7 +121,7 @@ class SilentMetrics:
     def step(self, progress: Progress) -> None:
         """Do nothing; return None."""
 
-    def held_out(self, step: int, means: Mapping[str, Mean], *, of: str = HELD_OUT) -> dict[str, Any]:
+    def record_held_out(self, step: int, means: Mapping[str, Mean], *, of: str = HELD_OUT) -> dict[str, Any]:
         """Return a line with the step only; write nothing."""
         return {"step": step}
 
@@ -131,7 +131,7 @@ class SilentMetrics:
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
     """Return the lines of a metrics.jsonl, [] if it does not exist, up to the first damaged line."""
-    found: list[dict[str, Any]] = []
+    lines: list[dict[str, Any]] = []
     if path.exists():
         require_regular(path)
         for line in path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True):
@@ -141,24 +141,24 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
                 break
             if not line.endswith("\n") or not isinstance(value, dict):
                 break
-            found.append(value)
-    return found
+            lines.append(value)
+    return lines
 
 
 def values(progress: Progress) -> dict[str, float]:
     """Return a step's losses, accuracies, ratios and gradient norm by their names in metrics.jsonl."""
-    found = {"loss": progress.loss}
+    figures = {"loss": progress.loss}
     for name, loss in progress.losses.items():
-        found[f"{name}.loss"] = loss
+        figures[f"{name}.loss"] = loss
         if name in progress.accuracies:
-            found[f"{name}.accuracy"] = progress.accuracies[name]
-    return found | {**progress.ratios} | {"gradient_norm": progress.gradient_norm}
+            figures[f"{name}.accuracy"] = progress.accuracies[name]
+    return figures | {**progress.ratios} | {"gradient_norm": progress.gradient_norm}
 
 
 def ratios(line: Mapping[str, Any], name: str) -> dict[str, float]:
     """Return the ratios of an objective in a line of metrics by name, such as "recall".
 
-    >>> ratios({"held_out.replaced.loss": 0.24, "held_out.replaced.recall": 0.41}, "held_out.replaced")
+    >>> ratios({"record_held_out.replaced.loss": 0.24, "record_held_out.replaced.recall": 0.41}, "record_held_out.replaced")
     {'recall': 0.41}
     """
     figures = {key.removeprefix(f"{name}."): value for key, value in line.items() if key.startswith(f"{name}.")}
@@ -177,9 +177,9 @@ def summary(line: Mapping[str, Any], *, prefix: str = "") -> str:
         if not (key.startswith(prefix) and key.endswith("loss")) or value is None or "." in name:
             continue
         accuracy = line.get(f"{prefix}{name}.accuracy")
-        shown = [] if accuracy is None else [f"{accuracy:.1%}"]
-        shown += [f"{figure} {share:.1%}" for figure, share in ratios(line, f"{prefix}{name}").items()]
-        parts.append(f"{name or 'loss'} {value:.3f}" + f" ({', '.join(shown)})" * bool(shown))
+        figures = [] if accuracy is None else [f"{accuracy:.1%}"]
+        figures += [f"{figure} {ratio:.1%}" for figure, ratio in ratios(line, f"{prefix}{name}").items()]
+        parts.append(f"{name or 'loss'} {value:.3f}" + f" ({', '.join(figures)})" * bool(figures))
     if "tokens_per_second" in line:
         parts.append(f"{line['tokens_per_second']:,.0f} tokens/s")
     if line.get("skipped_steps"):

@@ -114,7 +114,7 @@ class Trainer:
     @property
     def sound(self) -> bool:
         """Return whether all weights are finite in all processes; they may not be if the learning rate is too high."""
-        return all(self.group.gathered(self._finite(), "the weights"))
+        return all(self.group.gather(self._finite(), "the weights"))
 
     def run(self) -> Generator[Progress, None, None]:
         """Take the remaining steps, yielding after each. A checkpoint that is due is written after the yield.
@@ -156,8 +156,8 @@ class Trainer:
             "circumstances": self._circumstances(),
         }
         if self.parallel.sharded:
-            own = tensors.shards(self.learner, self.group, self.optimizer)
-            return self.writer.write_shards(self.group, self.step, own, state)
+            shards = tensors.shards(self.learner, self.group, self.optimizer)
+            return self.writer.write_shards(self.group, self.step, shards, state)
         weights = tensors.weights(self.learner, self.parallel) | tensors.memory(self.learner, self.group)
         moments = tensors.moments(self.learner, self.parallel, self.optimizer)
         checkpoint = Checkpoint(step=self.step, weights=weights, optimizer=moments, state=state)
@@ -168,7 +168,7 @@ class Trainer:
 
         Raises UserError if all checkpoints are damaged, or if the newest belongs to another model.
         """
-        step = self.group.first(self._found)
+        step = self.group.first(self._find_checkpoint)
         if step is None:
             return False
         shards = self.checkpoints.shards(step)
@@ -214,20 +214,22 @@ class Trainer:
         """
         self.learner.train()
         started = time.perf_counter()
-        sums, told = self._tried(partial(self.gradients.add, number=self.step), batches)
+        sums, message = self._attempt(partial(self.gradients.add, number=self.step), batches)
         if sums is None:
-            self._shortage(batches, told)
+            self._shortage(batches, message)
         if self.processor.device.type == "cuda":
             torch.cuda.synchronize(self.processor.device)
         self.optimizer.zero_grad()
         seconds = math.inf if sums is None else time.perf_counter() - started
-        slowest = max(self.group.gathered(seconds, "seconds of a gradient"))
+        slowest = max(self.group.gather(seconds, "seconds of a gradient"))
         return None if math.isinf(slowest) else slowest
 
     def _next(self, stream: Iterator[Step]) -> Step:
         """Return the next step. If the data cannot be read any more, write a checkpoint before raising the error."""
         try:
-            with memory.needed("the loader", "Free some, or give a smaller --data.pool or fewer --data.workers."):
+            with memory.explain_shortage(
+                "the loader", "Free some, or give a smaller --data.pool or fewer --data.workers."
+            ):
                 return next(stream)
         except (UserError, OSError):
             if self.step and self.group.size == 1:  # in a group all would have to write it together
@@ -240,7 +242,7 @@ class Trainer:
         # Queued on the device; sums.read() fetches the norm together with the losses.
         norm = limit(self.weights, self.optimizer_settings.clip)
         means, [gradient_norm] = sums.read(self.group, norm.float())
-        share = self.optimizer_settings.share(self.pace.place(self.step), self.pace.planned)
+        rate_factor = self.optimizer_settings.rate_factor(self.pace.place(self.step), self.pace.planned)
         # The same values in all processes, so all skip or none does.
         skipped = not all(map(math.isfinite, [gradient_norm, *(mean.loss for mean in means.values())]))
         self.whole = False
@@ -249,8 +251,11 @@ class Trainer:
         else:
             self.counters.unusable = 0
             for group in self.optimizer.param_groups:
-                group["lr"] = group["peak"] * share
-            with memory.needed("the optimiser", MOMENTS), self.processor.autocast():  # Muon's products are made in it
+                group["lr"] = group["peak"] * rate_factor
+            with (
+                memory.explain_shortage("the optimiser", MOMENTS),
+                self.processor.autocast(),
+            ):  # Muon's products are made in it
                 self.optimizer.step()
         self.optimizer.zero_grad()
         self.step += 1
@@ -265,7 +270,7 @@ class Trainer:
             weights={name: mean.weight for name, mean in means.items()},
             accuracies={name: mean.accuracy for name, mean in means.items() if mean.accuracy is not None},
             ratios={f"{name}.{key}": value for name, mean in means.items() for key, value in mean.ratios.items()},
-            learning_rate=self.optimizer_settings.learning_rate * share,
+            learning_rate=self.optimizer_settings.learning_rate * rate_factor,
             gradient_norm=gradient_norm,
             skipped=skipped,
             cursor=self.cursor,
@@ -283,15 +288,15 @@ class Trainer:
         """
         while True:
             given = memory.parts(batches, self.counters.halvings)
-            sums, told = self._tried(work, given)
-            short = None if sums is not None else self._shortage(given, told)
+            sums, message = self._attempt(work, given)
+            short = None if sums is not None else self._shortage(given, message)
             # Every process reports, with None if its memory was enough, so that all repeat the work or none does.
-            shortages = self.group.gathered(short, "want of memory")
+            shortages = self.group.gather(short, "want of memory")
             if sums is not None and not any(shortages):
                 return sums
             self._halve(shortages)
 
-    def _tried(self, work: Callable[[Sequence[Batch]], Sums], batches: Sequence[Batch]) -> tuple[Sums | None, str]:
+    def _attempt(self, work: Callable[[Sequence[Batch]], Sums], batches: Sequence[Batch]) -> tuple[Sums | None, str]:
         """Do some work; if memory runs out, return None and the message of the error.
 
         The error is not passed on, because its traceback keeps the tensors of the work alive.
@@ -301,16 +306,16 @@ class Trainer:
         except (RuntimeError, MemoryError) as error:
             if not memory.ran_out(error):
                 raise
-            return None, memory.told(error)
+            return None, memory.first_line(error)
 
-    def _shortage(self, batches: Sequence[Batch], told: str) -> memory.Shortage:
+    def _shortage(self, batches: Sequence[Batch], message: str) -> memory.Shortage:
         """Clean up after memory ran out in this process, so that all can go on together; describe the shortage."""
         self.optimizer.zero_grad()
         memory.release()
-        shortage = memory.Shortage.of(batches, told)
+        shortage = memory.Shortage.of(batches, message)
         if not self.gradients.give_up():
             raise UserError(
-                f"Memory ran out in process {self.group.rank} ({told}). Give --data.micro_tokens "
+                f"Memory ran out in process {self.group.rank} ({message}). Give --data.micro_tokens "
                 f"{max(1, shortage.half)} or less: the gradients are the same, to rounding. With it the same command "
                 "goes on from the last checkpoint.",
                 code="out-of-memory",
@@ -323,21 +328,21 @@ class Trainer:
         rank, worst = max(
             ((rank, shortage) for rank, shortage in enumerate(shortages) if shortage),
             # A batch that cannot be halved decides first.
-            key=lambda found: (found[1].single, found[1].half),
+            key=lambda candidate: (candidate[1].single, candidate[1].half),
         )
-        told = f"in process {rank}: {worst.told}" if self.group.size > 1 else worst.told
+        message = f"in process {rank}: {worst.message}" if self.group.size > 1 else worst.message
         if worst.single:
             self.save()
             what = "a step, which is one pass," if worst.whole else "a single sequence"
             smaller = "a smaller model or shorter sequences" + (" or a smaller batch" if worst.whole else "")
             self.group.end(
-                f"Memory does not suffice for {what} of {worst.most:,} tokens ({told}). Free some, or take "
+                f"Memory does not suffice for {what} of {worst.most:,} tokens ({message}). Free some, or take "
                 f"{smaller}. The same command goes on from the last checkpoint.",
                 code="out-of-memory",
             )
         self.counters.halvings += 1
         self.notices.append(
-            f"Memory ran out at step {self.step + 1:,} ({told}). From now on a pass through the model takes at most "
+            f"Memory ran out at step {self.step + 1:,} ({message}). From now on a pass through the model takes at most "
             f"about {worst.half:,} tokens, more passes a step: the gradients are the same, to rounding."
         )
 
@@ -375,7 +380,7 @@ class Trainer:
             circumstances["parallel"] = self.settings.parallel
         return circumstances
 
-    def _found(self) -> int | None:
+    def _find_checkpoint(self) -> int | None:
         """Return the step of the newest valid checkpoint, None if there is none, after removing incomplete ones."""
         self.checkpoints.tidy()
         step, messages = self.checkpoints.newest()

@@ -51,13 +51,13 @@ class CheckpointWriter:
         """
         self.settle()
         try:
-            copy = self._copied(checkpoint)
+            copy = self._copy_checkpoint(checkpoint)
         except (RuntimeError, MemoryError) as error:
             if not memory.ran_out(error):
                 raise
             self.copies.clear()
             self.notices.append(
-                f"Memory does not suffice for a copy of the state ({memory.told(error)}): training waits until the "
+                f"Memory does not suffice for a copy of the state ({memory.first_line(error)}): training waits until the "
                 f"checkpoint of step {checkpoint.step:,} is written."
             )
             return self.write(checkpoint)
@@ -78,13 +78,13 @@ class CheckpointWriter:
             facts = shard_facts(write_shards(folder, group.rank, tensors))
         except OSError as error:
             failure = reason(error, folder)
-        parts = group.gathered((facts, failure), "the shards of a checkpoint")
+        parts = group.gather((facts, failure), "the shards of a checkpoint")
         if failures := [failure for _, failure in parts if failure]:
             if not group.rank:
                 self.checkpoints.abandon(step)
                 self._note_failure(step, WriteError(f"{self.checkpoints.path(step)}: {failures[0]}"))
             return False
-        joined = {name: one for part, _ in parts for name, one in part.items()}
+        joined = {name: file_facts for part, _ in parts for name, file_facts in part.items()}
         done = group.first(partial(self._attempt, step, lambda: self.checkpoints.complete(step, state, joined)))
         if done is None:
             return False
@@ -114,10 +114,10 @@ class CheckpointWriter:
 
     def _note_failure(self, step: int, error: WriteError) -> None:
         last = max(self.checkpoints.steps(), default=None)
-        kept = "there is none before it" if last is None else f"the one of step {last:,} is kept"
-        self.notices.append(f"The checkpoint of step {step:,} could not be written; {kept}. {error}")
+        fallback = "there is none before it" if last is None else f"the one of step {last:,} is kept"
+        self.notices.append(f"The checkpoint of step {step:,} could not be written; {fallback}. {error}")
 
-    def _copied(self, checkpoint: Checkpoint) -> Checkpoint:
+    def _copy_checkpoint(self, checkpoint: Checkpoint) -> Checkpoint:
         return Checkpoint(
             step=checkpoint.step,
             weights=self._copies(checkpoint.weights, "weights"),

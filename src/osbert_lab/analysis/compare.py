@@ -25,7 +25,7 @@ from osbert.reports.page import Section, paragraph, table, write_report
 from osbert.runs.contract import Watch, ignore
 from osbert.runs.pretrain.run import MODELS
 from osbert.runs.unfinished import UnfinishedOutput, explaining_stops, open_unfinished_output
-from osbert.terminal import counted
+from osbert.terminal import format_count
 from osbert.training.run_folder import RECIPE
 from osbert_lab.analysis.comparison import ComparedModel, head_figures, own_figures, reference_figures
 from osbert_lab.analysis.comparison_sections import comparison_sections
@@ -172,7 +172,7 @@ class _Comparison:
         else:
             self.work.begin(facts, len(self.models))
         keys: list[str] = []
-        with explaining_stops(self.work, lambda: len(keys), counted(len(self.models), "model"), watch):
+        with explaining_stops(self.work, lambda: len(keys), format_count(len(self.models), "model"), watch):
             for number, key in enumerate(facts["weights"].values()):
                 self._measure(number, key, watch)
                 keys.append(key)
@@ -271,7 +271,7 @@ class _Comparison:
     def _notes(self) -> Iterator[str]:
         first = self.sample.samples[0]
         yield (
-            f"{counted(len(first), 'text')} of {first.read:,} read by {counted(len(self.models), 'model')}; "
+            f"{format_count(len(first), 'text')} of {first.read:,} read by {format_count(len(self.models), 'model')}; "
             f"{first.short:,} had fewer than {self.request.analysis.shortest} tokens, or no word that all of them read"
         )
         if len(first) < LEAST:
@@ -290,7 +290,7 @@ class _Comparison:
         about = [*map(paragraph, notes), table(rows, head=("model", "weights (sha256)"))]
         write_report(
             folder / REPORT,
-            f"{counted(len(names), 'model')} on the same texts",
+            f"{format_count(len(names), 'model')} on the same texts",
             [*sections, Section(heading="What was read", parts=about)],
             lead=f"All are compared with {self.models[0].name}. Each figure, with its interval and what it is compared "
             "with, is in analysis.json beside this page.",

@@ -14,7 +14,7 @@ from osbert.data.batch import Batch
 from osbert.data.example import Booleans
 from osbert.evaluation import forward
 from osbert.models.contract import Backbone
-from osbert.models.random_numbers import seeded
+from osbert.models.random_numbers import fix_seed
 from osbert.text.form import Form
 from osbert_lab.analysis.kinds.contract import TextPass
 from osbert_lab.analysis.sample import TextSample, marks
@@ -86,7 +86,7 @@ def fresh(backbone: Backbone, seed: int) -> Backbone:
     """Return a model of the same architecture with random weights, in eval mode on the same device."""
     device = next(backbone.parameters()).device
     # The weights are made on the CPU, and the random state of the caller is kept.
-    with seeded(seed):
+    with fix_seed(seed):
         model: Backbone = backbone.architecture.build()
     for name, buffer in backbone.named_buffers():  # no weights, but what it reads by, such as how words are spelt
         model.get_buffer(name).copy_(buffer)

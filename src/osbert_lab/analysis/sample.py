@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from osbert.data.example import Booleans, Example
 from osbert.data.pack import Packer, PieceRun
 from osbert.errors import Problems
-from osbert.terminal import counted
+from osbert.terminal import format_count
 from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.text.form import Form
 from osbert.text.normalize import is_punctuation
@@ -118,7 +118,7 @@ def oddities(sample: TextSample, unknown: int) -> list[str]:
         notes.append(f"{count / pieces:.0%} of the pieces are unknown to the tokenizer: are the texts of its language?")
     repeated = len(sample.examples) - len({example.ids.tobytes() for example in sample.examples})
     if repeated > UNUSUAL * len(sample.examples):
-        notes.append(f"{counted(repeated, 'repeated text')}: intervals are narrower than they should be")
+        notes.append(f"{format_count(repeated, 'repeated text')}: intervals are narrower than they should be")
     return notes
 
 

@@ -16,7 +16,7 @@ EXAMPLES = 10
 
 def unusable_rows(what: str) -> Problems:
     """Return a collector of unusable rows. `what`: the plural noun for messages, such as "trees"."""
-    return Problems(heading=f"These {what} cannot be used (--errors replace leaves them out)", shown=EXAMPLES)
+    return Problems(heading=f"These {what} cannot be used (--errors replace leaves them out)", limit=EXAMPLES)
 
 
 def left_out(problems: Problems) -> list[str]:

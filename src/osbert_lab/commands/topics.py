@@ -50,7 +50,7 @@ def topics(
 
     given = VectorInput(data=file, model=model, options=options or EmbeddedOptions(), opening=opening)
     with showing_progress("numbers of topics") as watch:
-        found = find_topics(given, out=out, topics=topics, seed=seed, watch=watch)
-    for line in found.lines():
+        clustering = find_topics(given, out=out, topics=topics, seed=seed, watch=watch)
+    for line in clustering.lines():
         print(one_line(line))
-    return found
+    return clustering

@@ -34,12 +34,12 @@ class Capitals(Objective):
 
         Raises ValueError if the documents do not know their capitals.
         """
-        found = packer.spans(Documents.of(documents), rng)
-        capitals = found.documents.capitals
+        sequences = packer.spans(Documents.of(documents), rng)
+        capitals = sequences.documents.capitals
         if capitals is None:
             raise ValueError("the documents have no marks of capitals")
-        firsts = ~packer.tokenizer.continuation[found.documents.ids]
-        return replace(found, piece_labels={self.name: np.where(firsts, capitals, -1).astype(np.int8)})
+        firsts = ~packer.tokenizer.continuation[sequences.documents.ids]
+        return replace(sequences, piece_labels={self.name: np.where(firsts, capitals, -1).astype(np.int8)})
 
     def in_words(self, labels: NDArray[Any]) -> str:
         """Return the fraction of words with a capital."""

@@ -62,17 +62,17 @@ class Dialogue(Objective):
         begins = np.searchsorted(turns.numbers, turns.numbers)
         # Rows begin at every third turn of a conversation, while two more follow.
         firsts = np.flatnonzero(((np.arange(len(turns)) - begins) % TURNS == 0) & (self._after(turns) >= TURNS))
-        shown = firsts[:, None] + np.arange(TURNS)  # (E, 3)
-        segments = roles[shown].astype(np.int8) * packer.form.second_segment
+        turn_indices = firsts[:, None] + np.arange(TURNS)  # (E, 3)
+        segments = roles[turn_indices].astype(np.int8) * packer.form.second_segment
         fake = np.flatnonzero(rng.random(len(firsts)) < self.fake)
-        shown[fake, rng.integers(TURNS, size=len(fake))] = Elsewhere(turns).partners(firsts[fake], rng)
+        turn_indices[fake, rng.integers(TURNS, size=len(fake))] = Elsewhere(turns).partners(firsts[fake], rng)
         labels = np.full(len(firsts), REAL)
         labels[fake] = FAKE
         return Sequences(
             documents=turns.documents,
             tokenizer=packer.tokenizer,
-            firsts=turns.bounds[shown].ravel(),
-            sizes=(turns.bounds[shown + 1] - turns.bounds[shown]).ravel(),
+            firsts=turns.bounds[turn_indices].ravel(),
+            sizes=(turns.bounds[turn_indices + 1] - turns.bounds[turn_indices]).ravel(),
             segments=segments.ravel(),
             counts=np.full(len(firsts), TURNS),
             truncated=np.zeros(len(firsts), np.int64),

@@ -51,9 +51,9 @@ class Distance(Objective):
         labels, bounds = labels[firsts], sentences.bounds
         seconds = np.where(labels == ADJACENT, middles[firsts], far[firsts])
         seconds[labels == OTHER] = Elsewhere(sentences).partners(firsts[labels == OTHER], rng)
-        starts, parted, own = (bounds[places] for places in (firsts, middles[firsts], lasts[firsts]))
+        starts, parted, pair_ends = (bounds[indices] for indices in (firsts, middles[firsts], lasts[firsts]))
         # B is about as long as the text that follows A in the pair; if there is none, as the rest of the target length.
-        missing = np.where(own > parted, own - parted, np.maximum(1, aims[firsts] - (parted - starts)))
+        missing = np.where(pair_ends > parted, pair_ends - parted, np.maximum(1, aims[firsts] - (parted - starts)))
         ends = sentences.reach(seconds, missing)
         # A text before A ends one sentence before it, or it would be adjacent.
         before = (labels == SAME) & (seconds < firsts)
@@ -67,8 +67,8 @@ class Distance(Objective):
 
     def rates(self, examples: Sequence[Example]) -> Iterator[tuple[str, str, str]]:
         """Yield the fraction of each label."""
-        found = np.bincount([int(example.targets[self.name].labels[0]) for example in examples], minlength=3)
-        for name, count in zip(WORDS, found.tolist(), strict=True):
+        counts = np.bincount([int(example.targets[self.name].labels[0]) for example in examples], minlength=3)
+        for name, count in zip(WORDS, counts.tolist(), strict=True):
             yield name, f"{count / max(1, len(examples)):.2%}", "33.33%"
 
     def head(self, backbone: Backbone) -> Head:
@@ -86,14 +86,14 @@ def _far(sentences: Sentences, middles: Places, rng: np.random.Generator) -> Pla
     before = np.maximum(0, number - 1 - begins)
     behind = np.maximum(0, sentences.after - middles - 1)
     drawn = (rng.random(len(sentences)) * (before + behind)).astype(np.int64)
-    found = np.where(drawn < before, begins + drawn, middles + 1 + drawn - before)
-    return np.where(before + behind > 0, found, -1)
+    candidates = np.where(drawn < before, begins + drawn, middles + 1 + drawn - before)
+    return np.where(before + behind > 0, candidates, -1)
 
 
 def _walk(following: Places) -> Places:
     """Return the sentences at which pairs begin; the one that begins at k is followed by that at following[k]."""
-    found, place, steps = [], 0, following.tolist()
-    while place < len(steps):
-        found.append(place)
-        place = steps[place]
-    return np.array(found, np.int64)
+    firsts, sentence, steps = [], 0, following.tolist()
+    while sentence < len(steps):
+        firsts.append(sentence)
+        sentence = steps[sentence]
+    return np.array(firsts, np.int64)

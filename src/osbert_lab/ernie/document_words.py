@@ -31,8 +31,8 @@ class DocumentWords(Objective):
 
     def examples(self, documents: Sequence[Document], packer: Packer, rng: np.random.Generator) -> Sequences:
         """Return full spans of the documents, with a label for every piece."""
-        found = packer.spans(documents, rng)
-        return replace(found, piece_labels={self.name: recurring(found)})
+        sequences = packer.spans(documents, rng)
+        return replace(sequences, piece_labels={self.name: recurring(sequences)})
 
     def in_words(self, labels: NDArray[Any]) -> str:
         """Return the fraction of tokens that occur elsewhere in the document."""
@@ -65,8 +65,8 @@ def recurring(sequences: Sequences) -> NDArray[np.int8]:
     sequence = np.full(len(ids), -1)
     # Runs are consecutive and disjoint, so repeat() writes the number of the sequence to each of its pieces.
     owners = np.repeat(np.arange(len(sequences)), sequences.counts)
-    places = np.repeat(sequences.firsts - np.cumsum(sequences.sizes) + sequences.sizes, sequences.sizes)
-    sequence[places + np.arange(len(places))] = np.repeat(owners, sequences.sizes)
+    offsets = np.repeat(sequences.firsts - np.cumsum(sequences.sizes) + sequences.sizes, sequences.sizes)
+    sequence[offsets + np.arange(len(offsets))] = np.repeat(owners, sequences.sizes)
     labels = (_occurrences(_document_of(documents), ids) > _occurrences(sequence, ids)).astype(np.int8)
     labels[sequence < 0] = -1
     return labels

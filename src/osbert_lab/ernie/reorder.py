@@ -43,11 +43,11 @@ class Reorder(Objective):
 
     def examples(self, documents: Sequence[Document], packer: Packer, rng: np.random.Generator) -> Sequences:
         """Return full spans whose segments are permuted, with their class."""
-        found = packer.spans(documents, rng)
-        bounds, total = found.documents.sentences, len(found.documents.ids)
+        sequences = packer.spans(documents, rng)
+        bounds, total = sequences.documents.sentences, len(sequences.documents.ids)
         order = np.arange(total)
-        labels = np.zeros(len(found), np.int64)
-        for place, (first, size) in enumerate(zip(found.firsts.tolist(), found.sizes.tolist(), strict=True)):
+        labels = np.zeros(len(sequences), np.int64)
+        for index, (first, size) in enumerate(zip(sequences.firsts.tolist(), sequences.sizes.tolist(), strict=True)):
             # Boundaries of sentences after the first piece of the text and before its end.
             low, high = np.searchsorted(bounds, [first + 1, first + size])
             inner = np.unique(bounds[low:high])  # the sentences that start inside of this text
@@ -56,12 +56,15 @@ class Reorder(Objective):
             runs = np.split(np.arange(first, first + size), cuts - first)
             shuffled = rng.permutation(count)
             order[first : first + size] = np.concatenate([runs[part] for part in shuffled])
-            labels[place] = class_of(shuffled.tolist())
+            labels[index] = class_of(shuffled.tolist())
         # A segment is not a sentence of its text any more, so the objectives after this one see no bounds of sentences.
         moved = replace(
-            found.documents, ids=found.documents.ids[order], words=found.documents.words[order], capitals=None
+            sequences.documents,
+            ids=sequences.documents.ids[order],
+            words=sequences.documents.words[order],
+            capitals=None,
         )
-        return replace(found, documents=moved, labels={self.name: labels})
+        return replace(sequences, documents=moved, labels={self.name: labels})
 
     def in_words(self, labels: NDArray[Any]) -> str:
         """Return the order of the segments, counted from 1."""
@@ -83,9 +86,9 @@ def class_of(order: Sequence[int]) -> int:
     """
     rank, left = 0, sorted(order)
     for part in order:
-        place = left.index(part)
-        rank += place * math.factorial(len(left) - 1)
-        left.pop(place)
+        position = left.index(part)
+        rank += position * math.factorial(len(left) - 1)
+        left.pop(position)
     return rank + sum(math.factorial(count) for count in range(1, len(order)))
 
 
@@ -101,6 +104,6 @@ def order_of(number: int) -> list[int]:
         count += 1
     left, order = list(range(count)), []
     for size in range(count - 1, -1, -1):
-        place, number = divmod(number, math.factorial(size))
-        order.append(left.pop(place))
+        position, number = divmod(number, math.factorial(size))
+        order.append(left.pop(position))
     return order

@@ -18,7 +18,7 @@ from osbert.runs.pretrain.run import MODELS
 from osbert.runs.pretrain.settings import read_plan, read_settings
 from osbert.runs.study.runner import StudyTrial
 from osbert.runs.vectors.settings import StaticSettings, read_vector_settings, vector_schema
-from osbert.training.run_folder import HARMLESS, RunFolder, changed_settings
+from osbert.training.run_folder import HARMLESS, RunFolder, diff_settings
 from osbert_lab.papers.tables import PaperTable, TableRow, keywords, words
 
 PRETRAINING = "pretraining"
@@ -146,7 +146,7 @@ class PretrainedEncoders:
             # `pop` leaves only rows that one of the two protocols lacks; `difference` then reports them.
             if row.name in earlier and row.name in now:
                 usual = defaults(type(self.read(row)))
-                differences = changed_settings(earlier.pop(row.name), now.pop(row.name), usual, HARMLESS_HERE)
+                differences = diff_settings(earlier.pop(row.name), now.pop(row.name), usual, HARMLESS_HERE)
                 lines += [f"{PRETRAINING}.{row.name}.{line}" for line in differences]
         return lines + difference(earlier, now, f"{PRETRAINING}.")
 

@@ -11,7 +11,7 @@ from typing import Any
 from osbert import recipe
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL, Opening
-from osbert.options import among, given
+from osbert.options import among, parse_settings
 from osbert.runs.finetune.plan import schema
 from osbert.runs.pretrain.settings import Recipe, recipe_schema
 from osbert_lab.papers.tables import PaperTable
@@ -47,7 +47,7 @@ def split_settings(words: Sequence[str], schemas: Sequence[type]) -> tuple[dict[
     which the defaults use, too. Raises UserError like `given`, and for --finetuning "...".
     """
     _refuse_joined(words)
-    chosen = given(words, *schemas)
+    chosen = parse_settings(words, *schemas)
     finetuning = {name: value for name, value in chosen.items() if name.startswith(f"{FINETUNING}.")}
     pretraining = {name.removeprefix(f"{PRETRAINING}."): chosen[name] for name in chosen if name not in finetuning}
     paths = {path for table_schema in schemas for path, *_ in recipe.fields(table_schema)}
@@ -65,7 +65,7 @@ def same_finetuning(line: str, other: str, table: PaperTable) -> bool:
     """
     schemas = [schema(task) for task in table.tasks]
     try:
-        return given(shlex.split(line), *schemas) == given(shlex.split(other), *schemas)
+        return parse_settings(shlex.split(line), *schemas) == parse_settings(shlex.split(other), *schemas)
     except (UserError, ValueError):
         return False
 

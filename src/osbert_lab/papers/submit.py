@@ -129,7 +129,7 @@ def page(wanted: SubmissionFile, folder: Path, records: Sequence[Record], openin
     labels = getattr(engine.fine_tuned, "labels", ())
     lines = ["index\tprediction"]
     for record, prediction in zip(records, engine.predict_records(records), strict=True):
-        lines.append(f"{record.number}\t{wanted.spelt(prediction, labels)}")
+        lines.append(f"{record.number}\t{wanted.format_prediction(prediction, labels)}")
     return "\n".join(lines) + "\n"
 
 

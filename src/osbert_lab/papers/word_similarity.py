@@ -50,17 +50,17 @@ class WordTable:
         lengths = np.linalg.norm(self.vectors, axis=1, keepdims=True)
         object.__setattr__(self, "vectors", self.vectors / np.where(lengths > 0, lengths, 1))
 
-    def places(self) -> Mapping[str, int]:
+    def word_indices(self) -> Mapping[str, int]:
         """Return the index of each word that has a vector."""
-        there = np.abs(self.vectors).max(axis=1) > 0
-        return {word: place for place, word in enumerate(self.words) if there[place]}
+        has_vector = np.abs(self.vectors).max(axis=1) > 0
+        return {word: index for index, word in enumerate(self.words) if has_vector[index]}
 
     def similarity(self, pairs: Iterable[Pair]) -> WordScore:
         """Return Spearman's correlation of cosines with human scores of pairs of words."""
         from scipy.stats import spearmanr
 
-        places, pairs = self.places(), [*pairs]
-        known = [(places[a], places[b], score) for a, b, score in pairs if a in places and b in places]
+        indices, pairs = self.word_indices(), [*pairs]
+        known = [(indices[a], indices[b], score) for a, b, score in pairs if a in indices and b in indices]
         if len(known) < 2:
             return WordScore(score=float("nan"), used=len(known), given=len(pairs))
         first, second, scores = (np.array(column) for column in zip(*known))
@@ -72,8 +72,8 @@ class WordTable:
 
         This is 3CosAdd (Mikolov et al. 2013c, section 4). Questions with a word that has no vector are ignored.
         """
-        places, questions = self.places(), [*questions]
-        known = [[places[word] for word in words] for words in questions if all(word in places for word in words)]
+        indices, questions = self.word_indices(), [*questions]
+        known = [[indices[word] for word in words] for words in questions if all(word in indices for word in words)]
         right = 0
         for start in range(0, len(known), QUESTIONS):
             a, b, c, d = np.array(known[start : start + QUESTIONS]).T
@@ -94,15 +94,15 @@ def read_pairs(path: Path) -> list[Pair]:
     with path.open(encoding="utf-8", newline="") as file:
         rows = [*csv.reader(file, delimiter="," if path.suffix == ".csv" else "\t")]
     column = rows[0].index("SimLex999") if rows and "SimLex999" in rows[0] else 2
-    found = []
+    pairs = []
     for number, row in enumerate(rows[1:], 2):
         try:
-            found.append((row[0].lower(), row[1].lower(), float(row[column])))
+            pairs.append((row[0].lower(), row[1].lower(), float(row[column])))
         except (IndexError, ValueError):
             raise UserError(
                 f"{path}, line {number}: {row} are not two words and a score.", code="unusable-row"
             ) from None
-    return found
+    return pairs
 
 
 def read_questions(path: Path) -> dict[str, list[list[str]]]:

@@ -47,7 +47,7 @@ class Bilm(Backbone):
         """Set the spelling of each piece (V, longest), and the size V of the vocabulary, from a tokenizer."""
         spelling = spellings(tokenizer, self.architecture.spelling)
         self.words.spelling = spelling.to(self.words.spelling.device)
-        self.architecture = self.architecture.changed(vocabulary=len(spelling))
+        self.architecture = self.architecture.replace(vocabulary=len(spelling))
 
     def initialise(self) -> None:
         """Initialise all weights."""

@@ -67,10 +67,10 @@ class BilmArchitecture(Sizes):
         wider = [self.filters >> (CONVOLUTIONS + 1 - width) for width in range(2, CONVOLUTIONS + 1)]
         return (self.filters - sum(wider), *wider)
 
-    def resized(self, layers: int, width: int) -> BilmArchitecture:
+    def resize(self, layers: int, width: int) -> BilmArchitecture:
         """Return these settings with other `layers` and `width`; cells and filters stay in proportion to the width."""
-        cells, filters = (max(1, round(one * width / self.width)) for one in (self.cells, self.filters))
-        return self.changed(layers=layers, width=width, cells=cells, filters=max(filters, LEAST_FILTERS))
+        cells, filters = (max(1, round(size * width / self.width)) for size in (self.cells, self.filters))
+        return self.replace(layers=layers, width=width, cells=cells, filters=max(filters, LEAST_FILTERS))
 
     def activations(self, length: int) -> float:
         """Return about how many numbers a layer saves per word: gates and cells of both directions, and states."""

@@ -60,11 +60,11 @@ class CharacterEncoder(nn.Module):
 
     def forward(self, ids: Tensor) -> Tensor:
         """Return the vectors (N, D / 2) of pieces (N,)."""
-        distinct, places = ids.unique(return_inverse=True)
+        distinct, indices = ids.unique(return_inverse=True)
         spelling = self.spelling[distinct]  # (U, longest)
         # Columns after the longest word are padding. Each convolution needs one window of it, for the maximum.
         used = int((spelling != PADDING).sum(1).max()) + CONVOLUTIONS
         letters = self.rows(spelling[:, :used].long()).transpose(1, 2)  # (U, characters, used)
         # Max-pooling over all windows of a word (Kim et al. 2016, equation 7).
-        found = [convolution(letters).amax(2) for convolution in self.convolutions]  # each (U, filters of a width)
-        return self.projection(self.highways(torch.cat(found, 1).relu()))[places]
+        maxima = [convolution(letters).amax(2) for convolution in self.convolutions]  # each (U, filters of a width)
+        return self.projection(self.highways(torch.cat(maxima, 1).relu()))[indices]

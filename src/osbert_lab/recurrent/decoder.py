@@ -64,7 +64,9 @@ class RecurrentDecoder:
         """Read the sources and prompts, one row each, and return the scores (rows, V) of each next piece."""
         if len({len(prompt) for prompt in prompts}) > 1 or any(prompt.source is None for prompt in prompts):
             raise ValueError("a decoder's prompts have a source each, and are equally long")
-        sources = [replace(one.source, record=row, targets={}) for row, one in enumerate(prompts) if one.source]
+        sources = [
+            replace(prompt.source, record=row, targets={}) for row, prompt in enumerate(prompts) if prompt.source
+        ]
         batch = collate(sources).to(self.device)
         # collate sorts by length; argsort of the rows' numbers restores the order of the prompts.
         self.source = self.backbone.read(batch).rows(batch.records.to(self.device).argsort())

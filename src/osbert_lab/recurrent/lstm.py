@@ -61,30 +61,30 @@ class ProjectedLSTM(nn.Module):
 
     def forward(self, values: Tensor, order: Tensor, sizes: Tensor) -> Tensor:
         """Return the states (N, P) of tokens (N, P), read in `order` (N,) with steps of `sizes` (T,)."""
-        found = (
-            self._clipped(values[order], sizes)
+        states = (
+            self._run_clipped(values[order], sizes)
             if self.clip
             else self.lstm(PackedSequence(values[order], sizes))[0].data
         )
         # The inverse permutation: row i of `found` belongs to token order[i].
-        return torch.empty_like(found).index_copy(0, order, found)
+        return torch.empty_like(states).index_copy(0, order, states)
 
-    def _clipped(self, values: Tensor, sizes: Tensor) -> Tensor:
+    def _run_clipped(self, values: Tensor, sizes: Tensor) -> Tensor:
         """Return the states (N, P) in the order of reading, with clipping, which torch's LSTM lacks."""
         weights = {name.removesuffix("_l0"): weight for name, weight in self.lstm.named_parameters()}
         # The input part of all gates of all tokens in one product; only the recurrent part needs the loop.
         gates = functional.linear(values, weights["weight_ih"], weights["bias_ih"] + weights["bias_hh"])  # (N, 4 cells)
         state = values.new_zeros(int(sizes[0]), self.lstm.proj_size)
         cell = values.new_zeros(int(sizes[0]), self.lstm.hidden_size)
-        found = []
+        states = []
         for step in gates.split(sizes.tolist()):  # shorter sequences, the last rows, have ended
             recurrent = functional.linear(state[: len(step)], weights["weight_hh"])
             into, forget, new, out = (step + recurrent).chunk(4, 1)
             cell = forget.sigmoid() * cell[: len(step)] + into.sigmoid() * new.tanh()
             cell = cell.clamp(-self.clip, self.clip)
             state = functional.linear(out.sigmoid() * cell.tanh(), weights["weight_hr"]).clamp(-self.clip, self.clip)
-            found.append(state)
-        return torch.cat(found)
+            states.append(state)
+        return torch.cat(states)
 
 
 class DirectionsLayer(nn.Module):
@@ -102,10 +102,10 @@ class DirectionsLayer(nn.Module):
         """Return the states (N, D), always in float32: rounding errors would accumulate over the tokens."""
         with torch.autocast(hidden.device.type, enabled=False):
             left, right = self.dropout(hidden.float()).chunk(2, 1)
-            found = torch.cat(
+            states = torch.cat(
                 [self.forth(left, steps.forth, steps.sizes), self.back(right, steps.back, steps.sizes)], 1
             )
-            return found + torch.cat([left, right], 1) if self.residual else found
+            return states + torch.cat([left, right], 1) if self.residual else states
 
 
 def both_ends(hidden: Tensor, batch: Batch) -> Tensor:

@@ -14,16 +14,16 @@ SENTENCE_BEGIN, SENTENCE_END, WORD_BEGIN, WORD_END, PADDING = range(256, 261)
 ROWS = 261
 
 
-def spelt(content: Sequence[int], longest: int) -> list[int]:
+def spell_word(content: Sequence[int], longest: int) -> list[int]:
     """Return the bytes of a word between its start and end marks, truncated and padded to `longest`.
 
-    >>> spelt("né".encode(), 7)
+    >>> spell_word("né".encode(), 7)
     [258, 110, 195, 169, 259, 260, 260]
-    >>> spelt("longest".encode(), 5)
+    >>> spell_word("longest".encode(), 5)
     [258, 108, 111, 110, 259]
     """
-    found = [WORD_BEGIN, *content[: longest - 2], WORD_END]
-    return found + [PADDING] * (longest - len(found))
+    symbols = [WORD_BEGIN, *content[: longest - 2], WORD_END]
+    return symbols + [PADDING] * (longest - len(symbols))
 
 
 def spellings(tokenizer: AnyTokenizer, longest: int) -> Tensor:
@@ -37,9 +37,9 @@ def spellings(tokenizer: AnyTokenizer, longest: int) -> Tensor:
         words[index] = [SENTENCE_END]
     for index in tokenizer.form.before:
         words[index] = [SENTENCE_BEGIN]
-    return torch.tensor([spelt(word, longest) for word in words], dtype=torch.int16)
+    return torch.tensor([spell_word(word, longest) for word in words], dtype=torch.int16)
 
 
 def numerals(count: int, longest: int) -> Tensor:
     """Return placeholder spellings (count, longest): the decimal number of each id, int16."""
-    return torch.tensor([spelt(str(index).encode(), longest) for index in range(count)], dtype=torch.int16)
+    return torch.tensor([spell_word(str(index).encode(), longest) for index in range(count)], dtype=torch.int16)

@@ -41,15 +41,15 @@ class Translation(WritingObjective):
         firsts = joined.starts[:-1][pairs]
         bounds = joined.sentences[firsts[:, None] + np.arange(3)]  # (E, 3), in pieces
         sizes = np.diff(bounds)
-        kept = np.stack(trim_lengths(sizes[:, 0], sizes[:, 1], packer.room(2)), axis=1)
+        trimmed_sizes = np.stack(trim_lengths(sizes[:, 0], sizes[:, 1], packer.room(2)), axis=1)
         return Sequences(
             documents=joined,
             tokenizer=packer.tokenizer,
             firsts=bounds[:, :2].ravel(),
-            sizes=kept.ravel(),
-            segments=np.tile(np.array([SOURCE, TARGET], np.int8), len(kept)),
-            counts=np.full(len(kept), 2),
-            truncated=(sizes - kept).sum(axis=1),
+            sizes=trimmed_sizes.ravel(),
+            segments=np.tile(np.array([SOURCE, TARGET], np.int8), len(trimmed_sizes)),
+            counts=np.full(len(trimmed_sizes), 2),
+            truncated=(sizes - trimmed_sizes).sum(axis=1),
         )
 
     def corrupt(self, example: Example, packer: Packer, rng: np.random.Generator) -> Example:
@@ -58,11 +58,11 @@ class Translation(WritingObjective):
         # As in generation, the decoder writes no special pieces before a text.
         opening = len(packer.form.before)
         columns = {name: getattr(target, name)[opening:] for name in ("ids", "segments", "words", "special")}
-        found = decoder_example(source, replace(target, **columns), packer.tokenizer, name=self.name)
-        return replace(found, truncated=example.truncated)
+        decoder_text = decoder_example(source, replace(target, **columns), packer.tokenizer, name=self.name)
+        return replace(decoder_text, truncated=example.truncated)
 
 
 def _alone(example: Example, segment: int, packer: Packer) -> Example:
     """Return one text of a pair as a sequence of its own."""
-    own = (example.segments == segment) & ~example.special
-    return packer.single(example.ids[own], example.words[own], record=example.record)
+    mask = (example.segments == segment) & ~example.special
+    return packer.single(example.ids[mask], example.words[mask], record=example.record)

@@ -79,10 +79,10 @@ class EncoderLayer(nn.Module):
         """
         with torch.autocast(values.device.type, enabled=False):
             read = self.dropout(values.float())[steps.forth]
-            found, ends = self.lstm(nn.utils.rnn.PackedSequence(read, steps.sizes))
-        hidden = torch.empty_like(found.data).index_copy(0, steps.forth, found.data)
+            states, ends = self.lstm(nn.utils.rnn.PackedSequence(read, steps.sizes))
+        hidden = torch.empty_like(states.data).index_copy(0, steps.forth, states.data)
         # (2, B, side) -> (B, D), and from the order of steps, longest first, to that of the batch.
-        rows = ranked(batch, steps)
+        rows = rank_sequences(batch, steps)
         joined = (end.transpose(0, 1).flatten(1) for end in ends)
         return hidden, LayerState(*(torch.empty_like(end).index_copy(0, rows, end) for end in joined))
 
@@ -128,17 +128,17 @@ class AttentiveWriter(nn.Module):
         """Return the outputs (N, side) for a batch whose pieces have these vectors (N, side), in float32."""
         steps = Steps.of(batch)
         with torch.autocast(vectors.device.type, enabled=False):
-            source = source.rows(ranked(batch, steps))
-            state, found = self.begin(source), []
+            source = source.rows(rank_sequences(batch, steps))
+            state, step_outputs = self.begin(source), []
             for step in vectors.float()[steps.forth].split(steps.sizes.tolist()):
                 going = slice(len(step))  # the shorter sequences, which are the last rows, have ended
                 state = self.step(step, state.rows(going), source.rows(going))
-                found.append(state.last)
-            outputs = torch.cat(found)
+                step_outputs.append(state.last)
+            outputs = torch.cat(step_outputs)
             return self.dropout(torch.empty_like(outputs).index_copy(0, steps.forth, outputs))
 
 
-def ranked(batch: Batch, steps: Steps) -> Tensor:
+def rank_sequences(batch: Batch, steps: Steps) -> Tensor:
     """Return the indices (B,) of a batch's sequences in the order of its steps, the longest first."""
     # The first step has the first token of every sequence.
     return torch.searchsorted(batch.starts, steps.forth[: len(batch.starts)])

@@ -58,7 +58,7 @@ class Translator(Backbone):
     def forward(self, batch: Batch, read: Tensor | None = None) -> States:
         """Return the encoder's states, or with a source the decoder's; see `Translator`."""
         if batch.source is None:
-            *_, (hidden, _) = self._encoded(batch)
+            *_, (hidden, _) = self._encode_layers(batch)
             summary = both_ends(hidden, batch)
         else:
             hidden = self.writer(self.words(batch.ids), batch, self.read(batch.source))
@@ -70,12 +70,12 @@ class Translator(Backbone):
         """Yield the encoder's states, layers + 1 of (N, D): the vectors twice, then each layer's."""
         vectors = self.words(batch.ids)
         yield torch.cat([vectors, vectors], 1)
-        for hidden, _ in self._encoded(batch):
+        for hidden, _ in self._encode_layers(batch):
             yield hidden
 
     def read(self, source: Batch) -> ReadSource:
         """Return what the decoder reads of the encoded sources."""
-        encoded = [*self._encoded(source)]
+        encoded = [*self._encode_layers(source)]
         return ReadSource.of(source, encoded[-1][0], [ends for _, ends in encoded])
 
     def decoder(self, head: Head) -> RecurrentDecoder | None:
@@ -90,7 +90,7 @@ class Translator(Backbone):
         attention = 4 * size.cross_pairs * self.architecture.width
         return super().flops(size.source) + 2 * size.tokens * matrix_weights(self.writer) + attention
 
-    def _encoded(self, batch: Batch) -> Iterator[tuple[Tensor, LayerState]]:
+    def _encode_layers(self, batch: Batch) -> Iterator[tuple[Tensor, LayerState]]:
         """Yield each layer's states (N, D), and its final states (B, D)."""
         steps, hidden = Steps.of(batch), self.words(batch.ids)
         for block in self.blocks:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from osbert.terminal import counted, in_columns
+from osbert.terminal import format_count, in_columns
 from osbert_lab.topics.clusters import CLEAR
 
 
@@ -63,22 +63,22 @@ class TopicTally:
         ]
         yield from in_columns([("topic", "texts", "part", "words"), *rows])
         yield f"{self.explain_count()} --topics N takes another number."
-        yield f"{counted(self.rows, 'text')} -> {self.folder} (report.html, rows.csv, topics.csv)"
+        yield f"{format_count(self.rows, 'text')} -> {self.folder} (report.html, rows.csv, topics.csv)"
 
     def explain_count(self) -> str:
         """Return in words why there are as many topics."""
         count = len(self.topics)
         if not self.silhouettes:
             fewer = f": the vectors do not fall into {self.wanted:,}." if count < self.wanted else ", as given."
-            return f"{counted(count, 'topic')}{fewer}"
+            return f"{format_count(count, 'topic')}{fewer}"
         best = max(self.silhouettes, key=lambda number: self.silhouettes[number])
         tried = f"{len(self.silhouettes)} numbers from {min(self.silhouettes)} to {max(self.silhouettes)}"
         if self.silhouettes[best] >= CLEAR:
             return (
-                f"{counted(count, 'topic')}: of {tried} the one with the largest silhouette on a sample, "
+                f"{format_count(count, 'topic')}: of {tried} the one with the largest silhouette on a sample, "
                 f"{self.silhouettes[best]:.3f} (clusters that lie apart)."
             )
         return (
-            f"{counted(count, 'topic')}, by the number of texts: their clusters run into each other. Of {tried} the "
+            f"{format_count(count, 'topic')}, by the number of texts: their clusters run into each other. Of {tried} the "
             f"largest silhouette on a sample is only {self.silhouettes[best]:.3f}, so any number cuts the texts up."
         )

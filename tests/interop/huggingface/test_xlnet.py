@@ -171,7 +171,7 @@ def test_queries_are_their_second_stream_over_two_segments(memory: int, tmp_path
         mems = found.mems if memory else None
         batch = collate([example])
         if memory:
-            states, past = folder.backbone.continued(batch, past)
+            states, past = folder.backbone.forward_with_past(batch, past)
         else:
             states = learner.states(batch)
         torch.testing.assert_close(learner.heads["permuted"].outputs(states, batch), found.logits[0], **TOLERANCE)

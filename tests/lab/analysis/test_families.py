@@ -51,9 +51,9 @@ def test_heads_geometry_and_a_probe(name: str, trees: Path, tmp_path: Path) -> N
     kind: type[Backbone] = components.find("models.families", family, base=Backbone)
     tokenizer = Tokenizer([*SPECIALS, *TAGS])
     torch.manual_seed(0)
-    sizes = kind.settings().changed(vocabulary=len(tokenizer), width=16, length=LENGTH, **settings)
+    sizes = kind.settings().replace(vocabulary=len(tokenizer), width=16, length=LENGTH, **settings)
     if hasattr(sizes, "heads"):
-        sizes = sizes.changed(layers=2, heads=2)
+        sizes = sizes.replace(layers=2, heads=2)
     write_model(Learner(sizes.build().eval(), {}), tmp_path / "model")
     write_tokenizer(tokenizer, tmp_path / "model", length=LENGTH)
     found = osbert.analyse(

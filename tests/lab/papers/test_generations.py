@@ -12,7 +12,7 @@ import torch
 
 from ended_tables import plan
 from osbert.interop.word_vectors import write_static
-from osbert.options import given
+from osbert.options import parse_settings
 from osbert.recipe import as_table
 from osbert.runs.finetune.plan import schema
 from osbert.text.train_words import word_tokenizer
@@ -45,7 +45,7 @@ def test_rows_are_in_the_order_of_their_years_and_columns_are_tasks_that_can_be_
     years = [row.year for row in TABLE.rows]
     assert years == sorted(years) and len({row.name for row in TABLE.rows}) == len(years)
     for column in TABLE.columns:
-        named = given(words(column.settings), schema(column.task or column.set))
+        named = parse_settings(words(column.settings), schema(column.task or column.set))
         assert {name.rpartition(".")[2] for name in named} == {*column.settings}
     assert {one for claim in TABLE.claims for one in (claim.above, claim.below)} <= {row.name for row in TABLE.rows}
 
@@ -105,7 +105,7 @@ def test_words_are_tested_alone_and_only_whole(encoder: Path, tmp_path: Path) ->
     assert score_words(encoder, TABLE.words, tmp_path) == found  # kept beside the encoder
     table = word_table(encoder, [*WORDS, "king queen"])
     np.testing.assert_allclose(table.vectors[0], np.array([1, 0, 1]) / 2**0.5, atol=1e-6)
-    assert "king queen" not in table.places() and {*table.places()} == {*WORDS}
+    assert "king queen" not in table.word_indices() and {*table.word_indices()} == {*WORDS}
     assert not RunFolder(tmp_path / "none").finished and score_words(tmp_path / "none", TABLE.words, tmp_path) == {}
 
 

@@ -24,7 +24,7 @@ CLOSE = {"atol": 1e-5, "rtol": 1e-5}
 @pytest.fixture(scope="module")
 def model() -> Bilm:
     torch.manual_seed(0)
-    made = SIZES.changed(clip=0.1).build().eval()
+    made = SIZES.replace(clip=0.1).build().eval()
     made.read_vocabulary(TOKENIZER)
     with torch.no_grad():  # large enough to meet the limits
         for parameter in (made.words.projection.weight, *made.blocks.parameters()):
@@ -40,7 +40,7 @@ def batch(make_batch: Callable[..., Batch]) -> Batch:
 
 def unlimited(model: Bilm) -> Bilm:
     """Return a model of the same weights whose cells have no limits."""
-    made = Bilm(model.architecture.changed(clip=0.0)).eval()
+    made = Bilm(model.architecture.replace(clip=0.0)).eval()
     made.load_state_dict(model.state_dict())
     return made
 
@@ -159,9 +159,9 @@ def test_a_word_is_read_once_however_often_it_stands_in_a_batch(model: Bilm, bat
 
 
 def test_settings_that_cannot_be_are_all_named() -> None:
-    bad = SIZES.changed(width=13, filters=8, clip=-1.0)
+    bad = SIZES.replace(width=13, filters=8, clip=-1.0)
     problems = bad.problems()
     assert len(problems) == 3 and all(name in "; ".join(problems) for name in ("width", "filters", "clip"))
-    assert SIZES.changed(cells=6).problems() and not SIZES.problems()
-    half = BilmArchitecture().resized(2, 512)
+    assert SIZES.replace(cells=6).problems() and not SIZES.problems()
+    half = BilmArchitecture().resize(2, 512)
     assert (half.cells, half.filters, sum(half.counts)) == (2048, 1024, 1024)

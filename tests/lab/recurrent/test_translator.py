@@ -176,7 +176,7 @@ def test_the_arithmetic_of_a_step_counts_both_sides(model: Translator, head: Mas
 
 
 def test_settings_and_objectives_that_cannot_be_are_refused() -> None:
-    bad = SIZES.changed(width=13, layers=0, dropout=1.0)
+    bad = SIZES.replace(width=13, layers=0, dropout=1.0)
     assert len(bad.problems()) == 3 and not SIZES.problems()
     (objection,) = MaskedLanguage().objections(SIZES)
     assert "translator" in objection and "translation" in objection

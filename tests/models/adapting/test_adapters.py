@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from osbert.models.adapting.adapters import Adapter, adapted
+from osbert.models.adapting.adapters import Adapter, trainable_modules
 from osbert.models.adapting.freezing import freeze_lowest, learn_only
 
 
@@ -41,7 +41,7 @@ def test_a_block_puts_them_before_the_sum(make_backbone, make_batch) -> None:
 
 def test_they_and_the_norms_learn_and_nothing_below(make_backbone, make_batch) -> None:
     backbone = make_backbone(adapters=4).train()
-    learn_only(backbone, adapted(backbone))
+    learn_only(backbone, trainable_modules(backbone))
     backbone(make_batch([7, 5])).pooled.square().sum().backward()
     for name, weight in backbone.named_parameters():
         own = "adapter" in name or name.startswith("pooler") or ("norm" in name and name.startswith("blocks"))

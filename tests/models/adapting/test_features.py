@@ -13,7 +13,7 @@ import torch
 from osbert.data.batch import collate
 from osbert.data.example import Example, Target
 from osbert.models.adapting.features import WIDTH, FeatureLSTM, FrozenEncoder
-from osbert.models.adapting.layer_choice import Features, chosen_layers
+from osbert.models.adapting.layer_choice import Features, feature_layers
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
 from osbert.models.families.transformer import Transformer
@@ -47,7 +47,7 @@ def examples() -> list[Example]:
 
 
 def test_the_choices_of_table_7() -> None:
-    found = {choice: list(chosen_layers(choice, 12)) for choice in CHOICES}
+    found = {choice: list(feature_layers(choice, 12)) for choice in CHOICES}
     assert found == {
         "last": [12],
         "second-to-last": [11],
@@ -58,14 +58,14 @@ def test_the_choices_of_table_7() -> None:
         "embeddings": [0],
         "mix": [*range(13)],
     }
-    assert list(chosen_layers("concat-last-four", 2)) == [1, 2]
-    assert list(chosen_layers("concat-ends", 2)) == [0, 2] and list(chosen_layers("concat-ends", 0)) == [0]
+    assert list(feature_layers("concat-last-four", 2)) == [1, 2]
+    assert list(feature_layers("concat-ends", 2)) == [0, 2] and list(feature_layers("concat-ends", 0)) == [0]
 
 
 @pytest.mark.parametrize("choice", CHOICES)
 def test_features_are_the_layers_combined(choice: Features) -> None:
     backbone = encoder().eval()
-    numbers = chosen_layers(choice, 6)
+    numbers = feature_layers(choice, 6)
     batch = collate(examples())
     with torch.no_grad():
         layers = [state for number, state in enumerate(backbone.layers(batch)) if number in numbers]
@@ -82,7 +82,7 @@ def test_features_are_the_layers_combined(choice: Features) -> None:
                 above.gamma.fill_(3.0)
         shares = torch.arange(len(layers)).float().softmax(0) * (3 if choice == "mix" else 1)
         expected = sum(share * part for share, part in zip(shares, states.hidden.chunk(len(layers), dim=1)))
-    torch.testing.assert_close(above.combined(states.hidden), expected)
+    torch.testing.assert_close(above.combine_layers(states.hidden), expected)
     assert above(states.hidden, batch).shape == (26, WIDTH)
     assert (above.recurrent.lstm.num_layers, above.recurrent.lstm.bidirectional) == (2, True)
 

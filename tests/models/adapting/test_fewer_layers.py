@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from osbert.models.adapting.fewer_layers import chosen_layers, fewer_layers
+from osbert.models.adapting.fewer_layers import fewer_layers, select_layers
 from osbert.models.architecture import Architecture
 
 SIZES = Architecture(layers=4, heads=2, width=16, vocabulary=20, length=16)
@@ -42,7 +42,7 @@ def test_one_block_for_all_layers_stays_one(distinct: int, expected: int) -> Non
 @pytest.mark.parametrize("count", [1, 3, 5, 8, 9])
 def test_local_layers_stay_local_and_global_ones_global(count: int) -> None:
     sizes = dataclasses.replace(SIZES, layers=10, window=4, global_every=3)
-    chosen = chosen_layers(sizes.build(), count)
+    chosen = select_layers(sizes.build(), count)
     assert len(chosen) == count and list(chosen) == sorted({*chosen}) and chosen[-1] < 10
     assert [sizes.is_local(layer) for layer in chosen] == [sizes.is_local(place) for place in range(count)]
 

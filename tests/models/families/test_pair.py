@@ -14,7 +14,7 @@ from osbert.data.example import Example
 from osbert.data.examples import Examples
 from osbert.data.written import decoder_examples
 from osbert.models.contract import Learner, StepSize
-from osbert.models.families.pair import Pair, turned
+from osbert.models.families.pair import Pair, previous_index
 from osbert.models.generation import steps
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.models.pair_architecture import PairArchitecture
@@ -151,7 +151,7 @@ def test_both_sides_read_a_text_and_the_last_token_stands_for_it() -> None:
     sizes: dict[str, Any] = {"vocabulary": 40, "width": 16, "layers": 2, "heads": 2, "length": 16, "deviation": 0.3}
     backbone = PairArchitecture(**sizes, segments=0, reading="both", summary="last").build().eval()
     batch = collate([example(ids, row) for row, ids in enumerate(SOURCES)])
-    read = batch.replace_columns(ids=batch.ids[turned(batch)], source=batch)
+    read = batch.replace_columns(ids=batch.ids[previous_index(batch)], source=batch)
     assert [part.tolist() for part in read.ids.split(list(batch.lengths))] == [[8, 5, 6, 7], [13, 11, 12], [10, 9]]
     states = backbone(batch)
     assert torch.equal(states.hidden, backbone(read).hidden)

@@ -54,7 +54,7 @@ def test_likelihood_path_and_shares_are_those_of_all_paths(seed: int, lengths: l
         best = crf.chain().best(part)
         assert tuple(best.tolist()) == max(every, key=every.__getitem__)
         parts = [(first, last) for first in range(length) for last in range(first + 1, length + 1)]
-        for (first, last), share in zip(parts, crf.chain().shares(part, best, parts), strict=True):
+        for (first, last), share in zip(parts, crf.chain().probabilities(part, best, parts), strict=True):
             wanted = [score for path, score in every.items() if (best[first:last] == path[first:last]).all()]
             assert share == pytest.approx(np.exp(np.logaddexp.reduce(wanted) - whole))
         start += length
@@ -94,8 +94,8 @@ def test_a_free_chain_chooses_each_label_by_itself() -> None:
     path = free.best(scores)
     assert (path == scores.argmax(axis=1)).all()
     shares = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
-    assert free.shares(scores, path, [(2, 5)]) == pytest.approx([shares[2:5].max(axis=1).prod()])
-    assert free.shares(scores, path, []) == []
+    assert free.probabilities(scores, path, [(2, 5)]) == pytest.approx([shares[2:5].max(axis=1).prod()])
+    assert free.probabilities(scores, path, []) == []
 
 
 @given(st.integers(0, 999), st.integers(1, 9), st.sampled_from(["bio", "bioes"]))

@@ -84,5 +84,5 @@ def test_the_loss_of_choices_is_a_softmax_over_those_of_a_record(backbone: Trans
         total += functional.cross_entropy(scores[of_record][None], torch.tensor([place])).item()
     assert loss.total.item() == pytest.approx(total, rel=1e-5)
     assert 0 <= int(loss.hits) <= 2
-    head.dropout.share = 0.9
+    head.dropout.probability = 0.9
     assert not torch.equal(head.train()(states, batch).total, loss.total)

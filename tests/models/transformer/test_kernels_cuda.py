@@ -37,7 +37,7 @@ def test_it_fits_halves_and_plain_orders_only(make_batch) -> None:
     read, counts = torch.tensor([0, 5]), (1, 1)
     assert fits(query.bfloat16(), plain.reading(read, counts))
     assert not fits(query.bfloat16(), replace(plain, unseen=torch.ones(8).bool()))
-    assert not fits(query.bfloat16(), plain.biased([]))
+    assert not fits(query.bfloat16(), plain.with_biases([]))
     assert not fits(query.bfloat16(), causal.reading(read, counts))
     assert not fits(query.bfloat16(), plain.local(2).reading(read, counts))
 
@@ -114,7 +114,7 @@ def test_what_flash_attention_cannot_hide_goes_the_general_way(make_batch, biase
     columns = draw(layout, "cuda")
     if biased:
         biases = [torch.randn(run.count, 2, run.width, run.width, device="cuda") for run in layout.runs]
-        layout = layout.biased([bias.requires_grad_() for bias in biases])
+        layout = layout.with_biases([bias.requires_grad_() for bias in biases])
     layout = layout if window is None else layout.local(window)
     exact = [column.detach().float().requires_grad_() for column in columns]
     found, wanted = fastest(*columns, layout), reference(*exact, layout)

@@ -82,7 +82,7 @@ def test_also_after_remembered_tokens(make_batch, kind: str) -> None:
     def states() -> list[torch.Tensor]:
         past, found = Past(layers=[torch.zeros(0, SMALL["width"])] * SMALL["layers"], lengths=(0, 0, 0), most=6), []
         for batch in batches:
-            own, past = backbone.continued(batch, past)
+            own, past = backbone.forward_with_past(batch, past)
             found.append(own.hidden.detach())
         return found
 

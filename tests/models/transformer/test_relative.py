@@ -109,7 +109,7 @@ def test_its_memory_over_three_calls_is_xlnets(make_batch, direction: str) -> No
         expected = theirs(
             batch.ids.view(2, 4), token_type_ids=batch.segments.view(2, 4), mems=mems, use_mems=True, return_dict=True
         )
-        states, past = ours.continued(batch, past)
+        states, past = ours.forward_with_past(batch, past)
         mems = expected.mems
         torch.testing.assert_close(states.hidden, expected.last_hidden_state.flatten(0, 1), atol=2e-5, rtol=2e-5)
 

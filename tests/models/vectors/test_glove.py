@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from osbert.models.vectors import glove
 from osbert.models.vectors.glove import GloveTables
-from osbert.models.vectors.pair_counts import PairCounts, merged
+from osbert.models.vectors.pair_counts import PairCounts, merge_counts
 from osbert.runs.vectors.shuffled import write_shuffled
 
 
@@ -49,7 +49,7 @@ def test_merged_parts_are_their_sum(parts: list[dict[int, int]], size: int) -> N
         (np.array(sorted(part), np.int64), np.array([float(part[key]) for key in sorted(part)])) for part in parts
     ]
     keys, values = [], []
-    for block in merged(arrays, size):
+    for block in merge_counts(arrays, size):
         assert len(block[0]) <= max(size, len(parts))
         keys += block[0].tolist()
         values += block[1].tolist()

@@ -16,7 +16,7 @@ from osbert.console.recipe_options import schemas
 from osbert.corpus.stored import open_corpus
 from osbert.errors import UserError
 from osbert.interop.opening import Opening
-from osbert.options import given, takes_settings
+from osbert.options import parse_settings, takes_settings
 from osbert.remote.addresses import display_path, local_copy
 from osbert.reports.corpus_text import SAMPLE, changed_text, mixture_text, report_text, sample_text, verification_text
 from osbert.runs.corpus import tokenizer_of
@@ -98,9 +98,9 @@ def _show_masks(folder: Path, recipe: str, settings: Sequence[str], *, masks: in
     """Print sequences as a recipe masks them, and the measured rates."""
     from osbert.runs.pretrain.masks import sample_masks  # loads torch
 
-    chosen = given(settings, *schemas(recipe, settings, opening=opening))
-    found = sample_masks(folder, recipe, chosen, least=masks, opening=opening)
+    chosen = parse_settings(settings, *schemas(recipe, settings, opening=opening))
+    samples = sample_masks(folder, recipe, chosen, least=masks, opening=opening)
     console = open_console()
-    for part in found.text(masks):
+    for part in samples.text(masks):
         console.print(part, soft_wrap=isinstance(part, Text))
-    return {"sequences": len(found.examples), "rates": found.rates}
+    return {"sequences": len(samples.examples), "rates": samples.rates}

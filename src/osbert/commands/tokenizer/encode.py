@@ -13,7 +13,7 @@ from osbert.console.opening_options import OpeningOptions
 from osbert.console.output import Result
 from osbert.interop.huggingface.tokenizers import read_any_tokenizer
 from osbert.interop.opening import CAREFUL
-from osbert.terminal import counted, open_console
+from osbert.terminal import format_count, open_console
 
 
 def encode(
@@ -46,7 +46,9 @@ def encode(
     console = open_console(highlight=False)
     console.print(table)
     words = int(encoding.words[-1]) + 1 if len(encoding) else 0
-    console.print(f"{counted(len(encoding), 'piece')}, {counted(words, 'word')}, {counted(len(text), 'character')}")
+    console.print(
+        f"{format_count(len(encoding), 'piece')}, {format_count(words, 'word')}, {format_count(len(text), 'character')}"
+    )
     return {"pieces": [dict(zip(("piece", "id", "start", "end"), row)) for row in rows], "words": words}
 
 

@@ -9,7 +9,7 @@ from typing import Literal, get_args
 from osbert.data.long_texts import Long
 from osbert.errors import UserError, nearest
 from osbert.models import pooling
-from osbert.models.adapting.layer_choice import Features, chosen_layers
+from osbert.models.adapting.layer_choice import Features, feature_layers
 
 Pooling = Literal[pooling.Pooling, "pooler", "tokens"]
 """A pooling of models/pooling.py, BERT's pooler (tanh layer on [CLS]), or no pooling (tokens)."""
@@ -90,7 +90,7 @@ class Layers:
         fine-tuning on features. Raises UserError for anything else.
         """
         if text in NAMED:
-            numbers = tuple(chosen_layers(text, top))  # type: ignore[arg-type]
+            numbers = tuple(feature_layers(text, top))  # type: ignore[arg-type]
             joined = "alone" if len(numbers) == 1 else "concat" if text.startswith("concat") else "mean"
             return cls(numbers=numbers, joined=joined)  # type: ignore[arg-type]
         try:

@@ -340,7 +340,7 @@ def ours_alone(architecture: Sizes) -> tuple[str, ...]:
     left = (*FREE, *of_some, "positions", "segments", "activation", "direction")
     # Try the smallest explanation first: settings that only families vary are blamed only if the rest does not help.
     known = {setting.name: setting.default for setting in fields(Architecture) if setting.name not in left}
-    if of_architecture(architecture.changed(**known)) is None:
+    if of_architecture(architecture.replace(**known)) is None:
         known |= {name: getattr(Architecture, name) for name in of_some}
         known |= {} if architecture.segments else {"segments": 2}
     return tuple(

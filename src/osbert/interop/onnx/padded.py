@@ -17,7 +17,7 @@ from osbert.models.families.transformer import Transformer
 from osbert.models.forms import Form
 from osbert.models.transformer.attention import Attention
 from osbert.models.transformer.block import Block
-from osbert.models.transformer.disentangled import TERMS, Distances, distance_rows, scored_distances
+from osbert.models.transformer.disentangled import TERMS, Distances, distance_rows, score_distances
 from osbert.models.transformer.embeddings import DistanceTable
 from osbert.models.transformer.positions import rotation
 from osbert.tasks import Task
@@ -116,7 +116,7 @@ class PaddedGraph(nn.Module):
             total = total + embeddings.kinds(segments)
         if embeddings.positions is not None:
             total = total + embeddings.positions(positions + embeddings.first)
-        hidden = embeddings.finished(total)
+        hidden = embeddings.finish(total)
         turns = self._turns(positions, sizes.rotary_base)
         local_turns = self._turns(positions, sizes.local_base)
         bias = self._bias(mask, positions)
@@ -234,7 +234,7 @@ def _run_block(
 
 
 def _feed_forward(block: Block, hidden: Tensor) -> Tensor:
-    return block.feedforward_adapter(block.fed(hidden))
+    return block.feedforward_adapter(block.feed_forward(hidden))
 
 
 def _attend(
@@ -259,7 +259,7 @@ def _attend(
     if distances is not None:
         vectors, index = distances
         query = query * TERMS**-0.5
-        bias = bias + scored_distances(query, key, attention.project_distances(vectors), index)
+        bias = bias + score_distances(query, key, attention.project_distances(vectors), index)
     scores = query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5 + bias  # (B, H, T, T)
     return attention.outward((scores.softmax(dim=-1) @ value).transpose(1, 2).flatten(2))
 

@@ -44,7 +44,7 @@ def adapter(architecture: Architecture) -> nn.Module:
     return Adapter(architecture.width, architecture.adapters) if architecture.adapters else nn.Identity()
 
 
-def adapted(backbone: Backbone) -> Iterator[nn.Module]:
+def trainable_modules(backbone: Backbone) -> Iterator[nn.Module]:
     """Yield the trained modules of an encoder with adapters: adapters and norms, but not the norm of embeddings."""
     below = set(backbone.stack[0].modules())
     for module in backbone.modules():

@@ -20,7 +20,7 @@ from osbert.data.batch import Batch, micro_batches
 from osbert.data.example import Example
 from osbert.data.ragged import begins
 from osbert.files import replace_file
-from osbert.models.adapting.layer_choice import Features, chosen_layers
+from osbert.models.adapting.layer_choice import Features, feature_layers
 from osbert.models.adapting.recurrent import Recurrent
 from osbert.models.contract import Backbone, Sizes, States
 
@@ -42,18 +42,18 @@ class FrozenEncoder:
         """Read `layers` of `backbone`, which is frozen."""
         self.backbone = backbone.requires_grad_(False)
         self.layers = layers
-        self.kept: dict[bytes, int] = {}
+        self.offsets: dict[bytes, int] = {}
         self.vectors: NDArray[np.float16] | None = None
 
     def __call__(self, batch: Batch) -> States:
         """Return the states of a batch: from disk if all its sequences are cached, else from the encoder."""
-        places = [self.kept.get(key) for key in _keys(batch)]
-        if self.vectors is None or any(place is None for place in places):
-            found = self._encoded(batch)
+        offsets = [self.offsets.get(key) for key in _keys(batch)]
+        if self.vectors is None or any(offset is None for offset in offsets):
+            states = self._encode(batch)
         else:
-            rows = [self.vectors[place : place + n] for place, n in zip(places, batch.lengths)]  # type: ignore[operator]
-            found = torch.from_numpy(np.concatenate(rows)).to(batch.ids.device)
-        hidden = found.float()  # (N, layers * D)
+            rows = [self.vectors[offset : offset + n] for offset, n in zip(offsets, batch.lengths)]  # type: ignore[operator]
+            states = torch.from_numpy(np.concatenate(rows)).to(batch.ids.device)
+        hidden = states.float()  # (N, layers * D)
         return States(hidden=hidden, summary=hidden[batch.starts], pooled=hidden[batch.starts])
 
     def keep(self, folder: Path, examples: Iterable[Example]) -> Path:
@@ -71,7 +71,7 @@ class FrozenEncoder:
         lengths = np.array([len(example) for _, example in ordered], np.int64)
         width = len(self.layers) * self.backbone.architecture.width
         self.vectors = np.memmap(path, np.float16, mode="r", shape=(int(lengths.sum()), width))
-        self.kept = dict(zip((key for key, _ in ordered), begins(lengths).tolist()))
+        self.offsets = dict(zip((key for key, _ in ordered), begins(lengths).tolist()))
         return path
 
     def _write(self, path: Path, examples: Sequence[Example]) -> None:
@@ -79,18 +79,18 @@ class FrozenEncoder:
         digest = hashlib.blake2b()
         with path.open("wb") as file:
             for part in _parts(examples):
-                numbered = [replace(example, record=place, targets={}) for place, example in enumerate(part)]
-                found: list[Tensor] = [torch.empty(0, dtype=torch.float16)] * len(part)
+                numbered = [replace(example, record=index, targets={}) for index, example in enumerate(part)]
+                states: list[Tensor] = [torch.empty(0, dtype=torch.float16)] * len(part)
                 for batch in micro_batches(numbered, TOKENS):
-                    rows = self._encoded(batch.to(device)).cpu().split(list(batch.lengths))
-                    for place, row in zip(batch.records.tolist(), rows, strict=True):
-                        found[place] = row
-                content = torch.cat(found).numpy().tobytes()
+                    rows = self._encode(batch.to(device)).cpu().split(list(batch.lengths))
+                    for index, row in zip(batch.records.tolist(), rows, strict=True):
+                        states[index] = row
+                content = torch.cat(states).numpy().tobytes()
                 digest.update(content)
                 file.write(content)
             file.write(digest.digest())
 
-    def _encoded(self, batch: Batch) -> Tensor:
+    def _encode(self, batch: Batch) -> Tensor:
         """Return the states of the layers (N, layers * D) in float16, computed in float32 without dropout."""
         training = self.backbone.training
         self.backbone.eval()
@@ -116,7 +116,7 @@ class FeatureLSTM(nn.Module):
     def __init__(self, sizes: Sizes, features: Features) -> None:
         """Make the layers for an encoder of these sizes; sums start with equal weights."""
         super().__init__()
-        self.count = len(chosen_layers(features, sizes.layers))
+        self.count = len(feature_layers(features, sizes.layers))
         self.concatenated = features in ("concat-last-four", "concat-ends")
         learnt = self.count > 1 and not self.concatenated
         self.weights = nn.Parameter(torch.zeros(self.count)) if learnt else None
@@ -126,9 +126,9 @@ class FeatureLSTM(nn.Module):
 
     def forward(self, layers: Tensor, batch: Batch) -> Tensor:
         """Return the LSTM's states (N, 768) for the layers of a batch's tokens."""
-        return self.recurrent(self.combined(layers), batch)
+        return self.recurrent(self.combine_layers(layers), batch)
 
-    def combined(self, layers: Tensor) -> Tensor:
+    def combine_layers(self, layers: Tensor) -> Tensor:
         """Return the features (N, inputs) of `layers` (N, layers * D)."""
         if self.weights is not None:
             stacked = layers.unflatten(1, (self.count, -1))  # (N, layers, D)
@@ -157,8 +157,8 @@ def _parts(examples: Sequence[Example]) -> Iterator[Sequence[Example]]:
 
 def _keys(batch: Batch) -> Iterator[bytes]:
     ids, segments = batch.ids.cpu().split(list(batch.lengths)), batch.segments.cpu().split(list(batch.lengths))
-    for own, segment in zip(ids, segments):
-        yield _key(own.numpy(), segment.numpy())
+    for sequence_ids, segment in zip(ids, segments):
+        yield _key(sequence_ids.numpy(), segment.numpy())
 
 
 def _key(ids: NDArray[np.integer], segments: NDArray[np.integer]) -> bytes:

@@ -18,12 +18,15 @@ def even_layers(layers: int, count: int, *, period: int = 1) -> tuple[int, ...]:
     ((0, 2, 4, 7, 9, 11), (0, 2, 5), (0,), (0, 1, 5, 6, 7))
     """
     # Then each is moved to a layer of the same kind, at most as far as the last one allows.
-    even = [round(place) for place in np.linspace(0, layers - 1, count).tolist()]
+    even = [round(position) for position in np.linspace(0, layers - 1, count).tolist()]
     most = (layers - count) // period
-    return tuple(place + period * min(round((layer - place) / period), most) for place, layer in enumerate(even))
+    return tuple(
+        layer_index + period * min(round((layer - layer_index) / period), most)
+        for layer_index, layer in enumerate(even)
+    )
 
 
-def chosen_layers(backbone: Backbone, count: int) -> tuple[int, ...]:
+def select_layers(backbone: Backbone, count: int) -> tuple[int, ...]:
     """Return the layers that `fewer_layers` copies: local layers stay local, and global ones global."""
     period = backbone.architecture.global_every if isinstance(backbone, Transformer) else 1
     return even_layers(backbone.architecture.layers, count, period=period)
@@ -42,12 +45,12 @@ def fewer_layers(backbone: Backbone, count: int) -> Backbone:
     if not 0 < count < sizes.layers:
         raise ValueError(f"of {sizes.layers} layers 1 to {sizes.layers - 1} can be chosen, not {count}")
     shared = backbone.architecture.distinct == 1  # one block for all layers stays one
-    chosen = backbone.architecture.changed(layers=count, distinct=int(shared))
+    chosen = backbone.architecture.replace(layers=count, distinct=int(shared))
     weights = {name: weight.clone() for name, weight in backbone.state_dict().items() if not name.startswith("blocks.")}
-    layers = chosen_layers(backbone, count)
-    for place, layer in enumerate(layers[: chosen.blocks]):
+    layers = select_layers(backbone, count)
+    for index, layer in enumerate(layers[: chosen.blocks]):
         block = backbone.depth[layer].state_dict()
-        weights |= {f"blocks.{place}.{name}": weight.clone() for name, weight in block.items()}
+        weights |= {f"blocks.{index}.{name}": weight.clone() for name, weight in block.items()}
     smaller: Backbone = chosen.empty()
     smaller.load_state_dict(weights, assign=True)
     return smaller

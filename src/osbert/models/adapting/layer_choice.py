@@ -12,7 +12,7 @@ which has the embeddings among its layers, and a learnt factor (ELMo's). concat-
 side by side, as in CoVe (McCann et al. 2017, section 4)."""
 
 
-def chosen_layers(features: Features, layers: int) -> range:
+def feature_layers(features: Features, layers: int) -> range:
     """Return the numbers of the layers taken, for an encoder of so many; 0 is the embedding output."""
     top = layers + 1
     return {

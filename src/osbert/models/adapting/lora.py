@@ -30,7 +30,7 @@ class Factors:
     up: Tensor
     down: Tensor
 
-    def added(self, weight: Tensor) -> Tensor:
+    def add_to(self, weight: Tensor) -> Tensor:
         """Return `weight` (rows, D) plus the change."""
         return weight + self.up @ self.down
 
@@ -43,7 +43,7 @@ class LowRank(nn.Module):
         super().__init__()
         width, rows = linear.in_features, linear.out_features // len(matrices)
         self.linear = linear.requires_grad_(False)
-        self.places = {name: place for place, name in enumerate(matrices)}
+        self.indices = {name: index for index, name in enumerate(matrices)}
         here = [name for name in CHANGED if name in matrices]
         self.downs = nn.ParameterDict({name: torch.randn(rank, width) / width**0.5 for name in here})
         self.ups = nn.ParameterDict({name: torch.zeros(rows, rank) for name in here})
@@ -51,9 +51,9 @@ class LowRank(nn.Module):
     @property
     def weight(self) -> Tensor:
         """The changed matrices (3 D, D), for products with a part of them."""
-        parts = list(self.linear.weight.chunk(len(self.places)))
+        parts = list(self.linear.weight.chunk(len(self.indices)))
         for name, factors in self.factors().items():
-            parts[self.places[name]] = factors.added(parts[self.places[name]])
+            parts[self.indices[name]] = factors.add_to(parts[self.indices[name]])
         return torch.cat(parts)
 
     @property
@@ -63,12 +63,12 @@ class LowRank(nn.Module):
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Return queries, keys and values side by side, (N, 3 D), for `hidden` (N, D)."""
-        parts = list(self.linear(hidden).chunk(len(self.places), dim=-1))
+        parts = list(self.linear(hidden).chunk(len(self.indices), dim=-1))
         for name, factors in self.factors().items():
             # Two thin products, (N, D) to (N, r) to (N, rows), instead of forming the matrix of the change.
             low = product(hidden, factors.down)  # (N, r)
-            place = self.places[name]
-            parts[place] = parts[place] + product(low, factors.up)
+            index = self.indices[name]
+            parts[index] = parts[index] + product(low, factors.up)
         return torch.cat(parts, dim=-1)
 
     def factors(self) -> dict[str, Factors]:
@@ -97,15 +97,17 @@ def merge(backbone: Backbone) -> dict[str, dict[str, Factors]]:
     """
     taken = {}
     for module, attention in _attentions(backbone):
-        found: dict[str, Factors] = {}
+        module_changes: dict[str, Factors] = {}
         for layer in attention.matrices:
             changed = getattr(attention, layer)
             assert isinstance(changed, LowRank)
             factors = changed.factors()
-            found |= {name: Factors(up=one.up.detach(), down=one.down.detach()) for name, one in factors.items()}
+            module_changes |= {
+                name: Factors(up=change.up.detach(), down=change.down.detach()) for name, change in factors.items()
+            }
             changed.linear.weight.copy_(changed.weight)
             setattr(attention, layer, changed.linear.requires_grad_(True))
-        taken[module] = found
+        taken[module] = module_changes
     return taken
 
 

@@ -31,11 +31,11 @@ def draw_pieces(learner: Learner, first: int, count: int) -> None:
     """
     deviation = learner.backbone.architecture.deviation
 
-    def drawn(rows: Tensor) -> Tensor:
+    def redraw(rows: Tensor) -> Tensor:
         new = rows.new_zeros(count, *rows.shape[1:])
         return torch.cat([rows[:first], new.normal_(0, deviation) if rows.ndim > 1 else new, rows[first + count :]])
 
-    _change_rows(learner, drawn)
+    _change_rows(learner, redraw)
 
 
 def _change_rows(learner: Learner, changed: Callable[[Tensor], Tensor]) -> None:
@@ -44,8 +44,8 @@ def _change_rows(learner: Learner, changed: Callable[[Tensor], Tensor]) -> None:
     _set_pieces(learner.backbone, rows)
     for companion in learner.companions.values():  # their table is the backbone's
         sizes = companion.backbone.architecture
-        companion.backbone.architecture = sizes.changed(vocabulary=len(rows))
-    for head in (head for one in (learner, *learner.companions.values()) for head in one.heads.values()):
+        companion.backbone.architecture = sizes.replace(vocabulary=len(rows))
+    for head in (head for model in (learner, *learner.companions.values()) for head in model.heads.values()):
         if isinstance(head, MaskedLanguageHead):
             bias = changed(head.bias)
             head.bias = nn.Parameter(bias) if isinstance(head.bias, nn.Parameter) else bias
@@ -67,7 +67,7 @@ def _set_pieces(backbone: Backbone, rows: Tensor) -> None:
     """Replace the piece embeddings by `rows` (V, D')."""
     pieces = _pieces(backbone)
     pieces.weight, pieces.num_embeddings = nn.Parameter(rows), len(rows)
-    backbone.architecture = backbone.architecture.changed(vocabulary=len(rows))
+    backbone.architecture = backbone.architecture.replace(vocabulary=len(rows))
 
 
 def _with_means(rows: Tensor, spellings: Sequence[Sequence[int]]) -> Tensor:

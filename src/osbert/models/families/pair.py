@@ -31,9 +31,7 @@ class _Decoder(Transformer):
         if self.embeddings.distance_scores is not None:
             self.embeddings.distance_scores.past = True
 
-    def written(
-        self, batch: Batch, source: Tensor, layout_of_source: Layout, *, pieces: Tensor | None = None
-    ) -> Tensor:
+    def decode(self, batch: Batch, source: Tensor, layout_of_source: Layout, *, pieces: Tensor | None = None) -> Tensor:
         """Return the last layer's states (N, D) of a batch, given the encoder's states of its source.
 
         `pieces` (N, D): the embeddings of its pieces, if known.
@@ -43,7 +41,7 @@ class _Decoder(Transformer):
         hidden = self.embeddings(batch, pieces)
         for block, seen in zip(self.depth, self.layouts(layout), strict=True):
             assert isinstance(block, DecoderBlock)
-            hidden = block.written(hidden, seen, source, across)
+            hidden = block.decode(hidden, seen, source, across)
         return self.top(hidden, batch)
 
 
@@ -62,7 +60,7 @@ class Pair(Backbone):
         """Make the layers; their weights are torch's own until `initialise` or a reader fills them."""
         super().__init__()
         feedforward = architecture.feedforward or 4 * architecture.width
-        self.architecture = architecture = architecture.changed(feedforward=feedforward)
+        self.architecture = architecture = architecture.replace(feedforward=feedforward)
         self.encoder = Transformer(architecture.encoder_side)
         self.writer = _Decoder(architecture, self.encoder.embedding)
 
@@ -97,12 +95,12 @@ class Pair(Backbone):
         if source is None:
             if self.architecture.reading == "encoder":
                 return self.encoder(batch, read)
-            before, source = turned(batch), batch
+            before, source = previous_index(batch), batch
             # The same lookup as the encoder's, then reordered: hooks that replace embeddings affect both sides alike.
             pieces, batch = self.embedding(batch.ids)[before], batch.replace_columns(ids=batch.ids[before])
         layout = self.encoder.layout(source)
-        hidden = self.writer.written(batch, self.encoder(source).hidden, layout, pieces=pieces)
-        return self.writer.summarised(hidden, batch)
+        hidden = self.writer.decode(batch, self.encoder(source).hidden, layout, pieces=pieces)
+        return self.writer.summarise(hidden, batch)
 
     def layers(self, batch: Batch) -> Iterator[Tensor]:
         """Yield the encoder's states of a batch without a source, layers + 1 of (N, D)."""
@@ -144,14 +142,14 @@ class Pair(Backbone):
         crossing = [block.cross for block in writer.depth if isinstance(block, DecoderBlock)]
         # Keys and values of cross-attention are computed for source tokens, the rest for written ones.
         of_source = sum(matrix_weights(cross.inward) for cross in crossing)
-        own = sum(map(matrix_weights, writer.depth)) - of_source
+        of_target = sum(map(matrix_weights, writer.depth)) - of_source
         pairs = (size.pairs + size.cross_pairs) * len(crossing) * sizes.heads * sizes.key_width
         below = self.encoder.flops(size.source)
         pooler = size.sequences * matrix_weights(writer.pooler)
-        return below + 2 * (size.tokens * own + size.source.tokens * of_source + pooler) + 4 * pairs
+        return below + 2 * (size.tokens * of_target + size.source.tokens * of_source + pooler) + 4 * pairs
 
 
-def turned(batch: Batch) -> Tensor:
+def previous_index(batch: Batch) -> Tensor:
     """Return the index (N,) of the token before each token of a batch; before the first of a sequence, of its last.
 
     A decoder that reads the same text as the encoder thus starts with the end piece, and the state at an index has not

@@ -22,7 +22,7 @@ from osbert.models.generation.left_to_right import LeftToRightDecoder, MaskedSte
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.models.initialisation import initialise
 from osbert.models.memory import Past
-from osbert.models.pooling import pooled
+from osbert.models.pooling import pool_states
 from osbert.models.transformer.block import ACTIVATIONS, Block, norm, norm_of
 from osbert.models.transformer.continuation import Continuation
 from osbert.models.transformer.embeddings import DistanceTable, Embeddings
@@ -88,9 +88,9 @@ class Transformer(Backbone):
 
     def share_tables(self, owner: Self) -> None:
         """Share the tables of pieces, positions, segments and tasks of `owner`, whose embeddings are as wide."""
-        own, others = self.embeddings, owner.embeddings
-        own.pieces, own.positions, own.segments = others.pieces, others.positions, others.segments
-        own.tasks = others.tasks
+        embeddings, others = self.embeddings, owner.embeddings
+        embeddings.pieces, embeddings.positions, embeddings.segments = others.pieces, others.positions, others.segments
+        embeddings.tasks = others.tasks
 
     def initialise(self) -> None:
         """Initialise all weights; adapters start as the identity."""
@@ -123,9 +123,9 @@ class Transformer(Backbone):
             # NaN, not 0: a head that reads a state it should not makes the loss NaN.
             everywhere = hidden.new_full((len(batch.ids), hidden.shape[1]), torch.nan)
             hidden = everywhere.index_copy_(0, read, hidden)  # (N, D)
-        return self.summarised(hidden, batch)
+        return self.summarise(hidden, batch)
 
-    def continued(self, batch: Batch, past: Past, read: Tensor | None = None) -> tuple[States, Past]:
+    def forward_with_past(self, batch: Batch, past: Past, read: Tensor | None = None) -> tuple[States, Past]:
         """Return the states as `forward`, but with attention to the past of the sequences, and their new past."""
         joined = Continuation(batch, past)
         layout = self.layout(joined.batch)
@@ -143,7 +143,7 @@ class Transformer(Backbone):
         hidden = self.top(hidden, batch)
         if read is not None:
             hidden = hidden.new_full((len(batch.ids), hidden.shape[1]), torch.nan).index_copy_(0, read, hidden)
-        return self.summarised(hidden, batch), joined.next(inputs)
+        return self.summarise(hidden, batch), joined.next(inputs)
 
     def pool(self, summary: Tensor) -> Tensor:
         """Return the pooled states (..., D) of the summaries (..., D)."""
@@ -230,16 +230,16 @@ class Transformer(Backbone):
         for layer in range(sizes.layers):
             yield layout.local(sizes.window, sizes.local_base) if sizes.is_local(layer) else layout
 
-    def summarised(self, hidden: Tensor, batch: Batch) -> States:
+    def summarise(self, hidden: Tensor, batch: Batch) -> States:
         """Return the states (N, D) of the last layer with the summaries and the pooled states of the sequences."""
         kind = self.architecture.summary
         if kind in ("mean", "late"):
-            summary = torch.stack(pooled(hidden, batch, "mean", batch.starts))  # (B, D)
+            summary = torch.stack(pool_states(hidden, batch, "mean", batch.starts))  # (B, D)
         else:
             summary = hidden[self.summaries(batch)]
         if kind == "late":
             # late: the pooler is applied to each token, and its outputs are averaged.
-            above = torch.stack(pooled(self.pool(hidden), batch, "mean", batch.starts))
+            above = torch.stack(pool_states(self.pool(hidden), batch, "mean", batch.starts))
         else:
             above = self.pool(summary)
         return States(hidden=hidden, summary=summary, pooled=above)
@@ -278,4 +278,4 @@ def _token_weights(block: Block) -> int:
     """Return the number of matrix weights of a block that multiply tokens: all but those that multiply distances."""
     attention = block.attention
     of_distances = (attention.distance_inward, attention.relative)
-    return matrix_weights(block) - sum(matrix_weights(one) for one in of_distances if one is not None)
+    return matrix_weights(block) - sum(matrix_weights(module) for module in of_distances if module is not None)

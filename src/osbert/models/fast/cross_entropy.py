@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from osbert.models.fast.linear import ROWS, compiled, linear, precision_of, rounded
+from osbert.models.fast.linear import ROWS, convert_rows, is_compiled, linear, precision_of
 from osbert.models.fast.threads import threads_for
 
 SCORES = {"cpu": 2**24}
@@ -42,10 +42,10 @@ def linear_cross_entropy(
     kind = states.device.type
     precision = precision_of(weight)
     with torch.autocast(kind, enabled=False), threads_for(len(states) * weight.numel()):
-        found: tuple[Tensor, Tensor] = _LinearCrossEntropy.apply(
+        loss_and_hits: tuple[Tensor, Tensor] = _LinearCrossEntropy.apply(
             states, weight, bias, labels, weights, precision, torch.is_grad_enabled()
         )
-    return found
+    return loss_and_hits
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
@@ -58,7 +58,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         most = max(1, SCORES.get(states.device.type, SCORES_ELSEWHERE) // len(bias))
         parts = -(-len(labels) // most)
         rows = -(-len(labels) // max(1, parts))  # parts of nearly equal size
-        aligned = ROWS if compiled(states.device.type, precision) else ALIGNED
+        aligned = ROWS if is_compiled(states.device.type, precision) else ALIGNED
         rows = min(-(-rows // aligned) * aligned, len(labels))
         sums = _Sums(states, weight, bias, precision=precision, learning=learning, rows=rows)
         for start in range(0, len(labels), rows or 1):
@@ -131,10 +131,12 @@ class _Sums:
             slopes.mul_(weights)
         # score = states @ weight.T + bias: the gradients are sums over rows, products with weight, and with states.
         of_bias = slopes.sum(dim=0)
-        slopes, states = (rounded(rows, self.states.dtype) for rows in (self._widened(slopes), self.states[here]))
-        few = FEW if compiled(slopes.device.type, slopes.dtype) else len(slopes)
-        for own, some in zip(of_states[here].split(few), slopes.split(few)):
-            own.copy_((some @ self.weight)[: len(own)])
+        slopes, states = (
+            convert_rows(rows, self.states.dtype) for rows in (self._pad_columns(slopes), self.states[here])
+        )
+        few = FEW if is_compiled(slopes.device.type, slopes.dtype) else len(slopes)
+        for gradient, some in zip(of_states[here].split(few), slopes.split(few)):
+            gradient.copy_((some @ self.weight)[: len(gradient)])
         if self.of_weight is None or self.of_bias is None:
             self.of_weight, self.of_bias = (slopes.t() @ states)[: len(of_bias)].to(of_bias.dtype), of_bias
             return
@@ -144,7 +146,7 @@ class _Sums:
         else:
             self.of_weight += (slopes.t() @ states)[: len(of_bias)]
 
-    def _widened(self, slopes: Tensor) -> Tensor:
+    def _pad_columns(self, slopes: Tensor) -> Tensor:
         """Return the slopes (rows, V) with a column for each row of `weight`."""
         if len(self.weight) == slopes.shape[1]:
             return slopes

@@ -21,24 +21,24 @@ LEVELS = 2**16
 
 
 class Dropout(nn.Module):
-    """Dropout with probability `share` in training; the identity in evaluation."""
+    """Dropout with probability `probability` in training; the identity in evaluation."""
 
-    def __init__(self, share: float) -> None:
-        """Drop `share`, at least 0 and below 1."""
+    def __init__(self, probability: float) -> None:
+        """Drop `probability`, at least 0 and below 1."""
         super().__init__()
-        self.share = share
+        self.probability = probability
 
     def forward(self, values: Tensor) -> Tensor:
         """Return `values` (...), in training with dropout."""
-        return dropout(values, self.share) if self.training else values
+        return dropout(values, self.probability) if self.training else values
 
 
 class Chances:
-    """Random decisions on the CPU which elements to drop, with probability `share` rounded to 1/65536."""
+    """Random decisions on the CPU which elements to drop, with probability `probability` rounded to 1/65536."""
 
-    def __init__(self, share: float) -> None:
-        """Drop `share`, at least 0 and below 1."""
-        dropped = min(round(share * LEVELS), LEVELS - 1)
+    def __init__(self, probability: float) -> None:
+        """Drop `probability`, at least 0 and below 1."""
+        dropped = min(round(probability * LEVELS), LEVELS - 1)
         self.least = dropped - LEVELS // 2
         self.scale = LEVELS / (LEVELS - dropped)
 
@@ -50,19 +50,19 @@ class Chances:
         draws = np.random.SFC64(seed).random_raw((count + 3) // 4)  # uint64
         return torch.from_numpy(draws.view(np.int16)[:count]).view(shape)
 
-    def kept(self, levels: Tensor, dtype: torch.dtype) -> Tensor:
+    def keep_mask(self, levels: Tensor, dtype: torch.dtype) -> Tensor:
         """Return 1 for the elements with these `levels` that are kept, else 0."""
-        kept = torch.empty(levels.shape, dtype=dtype)
+        mask = torch.empty(levels.shape, dtype=dtype)
         # The comparison writes floats directly: booleans converted to floats take ten times longer.
-        return torch.ge(levels, self.least, out=kept)
+        return torch.ge(levels, self.least, out=mask)
 
     def factors(self, levels: Tensor, dtype: torch.dtype) -> Tensor:
         """Return the factors of elements with these `levels`: 0, or 1 / (1 - probability)."""
         if dtype.itemsize != levels.itemsize:
-            return self.kept(levels, dtype).mul_(self.scale)
+            return self.keep_mask(levels, dtype).mul_(self.scale)
         # As the bits of a half precision: comparing and multiplying within int16 takes half the time.
         bits = torch.tensor(self.scale, dtype=dtype).view(torch.int16)
-        return self.kept(levels, torch.int16).mul_(bits).view(dtype)
+        return self.keep_mask(levels, torch.int16).mul_(bits).view(dtype)
 
 
 class _Dropped(torch.autograd.Function):
@@ -82,14 +82,14 @@ class _Dropped(torch.autograd.Function):
         return ctx.chances.factors(levels, towards[0].dtype).mul_(towards[0]), None
 
 
-def dropout(values: Tensor, share: float) -> Tensor:
-    """Return `values` (...), each set to 0 with probability `share`, the others scaled by 1 / (1 - share).
+def dropout(values: Tensor, probability: float) -> Tensor:
+    """Return `values` (...), each set to 0 with probability `probability`, the others scaled by 1 / (1 - share).
 
     Srivastava et al. (2014), with the scale in training, so that nothing is scaled at inference.
     """
-    if not share:
+    if not probability:
         return values
     if values.device.type != "cpu" or torch.compiler.is_compiling():  # there torch fuses its own dropout
-        return functional.dropout(values, share)
-    found: Tensor = _Dropped.apply(values, Chances(share))
-    return found
+        return functional.dropout(values, probability)
+    output: Tensor = _Dropped.apply(values, Chances(probability))
+    return output

@@ -40,11 +40,11 @@ def linear(rows: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     if torch.is_grad_enabled() and rows.device.type == "cpu" and not torch.compiler.is_compiling():
         # _Product converts by itself; autocast inside it would convert again.
         with torch.autocast("cpu", enabled=False):
-            made: Tensor = _Product.apply(rows, weight, bias, precision)
-        return made
-    if not compiled(rows.device.type, precision):
+            product: Tensor = _Product.apply(rows, weight, bias, precision)
+        return product
+    if not is_compiled(rows.device.type, precision):
         return functional.linear(rows, weight, bias) if torch.is_grad_enabled() else multiply(rows, weight, bias)
-    return functional.linear(rounded(rows, precision), weight, bias)[: len(rows)]
+    return functional.linear(convert_rows(rows, precision), weight, bias)[: len(rows)]
 
 
 class _Product(torch.autograd.Function):
@@ -55,7 +55,7 @@ class _Product(torch.autograd.Function):
         rows, weight, bias, precision = given
         added = None if bias is None else bias.to(precision)
         # Saved in the precision of the products, so that backward converts nothing a second time.
-        columns = rounded(rows, precision), weight.to(precision)
+        columns = convert_rows(rows, precision), weight.to(precision)
         ctx.save_for_backward(*columns)
         ctx.kinds = rows.dtype, weight.dtype, None if bias is None else bias.dtype
         with threads_for(len(rows) * weight.numel()):
@@ -66,16 +66,16 @@ class _Product(torch.autograd.Function):
     def backward(ctx: Any, *towards: Any) -> Any:
         rows, weight = ctx.saved_tensors
         # The padding rows have slope 0 and so add nothing to the gradients of weight and bias.
-        count, slope = len(towards[0]), rounded(towards[0], rows.dtype)
-        found: list[Tensor | None] = [None] * 4
+        count, slope = len(towards[0]), convert_rows(towards[0], rows.dtype)
+        gradients: list[Tensor | None] = [None] * 4
         with threads_for(len(rows) * weight.numel()):
             if ctx.needs_input_grad[0]:
-                found[0] = multiply(slope, weight.t())[:count].to(ctx.kinds[0])
+                gradients[0] = multiply(slope, weight.t())[:count].to(ctx.kinds[0])
             if ctx.needs_input_grad[1]:
-                found[1] = (slope.t() @ rows).to(ctx.kinds[1])
+                gradients[1] = (slope.t() @ rows).to(ctx.kinds[1])
             if ctx.needs_input_grad[2]:
-                found[2] = slope.sum(0).to(ctx.kinds[2])
-        return tuple(found)
+                gradients[2] = slope.sum(0).to(ctx.kinds[2])
+        return tuple(gradients)
 
 
 def multiply(rows: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -86,8 +86,8 @@ def multiply(rows: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor
         return functional.linear(rows, weight, bias)
     missing = -len(rows) % ROWS
     padded = functional.pad(rows, (0, 0, 0, missing)) if missing else rows
-    made: Tensor = torch.ops.mkldnn._linear_pointwise(padded, weight, bias, "none", [], "")
-    return made[: len(rows)]
+    product: Tensor = torch.ops.mkldnn._linear_pointwise(padded, weight, bias, "none", [], "")
+    return product[: len(rows)]
 
 
 @cache
@@ -105,9 +105,9 @@ def precision_of(rows: Tensor) -> torch.dtype:
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else rows.dtype
 
 
-def rounded(rows: Tensor, precision: torch.dtype) -> Tensor:
-    """Return `rows` (N, D) in a precision, with rows of 0 up to a multiple of ROWS if it is `compiled` for shapes."""
-    missing = -len(rows) % ROWS if compiled(rows.device.type, precision) else 0
+def convert_rows(rows: Tensor, precision: torch.dtype) -> Tensor:
+    """Return `rows` (N, D) in a precision, with rows of 0 up to a multiple of ROWS if it is `is_compiled` for shapes."""
+    missing = -len(rows) % ROWS if is_compiled(rows.device.type, precision) else 0
     if not missing:
         return rows.to(precision)
     if torch.is_grad_enabled():  # only without _Product: compiled layers
@@ -119,6 +119,6 @@ def rounded(rows: Tensor, precision: torch.dtype) -> Tensor:
     return padded
 
 
-def compiled(device: str, precision: torch.dtype) -> bool:
+def is_compiled(device: str, precision: torch.dtype) -> bool:
     """Return whether products in this precision are compiled for each shape on this type of device."""
     return device == "cpu" and precision == torch.bfloat16

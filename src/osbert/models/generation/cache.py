@@ -24,15 +24,15 @@ class KeyValueCache:
         self.keys: list[Tensor] = [lengths.new_empty(0)] * layers
         self.values: list[Tensor] = [lengths.new_empty(0)] * layers
 
-    def fill(self, layer: int, key: Tensor, value: Tensor, places: Tensor) -> None:
-        """Store keys and values (N, H, K) of a layer; `places` (N,) are row * room + column."""
-        for kept, given in ((self.keys, key), (self.values, value)):
-            kept[layer] = rectangle(given, places, len(self.lengths), self.room)
+    def fill(self, layer: int, key: Tensor, value: Tensor, cells: Tensor) -> None:
+        """Store keys and values (N, H, K) of a layer; `cells` (N,) are row * room + column."""
+        for tensors, given in ((self.keys, key), (self.values, value)):
+            tensors[layer] = rectangle(given, cells, len(self.lengths), self.room)
 
     def reserve(self, layer: int, key: Tensor, precision: torch.dtype) -> None:
         """Make room for a layer's keys and values, of the shape of `key` (rows, Q, H, K), where no prompt was read."""
-        for kept in (self.keys, self.values):
-            kept[layer] = key.new_zeros(len(key), self.room, *key.shape[2:], dtype=precision)
+        for tensors in (self.keys, self.values):
+            tensors[layer] = key.new_zeros(len(key), self.room, *key.shape[2:], dtype=precision)
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, added: Tensor | None) -> Tensor:
         """Store Q new keys and values of each row, and return attention's output; all are (rows, Q, H, K).
@@ -68,19 +68,19 @@ class KeyValueCache:
         self.lengths = self.lengths[rows]
         # Related rows: only those that change their index have to be copied.
         moved = (rows != torch.arange(len(rows), device=rows.device)).nonzero().squeeze(1) if related else rows
-        for kept in (self.keys, self.values):
-            for layer, whole in enumerate(kept):
+        for tensors in (self.keys, self.values):
+            for layer, whole in enumerate(tensors):
                 if related:  # prompts stay, and so do rows that keep their index: copy the rest
                     written = slice(self.shared, self.used)
                     # The right side is an advanced index, hence a copy: rows may be exchanged in place.
                     whole[moved, written] = whole[rows[moved], written]
                 else:
-                    kept[layer] = whole[rows]
+                    tensors[layer] = whole[rows]
 
 
-def rectangle(part: Tensor, places: Tensor, rows: int, room: int) -> Tensor:
-    """Return `part` (N, H, K) as (rows, room, H, K); `places` (N,) are row * room + column.
+def rectangle(part: Tensor, cells: Tensor, rows: int, room: int) -> Tensor:
+    """Return `part` (N, H, K) as (rows, room, H, K); `cells` (N,) are row * room + column.
 
     Unused columns are 0, not uninitialised: attention multiplies them by a weight of 0, and 0 * NaN is NaN.
     """
-    return part.new_zeros(rows * room, *part.shape[1:]).index_copy_(0, places, part).unflatten(0, (rows, room))
+    return part.new_zeros(rows * room, *part.shape[1:]).index_copy_(0, cells, part).unflatten(0, (rows, room))

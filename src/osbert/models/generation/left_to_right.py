@@ -16,7 +16,7 @@ from osbert.data.batch import Batch, collate
 from osbert.data.example import Example
 from osbert.models.generation.cache import KeyValueCache
 from osbert.models.generation.settings import Precision
-from osbert.models.generation.steps import StepKind, StepWeights, copied
+from osbert.models.generation.steps import StepKind, StepWeights, measure_copies
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.models.transformer.block import Block
 from osbert.models.transformer.embeddings import Embeddings
@@ -74,29 +74,29 @@ class LeftToRightDecoder:
 
         Both share the prepared weights. `spare`: bytes for copies of weights in a faster order.
         """
-        found = copy(self)
-        found.precision = torch.bfloat16 if precision == "bf16" else torch.float32
-        found.spare = spare
-        found._forget()
-        return found
+        decoder = copy(self)
+        decoder.precision = torch.bfloat16 if precision == "bf16" else torch.float32
+        decoder.spare = spare
+        decoder._forget()
+        return decoder
 
     def copies(self, *, rows: int, most: int) -> int:
         """Return the bytes of weights that `begin` would copy for so many rows and pieces."""
-        return self._copied(self._kind(rows, most))
+        return self._measure_copies(self._kind(rows, most))
 
     def memory(self, prompt: Example, *, most: int, beams: int = 1) -> int:
         """Return the bytes of the keys and values of all rows of a prompt after `most` pieces."""
         widths = sum(block.attention.outward.weight.shape[1] for block in self.backbone.depth)  # H * K of each layer
-        return 2 * beams * (len(prompt) + most) * widths * self.kept.itemsize
+        return 2 * beams * (len(prompt) + most) * widths * self.cache_precision.itemsize
 
     def _kind(self, rows: int, most: int) -> StepKind:
         """Return the kind of weights for steps of at most `rows` tokens and texts of at most `most` pieces."""
         kind = StepKind.of(self.precision, rows=rows, most=most)
         # The model's own order takes no memory, unless another precision needs a copy anyway.
-        return kind if self._copied(kind) <= self.spare else kind._replace(rows=0)
+        return kind if self._measure_copies(kind) <= self.spare else kind._replace(rows=0)
 
-    def _copied(self, kind: StepKind) -> int:
-        return 0 if kind in self.ready else copied(self.backbone.depth, self.head.pieces, kind)
+    def _measure_copies(self, kind: StepKind) -> int:
+        return 0 if kind in self.ready else measure_copies(self.backbone.depth, self.head.pieces, kind)
 
     @property
     def weights(self) -> StepWeights:
@@ -117,7 +117,7 @@ class LeftToRightDecoder:
         return self.read(prompts, most=most)
 
     @property
-    def kept(self) -> torch.dtype:
+    def cache_precision(self) -> torch.dtype:
         """The precision of cached keys and values: float32 on CPUs, where attention of one query is slower in bf16."""
         return torch.float32 if self.device.type == "cpu" else self.precision
 
@@ -136,7 +136,7 @@ class LeftToRightDecoder:
         """
         backbone = self.backbone
         # collate sorts by length: the record keeps the index of the prompt.
-        batch = collate([replace(one, record=row, targets={}) for row, one in enumerate(prompts)]).to(self.device)
+        batch = collate([replace(prompt, record=row, targets={}) for row, prompt in enumerate(prompts)]).to(self.device)
         rows = batch.records.to(self.device)  # (B,): the batch has its longest sequences first
         counts = torch.tensor(batch.lengths, device=self.device)
         # back[row]: the index in the batch of each row, to return results in the order of the prompts.
@@ -145,16 +145,16 @@ class LeftToRightDecoder:
         room = batch.lengths[0] + most
         self.cache = KeyValueCache(counts[back] - spare, layers=len(backbone.depth), room=room)
         # Index of each token in the flattened cache: row * room + column.
-        places = (rows * room).repeat_interleave(counts) + batch.places
+        cells = (rows * room).repeat_interleave(counts) + batch.places
         layouts = list(backbone.layouts(backbone.layout(batch)))
         # Kept for `advance`: steps have no layout of the whole text.
-        self.windows, self.turned = [one.window for one in layouts], layouts[0].turns is not None
+        self.windows, self.turned = [layout.window for layout in layouts], layouts[0].turns is not None
         hidden = backbone.embeddings(batch)
         with self.autocast():
             for layer, (block, layout) in enumerate(zip(backbone.depth, layouts, strict=True)):
-                query, key, value = block.attention.project(block.attended(hidden), layout)
-                self.cache.fill(layer, key.to(self.kept), value.to(self.kept), places)
-                hidden = block.finished(hidden, block.attention.mixed(query, key, value, layout))
+                query, key, value = block.attention.project(block.attention_input(hidden), layout)
+                self.cache.fill(layer, key.to(self.cache_precision), value.to(self.cache_precision), cells)
+                hidden = block.finish(hidden, block.attention.attend(query, key, value, layout))
         # The last token of each prompt, in the order of the prompts.
         last = (batch.starts + counts - 1)[back]
         self.segments = batch.segments[last] if self.segment is None else torch.full_like(last, self.segment)
@@ -173,7 +173,7 @@ class LeftToRightDecoder:
         layouts = backbone.layouts(backbone.layout(batch)) if self.turned else ()
         turns = [layout.turns for layout in layouts] or [None] * len(self.windows)
         # Layers with the same window share one mask.
-        added = {window: self._added(count, window) for window in dict.fromkeys(self.windows)}
+        added = {window: self._score_bias(count, window) for window in dict.fromkeys(self.windows)}
         for layer, (block, window) in enumerate(zip(self.weights.blocks, self.windows, strict=True)):
             attend = partial(self._attend, layer, added=added[window])
             across = partial(self._across, layer)
@@ -189,19 +189,19 @@ class LeftToRightDecoder:
 
     def _scores(self, hidden: Tensor) -> Tensor:
         """Return the scores (rows, V) of states (rows, D)."""
-        return self.weights.pieces(self.head.transformed(hidden))
+        return self.weights.pieces(self.head.transform(hidden))
 
     def _attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, *, added: Tensor | None) -> Tensor:
         """Return attention's output (rows, Q, H, K) for new tokens, and cache their keys and values."""
         relative, cache = self.backbone.depth[layer].attention.relative, self.cache
         if relative is not None:
-            own = cache.columns(query.shape[1])
+            query_columns = cache.columns(query.shape[1])
             columns = torch.arange(cache.used + query.shape[1], device=query.device)
-            query, bias = relative.between(query, own, columns)
+            query, bias = relative.between(query, query_columns, columns)
             # `added` is -inf for masked keys, which a finite bias does not change.
             added = bias if added is None else bias + added
         if not cache.keys[layer].numel():
-            cache.reserve(layer, key, self.kept)
+            cache.reserve(layer, key, self.cache_precision)
         return cache.attend(layer, query, key, value, added)
 
     def _across(self, layer: int, query: Tensor) -> Tensor:
@@ -211,7 +211,7 @@ class LeftToRightDecoder:
     def _each_alone(self, tokens: Tensor) -> Batch:
         """Return the batch of the new tokens (rows, Q), each a sequence of its own."""
         rows, count = tokens.shape
-        places = torch.arange(rows * count)
+        indices = torch.arange(rows * count)
         return Batch(
             ids=tokens.flatten(),
             # The column of a token in the cache is its position in the text.
@@ -219,24 +219,24 @@ class LeftToRightDecoder:
             segments=self.segments.repeat_interleave(count),
             order=None,
             lengths=(1,) * (rows * count),
-            starts=places.to(self.device),
-            records=places,
+            starts=indices.to(self.device),
+            records=indices,
         )
 
-    def _added(self, count: int, window: int | None) -> Tensor | None:
+    def _score_bias(self, count: int, window: int | None) -> Tensor | None:
         """Return the bias and mask of the scores of new tokens, (rows or 1, H or 1, Q, T); None if there are none."""
         cache = self.cache
-        own = cache.columns(count)  # (rows, Q)
-        columns = torch.arange(cache.used + count, device=own.device)[None]  # (1, T)
+        query_columns = cache.columns(count)  # (rows, Q)
+        columns = torch.arange(cache.used + count, device=query_columns.device)[None]  # (1, T)
         scores = self.backbone.embeddings.distance_scores
-        placed = own[:1] if cache.even else own  # equal for all rows
+        placed = query_columns[:1] if cache.even else query_columns  # equal for all rows
         bias = None if scores is None else scores.between(placed, columns)  # (rows or 1, H, Q, T)
         # One query after equally long rows attends to every column: no mask.
         if count == 1 and cache.even and (window is None or cache.used <= window):
             return bias
-        visible = columns[:, None] <= own[..., None]  # (rows, Q, T)
+        visible = columns[:, None] <= query_columns[..., None]  # (rows, Q, T)
         if window is not None:
-            visible &= columns[:, None] >= own[..., None] - window
+            visible &= columns[:, None] >= query_columns[..., None] - window
         visible = visible[:, None]
         if bias is None:
             bias = self.head.pieces.new_zeros(())

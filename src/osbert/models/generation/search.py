@@ -90,7 +90,7 @@ class _Row:
     pieces: list[int] = field(default_factory=list)
     total: float = 0.0
 
-    def written(self, ended: Ending) -> WrittenRow:
+    def finish(self, ended: Ending) -> WrittenRow:
         return WrittenRow(row=self.number, pieces=tuple(self.pieces), log_probability=self.total, ended=ended)
 
 
@@ -108,17 +108,17 @@ def _by_pieces(
     ]
     scores = decoder.begin(prompts, most=options.most)
     for count in range(1, options.most + 1):
-        shares = scores.float().log_softmax(dim=-1)  # (rows, V)
-        allowed = _allowed(shares, [row.pieces for row in rows], options, limits)
+        log_probabilities = scores.float().log_softmax(dim=-1)  # (rows, V)
+        allowed = _mask_forbidden(log_probabilities, [row.pieces for row in rows], options, limits)
         if options.sample:
-            pieces = _drawn(allowed, options, [row.draws.random() for row in rows if row.draws])
+            pieces = _sample_pieces(allowed, options, [row.draws.random() for row in rows if row.draws])
         else:
             pieces = allowed.argmax(dim=-1)
         # The chosen piece's log-probability, for the result, and its restricted one, to see whether any was allowed.
-        columns = [column.gather(1, pieces[:, None]).squeeze(1).tolist() for column in (shares, allowed)]
+        columns = [column.gather(1, pieces[:, None]).squeeze(1).tolist() for column in (log_probabilities, allowed)]
         open_rows = []
-        for place, (row, piece, chance, found) in enumerate(zip(rows, pieces.tolist(), *columns, strict=True)):
-            if found == NEVER:  # no piece is left that may be written
+        for index, (row, piece, chance, allowed_score) in enumerate(zip(rows, pieces.tolist(), *columns, strict=True)):
+            if allowed_score == NEVER:  # no piece is left that may be written
                 yield row.written("most")
                 continue
             row.total += chance
@@ -130,44 +130,46 @@ def _by_pieces(
             if count == options.most:
                 yield row.written("most")
             else:
-                open_rows.append(place)
+                open_rows.append(index)
         if not open_rows:
             return
         # Finished rows leave the batch, so that later steps cost less.
         if len(open_rows) < len(rows):
-            rows = [rows[place] for place in open_rows]
+            rows = [rows[index] for index in open_rows]
             chosen = torch.tensor(open_rows, device=pieces.device)
             decoder.choose(chosen)
             pieces = pieces[chosen]
         scores = decoder.step(pieces)
 
 
-def _allowed(shares: Tensor, written: Sequence[Sequence[int]], options: GenerationOptions, limits: Limits) -> Tensor:
-    """Return the log-probabilities (rows, V) with -inf for forbidden next pieces of rows with the pieces `written`."""
+def _mask_forbidden(
+    scores: Tensor, written: Sequence[Sequence[int]], options: GenerationOptions, limits: Limits
+) -> Tensor:
+    """Return the log-probabilities (rows, V) with -inf for forbidden next pieces of rows with the pieces `finish`."""
     # All rows of a step have the same number of pieces.
     count = len(written[0])
     if options.rules.closed and limits.end is not None and count == options.most - 1:
-        return torch.full_like(shares, NEVER).index_fill_(1, torch.tensor([limits.end], device=shares.device), 0.0)
+        return torch.full_like(scores, NEVER).index_fill_(1, torch.tensor([limits.end], device=scores.device), 0.0)
     never = limits.never if count or limits.never_first is None else limits.never_first
     early = limits.end is not None and count < options.least
     if never is None and not early and not options.no_repeat:
-        return shares
-    allowed = shares.clone() if never is None else shares.masked_fill(never, NEVER)
+        return scores
+    allowed = scores.clone() if never is None else scores.masked_fill(never, NEVER)
     if early:
         allowed[:, limits.end] = NEVER
     if options.no_repeat:
         for row, pieces in enumerate(written):
-            if again := repeated(pieces, options.no_repeat):
+            if again := find_repeats(pieces, options.no_repeat):
                 allowed[row, again] = NEVER
     return allowed
 
 
-def repeated(pieces: Sequence[int], length: int) -> list[int]:
+def find_repeats(pieces: Sequence[int], length: int) -> list[int]:
     """Return the next pieces that would repeat an n-gram of `length` pieces.
 
-    >>> repeated([1, 2, 3, 1, 2], 3)
+    >>> find_repeats([1, 2, 3, 1, 2], 3)
     [3]
-    >>> repeated([1, 2], 1)
+    >>> find_repeats([1, 2], 1)
     [1, 2]
     """
     if len(pieces) < length:
@@ -178,7 +180,7 @@ def repeated(pieces: Sequence[int], length: int) -> list[int]:
     return [pieces[start + length - 1] for start in starts if tuple(pieces[start : start + length - 1]) == last]
 
 
-def _drawn(allowed: Tensor, options: GenerationOptions, draws: Sequence[float]) -> Tensor:
+def _sample_pieces(allowed: Tensor, options: GenerationOptions, draws: Sequence[float]) -> Tensor:
     """Sample a piece for each row (rows,): the one at which the cumulative probabilities exceed its draw in [0, 1).
 
     Pieces are sorted by probability, and sums are in float64, so that results hardly depend on the batch: rounding
@@ -192,16 +194,18 @@ def _drawn(allowed: Tensor, options: GenerationOptions, draws: Sequence[float]) 
     ordered, pieces = scores.sort(dim=-1, descending=True, stable=True)
     if options.top_k:
         ordered[:, options.top_k :] = NEVER
-    shares = ordered.softmax(dim=-1)
-    reached = shares.cumsum(dim=-1)
+    probabilities = ordered.softmax(dim=-1)
+    reached = probabilities.cumsum(dim=-1)
     if options.top_p < 1:  # a piece is kept if the sum before it is below top_p
-        shares = shares.masked_fill(reached - shares >= options.top_p, 0)
-        reached = shares.cumsum(dim=-1)
+        probabilities = probabilities.masked_fill(reached - probabilities >= options.top_p, 0)
+        reached = probabilities.cumsum(dim=-1)
     # Draws are scaled by the last sum, which is not 1 after top_p and by rounding.
     at = torch.tensor(draws, dtype=torch.float64, device=allowed.device)[:, None] * reached[:, -1:]
-    place = torch.searchsorted(reached, at, right=True)
-    place = place.minimum((shares > 0).sum(dim=-1, keepdim=True) - 1).clamp(min=0)  # all are 0 where none is allowed
-    return pieces.gather(1, place).squeeze(1)
+    indices = torch.searchsorted(reached, at, right=True)
+    indices = indices.minimum((probabilities > 0).sum(dim=-1, keepdim=True) - 1).clamp(
+        min=0
+    )  # all are 0 where none is allowed
+    return pieces.gather(1, indices).squeeze(1)
 
 
 @dataclass(eq=False)
@@ -241,40 +245,42 @@ def _by_beams(
     decoder: CachedDecoder, prompts: Sequence[Example], options: GenerationOptions, limits: Limits
 ) -> Iterator[WrittenRow | WrittenStep]:
     # (open beams of all searches, V); at first one beam for each prompt.
-    shares = decoder.begin(prompts, most=options.most, beams=options.beams).float().log_softmax(dim=-1)
+    log_probabilities = decoder.begin(prompts, most=options.most, beams=options.beams).float().log_softmax(dim=-1)
     searches = [_Search(row, [(0.0, [])]) for row in range(len(prompts))]
     for count in range(1, options.most + 1):
-        allowed = _allowed(shares, [pieces for one in searches for _, pieces in one.open], options, limits)
+        allowed = _mask_forbidden(
+            log_probabilities, [pieces for search in searches for _, pieces in search.open], options, limits
+        )
         # Of each row the 2 * beams best suffice, whatever the other rows of its search have.
-        found = likeliest(allowed, min(2 * options.beams, allowed.shape[1]))
-        best = [list(zip(*row, strict=True)) for row in zip(*(part.tolist() for part in found), strict=True)]
+        candidates = likeliest(allowed, min(2 * options.beams, allowed.shape[1]))
+        best = [list(zip(*row, strict=True)) for row in zip(*(part.tolist() for part in candidates), strict=True)]
         parents: list[int] = []
         owners: list[int] = []
         going: list[_Search] = []
         first = 0
-        for one in searches:
+        for search in searches:
             # The rows of this search in the batch: rows of a search are neighbours.
-            here = slice(first, first + len(one.open))
-            chosen = _advanced(one, best[here], options, limits.end, last=count == options.most)
+            here = slice(first, first + len(search.open))
+            chosen = _advance(search, best[here], options, limits.end, last=count == options.most)
             if chosen:
                 # Parents count within their search; `decoder.choose` needs rows of the batch.
                 parents += [first + parent for parent in chosen]
-                going.append(one)
-            elif one.best is not None:
-                yield one.best
+                going.append(search)
+            elif search.best is not None:
+                yield search.best
             # The prompt of each old row, also of searches that have just ended.
-            owners += [one.row] * (here.stop - here.start)
+            owners += [search.row] * (here.stop - here.start)
             first = here.stop
         if not going:
             return
         # If every row continues in its place, the cache stays as it is.
         if parents != list(range(first)):
             # If every search keeps its rows, the prompts stay in place in the cache, and only later columns move.
-            related = owners == [one.row for one in going for _ in one.open]
+            related = owners == [search.row for search in going for _ in search.open]
             decoder.choose(torch.tensor(parents, device=allowed.device), related=related)
         searches = going
-        pieces = [written[-1] for one in searches for _, written in one.open]
-        shares = decoder.step(torch.tensor(pieces, device=allowed.device)).float().log_softmax(dim=-1)
+        pieces = [written[-1] for search in searches for _, written in search.open]
+        log_probabilities = decoder.step(torch.tensor(pieces, device=allowed.device)).float().log_softmax(dim=-1)
         yield WrittenStep()
 
 
@@ -297,11 +303,11 @@ def likeliest(scores: Tensor, count: int, *, width: int = 32) -> tuple[Tensor, T
     # Columns after the last whole group.
     rest = torch.arange(groups * width, scores.shape[1], device=scores.device).expand(len(scores), -1)
     few, columns = torch.cat([few, scores[:, groups * width :]], dim=1), torch.cat([columns, rest], dim=1)
-    values, places = few.topk(count)
-    return values, columns.gather(1, places)
+    values, few_indices = few.topk(count)
+    return values, columns.gather(1, few_indices)
 
 
-def _advanced(
+def _advance(
     search: _Search,
     best: Sequence[Sequence[tuple[float, int]]],
     options: GenerationOptions,
@@ -315,30 +321,30 @@ def _advanced(
     the first `beams` are finished texts, and the first `beams` of the others stay open.
     """
     every = [
-        (total + share, parent, piece)
-        for parent, ((total, _), shares) in enumerate(zip(search.open, best, strict=True))
-        for share, piece in shares
+        (total + log_probability, parent, piece)
+        for parent, ((total, _), candidates) in enumerate(zip(search.open, best, strict=True))
+        for log_probability, piece in candidates
     ]
     # All continuations of all beams compete. A stable sort: ties are in the order of the beams in every batch.
-    every.sort(key=lambda one: -one[0])
-    kept: list[tuple[float, list[int]]] = []
+    every.sort(key=lambda continuation: -continuation[0])
+    open_beams: list[tuple[float, list[int]]] = []
     parents: list[int] = []
     # 2 * beams: at most one continuation per beam has the end piece, so at least `beams` others remain.
     for rank, (total, parent, piece) in enumerate(every[: 2 * options.beams]):
         # Totals are descending: after the first forbidden continuation there are only forbidden ones.
-        if total == NEVER or len(kept) == options.beams:
+        if total == NEVER or len(open_beams) == options.beams:
             break
         pieces = search.open[parent][1]
         if piece == end:
             if rank < options.beams:
                 search.end(total, pieces, "end", options)
         else:
-            kept.append((total, [*pieces, piece]))
+            open_beams.append((total, [*pieces, piece]))
             parents.append(parent)
-    if last or (not kept and search.best is None):
+    if last or (not open_beams and search.best is None):
         # At the largest length, or without any continuation, the open beams are results, too.
-        for total, pieces in kept or search.open:
+        for total, pieces in open_beams or search.open:
             search.end(total, pieces, "most", options)
         return []
-    search.open = kept
+    search.open = open_beams
     return [] if search.is_won(options) else parents

@@ -165,7 +165,7 @@ class GivenOptions(DrawingOptions):
     no_repeat: int | None = None
     """So many pieces in a row are written only once; 0 for any repetition. Left open, a run's own number, else 0."""
 
-    def over(self, own: GenerationOptions) -> GenerationOptions:
+    def over(self, options: GenerationOptions) -> GenerationOptions:
         """Return a run's options, overridden by the given ones. With `sample`, or one beam, there is no beam search.
 
         >>> own = GenerationOptions(most=20, beams=4, no_repeat=2)
@@ -173,9 +173,11 @@ class GivenOptions(DrawingOptions):
         >>> chosen.most, chosen.beams, chosen.no_repeat
         (9, 4, 0)
         """
-        said = {one.name: value for one in fields(self) if (value := getattr(self, one.name)) is not None}
+        overrides = {option.name: value for option in fields(self) if (value := getattr(self, option.name)) is not None}
         if not self.most:
-            del said["most"]
+            del overrides["most"]
         if self.length_penalty is not None:  # given: by the documented equation
-            own = replace(own, rules=replace(own.rules, scoring="wu"))
-        return replace(replace(own, beams=1, length_penalty=0.0) if self.sample or self.beams == 1 else own, **said)
+            options = replace(options, rules=replace(options.rules, scoring="wu"))
+        return replace(
+            replace(options, beams=1, length_penalty=0.0) if self.sample or self.beams == 1 else options, **overrides
+        )

@@ -43,7 +43,9 @@ class SourceDecoder(LeftToRightDecoder):
         """Read the sources and prompts, one row each, and return the scores (rows, V) of each next piece."""
         if len({len(prompt) for prompt in prompts}) > 1 or any(prompt.source is None for prompt in prompts):
             raise ValueError("a decoder's prompts have a source each, and are equally long")
-        sources = [replace(one.source, record=row, targets={}) for row, one in enumerate(prompts) if one.source]
+        sources = [
+            replace(prompt.source, record=row, targets={}) for row, prompt in enumerate(prompts) if prompt.source
+        ]
         batch = collate(sources).to(self.device)
         with self.autocast():
             hidden = self.encoder(batch).hidden
@@ -51,12 +53,12 @@ class SourceDecoder(LeftToRightDecoder):
         counts = torch.tensor(batch.lengths, device=self.device)
         room = batch.lengths[0]
         # Token t of the source in row r goes to cell r * room + t of the rectangle (rows, room).
-        places = (rows * room).repeat_interleave(counts) + batch.places
+        cells = (rows * room).repeat_interleave(counts) + batch.places
         self.keys = []
         for block in self.backbone.depth:
             assert isinstance(block, DecoderBlock)
             key, value = (
-                rectangle(part.to(self.kept), places, len(rows), room).transpose(1, 2)
+                rectangle(part.to(self.cache_precision), cells, len(rows), room).transpose(1, 2)
                 for part in block.cross.keys(hidden)
             )
             self.keys.append((key, value))  # (rows, H, S, K) each
@@ -64,7 +66,9 @@ class SourceDecoder(LeftToRightDecoder):
         if batch.lengths[-1] < room:
             ends = counts[rows.argsort()][:, None]  # in the order of the prompts
             outside = torch.arange(room, device=self.device) >= ends
-            self.masked = torch.zeros_like(outside, dtype=self.kept).masked_fill_(outside, float("-inf"))[:, None, None]
+            self.masked = torch.zeros_like(outside, dtype=self.cache_precision).masked_fill_(outside, float("-inf"))[
+                :, None, None
+            ]
         return self._first(prompts, most=most, beams=beams)
 
     def memory(self, prompt: Example, *, most: int, beams: int = 1) -> int:
@@ -82,7 +86,7 @@ class SourceDecoder(LeftToRightDecoder):
         self.cache = KeyValueCache(none, layers=len(self.backbone.depth), room=pieces.shape[1] + most)
         self.segments = torch.tensor([int(prompt.segments[-1]) for prompt in prompts], device=self.device)
         layouts = list(self.backbone.layouts(self.backbone.layout(self._each_alone(pieces[:, :1]))))
-        self.windows, self.turned = [one.window for one in layouts], layouts[0].turns is not None
+        self.windows, self.turned = [layout.window for layout in layouts], layouts[0].turns is not None
         *before, last = pieces.unbind(dim=1)
         for column in before:
             self.step(column)

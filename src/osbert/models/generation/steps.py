@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from osbert.models.fast.linear import compiled, spares_time
+from osbert.models.fast.linear import is_compiled, spares_time
 from osbert.models.transformer.attention import Attention
 from osbert.models.transformer.block import Block, DecoderBlock
 from osbert.models.transformer.positions import rotate
@@ -50,8 +50,8 @@ class StepProduct:
         if self.order == "plain":
             return functional.linear(rows, self.weight, self.bias)
         # The operator that accepts a reordered weight; "none": no activation is fused with it.
-        made: Tensor = torch.ops.mkldnn._linear_pointwise(rows, self.weight, self.bias, "none", [], "")
-        return made
+        product: Tensor = torch.ops.mkldnn._linear_pointwise(rows, self.weight, self.bias, "none", [], "")
+        return product
 
     def lay_out(self, rows: int) -> None:
         """Replace the weight by a copy in the order that is fastest for products of about `rows` rows, if any is."""
@@ -73,7 +73,7 @@ def is_laid_out(device: torch.device, precision: torch.dtype) -> bool:
     """
     if device.type != "cpu":
         return False
-    if compiled(device.type, precision):
+    if is_compiled(device.type, precision):
         return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
     return spares_time()
 
@@ -94,7 +94,7 @@ class StepAttention:
         """Return the matrix products of a step, whose weights are kept in its precision."""
         return [self.inward, self.outward, *([] if self.query is None else [self.query])]
 
-    def projected(self, hidden: Tensor, turns: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    def project(self, hidden: Tensor, turns: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """Return the queries, keys and values (M, H, K) of new tokens (M, D)."""
         if self.query is None:
             # One product for all three: the rows of `inward` are stacked as query, key, value.
@@ -125,7 +125,7 @@ class StepBlock:
         self.down = StepProduct(block.down.weight, block.down.bias, precision)
         self.activation, self.gated = block.activation, block.gated
         adapters = (block.attention_adapter, block.feedforward_adapter)
-        self.attention_adapter, self.feedforward_adapter = (row_function(one) for one in adapters)
+        self.attention_adapter, self.feedforward_adapter = (row_function(adapter) for adapter in adapters)
         self.cross: StepAttention | None = None
         if isinstance(block, DecoderBlock):
             self.cross = StepAttention(block.cross, precision)
@@ -150,7 +150,7 @@ class StepBlock:
         """Return the block's output (M, D). `shape`: (rows, Q)."""
         attention = self.attention
         # As in Block.forward: attention, residual sum, feed-forward layers, with the norm before or after each.
-        parts = attention.projected(self.attention_norm(hidden) if self.before else hidden, turns)
+        parts = attention.project(self.attention_norm(hidden) if self.before else hidden, turns)
         # (M, H, K) -> (rows, Q, H, K) for the kernel, which keeps the cache.
         mixed = attend(*(part.unflatten(0, shape) for part in parts))
         hidden = hidden + self.attention_adapter(attention.outward(mixed.flatten(2).flatten(0, 1)))
@@ -161,10 +161,10 @@ class StepBlock:
             hidden = hidden + self.cross.outward(mixed.flatten(2).flatten(0, 1))
             hidden = hidden if self.before else self.cross_norm(hidden)
         if self.before:
-            return hidden + self._fed(self.feedforward_norm(hidden))
-        return self.feedforward_norm(hidden + self._fed(hidden))
+            return hidden + self._feed(self.feedforward_norm(hidden))
+        return self.feedforward_norm(hidden + self._feed(hidden))
 
-    def _fed(self, hidden: Tensor) -> Tensor:
+    def _feed(self, hidden: Tensor) -> Tensor:
         inner = self.up(hidden)
         if self.gated:
             inner, gate = inner.chunk(2, dim=-1)
@@ -205,13 +205,13 @@ class StepKind(NamedTuple):
         return cls(precision, 0 if most < WORTHWHILE else 1 if rows == 1 else MANY)
 
 
-def copied(blocks: Sequence[Block], pieces: Tensor, kind: StepKind) -> int:
+def measure_copies(blocks: Sequence[Block], pieces: Tensor, kind: StepKind) -> int:
     """Return the most bytes that StepWeights of these take beside the model itself."""
     if kind.precision == pieces.dtype and not (kind.rows and is_laid_out(pieces.device, kind.precision)):
         return 0
     # A copy in another precision is replaced by its copy in another order: there is one of each matrix.
-    matrices = [one for block in dict.fromkeys(blocks) for one in block.parameters() if one.ndim == 2]
-    return sum(one.numel() for one in [*matrices, pieces]) * kind.precision.itemsize
+    matrices = [matrix for block in dict.fromkeys(blocks) for matrix in block.parameters() if matrix.ndim == 2]
+    return sum(matrix.numel() for matrix in [*matrices, pieces]) * kind.precision.itemsize
 
 
 class StepWeights:
@@ -220,10 +220,12 @@ class StepWeights:
     def __init__(self, blocks: Sequence[Block], pieces: Tensor, bias: Tensor, kind: StepKind) -> None:
         """Look up the parts of the blocks, lowest first; `pieces` (V, D') and `bias` (V,) are the output layer."""
         # dict.fromkeys removes duplicates and keeps the order.
-        made = {block: StepBlock(block, kind.precision) for block in dict.fromkeys(blocks)}  # layers may share one
-        self.blocks = [made[block] for block in blocks]
+        step_blocks = {
+            block: StepBlock(block, kind.precision) for block in dict.fromkeys(blocks)
+        }  # layers may share one
+        self.blocks = [step_blocks[block] for block in blocks]
         self.pieces = StepProduct(pieces, bias, kind.precision)
         if kind.rows:
-            for block in made.values():
+            for block in step_blocks.values():
                 block.lay_out(kind.rows)
             self.pieces.lay_out(kind.rows)

@@ -20,7 +20,7 @@ class ApartHead(SequenceHead):
     """Pooled states of two texts -> K scores a pair, by a linear layer on u, v, |u - v|, uv and their cosine.
 
     After Sentence-BERT (Reimers and Gurevych 2019, section 3). The outputs are the vectors, since in
-    inference a batch need not hold both texts of a pair; decoding scores them with the layer, from `learnt`. The first
+    inference a batch need not hold both texts of a pair; decoding scores them with the layer, from `decoding_values`. The first
     sequence of a record carries its label.
     """
 
@@ -45,13 +45,13 @@ class ApartHead(SequenceHead):
         """Return the features of M labelled pairs: u, v, |u - v|, uv (M, D) each, and their cosine (M, 1)."""
         # Only the first sequence of a record has a target: its partner is found by the record.
         vectors, first = self.outputs(states, batch), batch.targets[self.target].index
-        found: list[Tensor] = pair_blocks(vectors[first], vectors[partners(batch, first)])
-        return found
+        features: list[Tensor] = pair_blocks(vectors[first], vectors[partners(batch, first)])
+        return features
 
-    def labelled(self, states: States, batch: Batch) -> Tensor:
+    def score_targets(self, states: States, batch: Batch) -> Tensor:
         """Return the scores (M, K) of the labelled pairs."""
         return self.linear(self.dropout(torch.cat(self.blocks(states, batch), dim=1)))
 
-    def learnt(self) -> dict[str, list[Any]]:
+    def decoding_values(self) -> dict[str, list[Any]]:
         """Return the layer, K rows of weights and K biases."""
         return {"weight": self.linear.weight.tolist(), "bias": self.linear.bias.tolist()}

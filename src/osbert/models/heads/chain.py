@@ -56,20 +56,20 @@ class Chain:
         # came[i, k]: the label at i - 1 on the best path to label k at i.
         came = np.empty(scores.shape, np.int64)
         total = self.first + scores[0]
-        for place in range(1, count):
+        for index in range(1, count):
             # (K, K): the score of the best path to a label (row), and on to the next (column).
             ways = total[:, None] + self.steps
-            came[place] = ways.argmax(axis=0)
+            came[index] = ways.argmax(axis=0)
             # The label's own score is the same for every way to it: added after the maximum.
-            total = ways.max(axis=0) + scores[place]
+            total = ways.max(axis=0) + scores[index]
         path = np.empty(count, np.int64)
         # Backtrack from the best last label.
         path[-1] = (total + self.last).argmax()
-        for place in range(count - 1, 0, -1):
-            path[place - 1] = came[place, path[place]]
+        for index in range(count - 1, 0, -1):
+            path[index - 1] = came[index, path[index]]
         return path
 
-    def shares(
+    def probabilities(
         self, scores: NDArray[np.floating], path: NDArray[np.int64], parts: Sequence[tuple[int, int]]
     ) -> list[float]:
         """Return the probability of each part [start, end) of a path: that all its labels are those of `path`.
@@ -78,7 +78,7 @@ class Chain:
         `scores` (n, K) and `path` (n,) as in `best`.
 
         >>> scores = np.log([[0.6, 0.4], [0.5, 0.5]])
-        >>> both, first = Chain.free(2).shares(scores, np.array([0, 1]), [(0, 2), (0, 1)])
+        >>> both, first = Chain.free(2).probabilities(scores, np.array([0, 1]), [(0, 2), (0, 1)])
         >>> round(both, 3), round(first, 3)
         (0.3, 0.6)
         """
@@ -87,8 +87,8 @@ class Chain:
         steps = np.arange(len(path))
         if self._is_free:
             # Independent labels: the log-probability of a part is a sum.
-            own = scores[steps, path] - np.logaddexp.reduce(scores, axis=1)
-            return [float(np.exp(own[start:end].sum())) for start, end in parts]
+            log_probabilities = scores[steps, path] - np.logaddexp.reduce(scores, axis=1)
+            return [float(np.exp(log_probabilities[start:end].sum())) for start, end in parts]
         forward, backward = self._forward(scores), self._backward(scores)
         # The log-partition function: the sum over all paths.
         whole = np.logaddexp.reduce(forward[-1] + self.last)
@@ -97,12 +97,12 @@ class Chain:
         # Pairs of neighbours on the path pick one step each.
         gained[1:] += self.steps[path[:-1], path[1:]]
 
-        def share(start: int, end: int) -> float:
+        def probability(start: int, end: int) -> float:
             # Everything up to `start`, the fixed labels after it, and everything from `end` on.
             before, after = forward[start, path[start]], backward[end - 1, path[end - 1]]
             return float(np.exp(before + gained[start + 1 : end].sum() + after - whole))
 
-        return [share(start, end) for start, end in parts]
+        return [probability(start, end) for start, end in parts]
 
     @property
     def _is_free(self) -> bool:
@@ -110,22 +110,22 @@ class Chain:
 
     def _forward(self, scores: NDArray[np.floating]) -> Scores:
         """Return the log-sum-exp (n, K) of the scores of all paths that end in each label."""
-        found = np.empty(scores.shape)
-        found[0] = self.first + scores[0]
-        for place in range(1, len(scores)):
+        path_sums = np.empty(scores.shape)
+        path_sums[0] = self.first + scores[0]
+        for index in range(1, len(scores)):
             # (K, K): from each label (row) to each next label (column).
-            ways = found[place - 1][:, None] + self.steps
-            found[place] = np.logaddexp.reduce(ways, axis=0) + scores[place]
-        return found
+            ways = path_sums[index - 1][:, None] + self.steps
+            path_sums[index] = np.logaddexp.reduce(ways, axis=0) + scores[index]
+        return path_sums
 
     def _backward(self, scores: NDArray[np.floating]) -> Scores:
         """Return the log-sum-exp (n, K) of the scores of all continuations after each label."""
-        found = np.empty(scores.shape)
-        found[-1] = self.last
-        for place in range(len(scores) - 2, -1, -1):
+        path_sums = np.empty(scores.shape)
+        path_sums[-1] = self.last
+        for index in range(len(scores) - 2, -1, -1):
             # Row k of the sum: from label k to every next label, whose score and continuation broadcast over rows.
-            found[place] = np.logaddexp.reduce(self.steps + scores[place + 1] + found[place + 1], axis=1)
-        return found
+            path_sums[index] = np.logaddexp.reduce(self.steps + scores[index + 1] + path_sums[index + 1], axis=1)
+        return path_sums
 
 
 def forbidden(labels: Sequence[str], follows: Callable[[str, str], bool]) -> Chain:

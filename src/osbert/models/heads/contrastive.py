@@ -14,7 +14,7 @@ from osbert.data.batch import TOKEN_COLUMNS, Batch
 from osbert.models.contract import Backbone, Head, Loss, States
 from osbert.models.fast.linear import Linear
 from osbert.models.initialisation import initialise
-from osbert.models.pooling import Pooling, pooled
+from osbert.models.pooling import Pooling, pool_states
 
 
 class ContrastiveHead(Head):
@@ -42,7 +42,7 @@ class ContrastiveHead(Head):
 
     def outputs(self, states: States, batch: Batch) -> Tensor:
         """Return the vector (B, D) of every text."""
-        return torch.stack(pooled(states.hidden, batch, self.pooling, self.summaries(batch)))
+        return torch.stack(pool_states(states.hidden, batch, self.pooling, self.summaries(batch)))
 
     def forward(self, states: States, batch: Batch) -> Loss:
         """Return the summed cross-entropy in nats of R records, each a choice among all second texts and negatives."""
@@ -87,7 +87,7 @@ class SameTextHead(Head):
         return in_batch(first, second, temperature=self.temperature, count=target.count)
 
     def _vectors(self, states: States, batch: Batch) -> Tensor:
-        return torch.stack(pooled(states.hidden, batch, self.pooling, self.summaries(batch)))
+        return torch.stack(pool_states(states.hidden, batch, self.pooling, self.summaries(batch)))
 
 
 def in_batch(first: Tensor, second: Tensor, *, temperature: float, count: float) -> Loss:

@@ -79,11 +79,11 @@ class ChainField(nn.Module):
         head, *others = packed.data.split(packed.batch_sizes.tolist())
         paths = first + head  # (S, K): all paths up to here that end in each label
         over: list[Tensor] = []
-        for own in others:
+        for step_scores in others:
             # Chains that ended at the last step are the last rows: set them aside.
-            over.append(paths[len(own) :])
+            over.append(paths[len(step_scores) :])
             # (S, K, 1) + (K, K): every label before (dim 1) to every next label.
-            paths = torch.logsumexp(paths[: len(own), :, None] + steps, dim=1) + own
+            paths = torch.logsumexp(paths[: len(step_scores), :, None] + steps, dim=1) + step_scores
         over.append(paths)
         # The longest chains ended last: reversed, the rows are in the packed order again.
         return torch.logsumexp(torch.cat(over[::-1]) + last, dim=1)[packed.unsorted_indices]

@@ -60,18 +60,18 @@ class DiscriminatorHead(Head):
             if name not in batch.targets:  # nothing was chosen
                 continue
             # The generator sees its own targets alone.
-            masked, asked = batch.with_targets((name,)), batch.targets[name]
+            masked, target = batch.with_targets((name,)), batch.targets[name]
             states = generator.states(masked, generator.backbone.readable(masked))
             head = generator.heads[name]
             losses[name] = head(states, masked)
             assert isinstance(head, MaskedLanguageHead)
             with torch.no_grad():
                 # The numbers are part of the example, so pieces do not depend on the batch or the process.
-                numbers = self._numbers(batch)[asked.index]
-                pieces = drawn(head, states.hidden[asked.index], numbers)
-            ids = batch.ids.index_copy(0, asked.index, pieces)
-            truth = batch.ids.index_copy(0, asked.index, asked.labels)
-        labelled = self._labelled(batch, ids != truth)
+                numbers = self._numbers(batch)[target.index]
+                pieces = sample_pieces(head, states.hidden[target.index], numbers)
+            ids = batch.ids.index_copy(0, target.index, pieces)
+            truth = batch.ids.index_copy(0, target.index, target.labels)
+        labelled = self._build_target(batch, ids != truth)
         return batch.replace_columns(ids=ids, targets={**batch.targets, self.target: labelled}), losses
 
     def outputs(self, states: States, batch: Batch) -> Tensor:
@@ -90,11 +90,11 @@ class DiscriminatorHead(Head):
         total = functional.binary_cross_entropy_with_logits(scores, labels, reduction="sum")
         # A logit above 0 is a probability above 1/2.
         taken = (scores.detach() > 0).float()
-        found, count = (taken * labels).sum(), labels.new_tensor(len(labels))
+        hits, count = (taken * labels).sum(), labels.new_tensor(len(labels))
         ratios = {
             "share": (labels.sum(), count),
-            "precision": (found, taken.sum()),
-            "recall": (found, labels.sum()),
+            "precision": (hits, taken.sum()),
+            "recall": (hits, labels.sum()),
         }
         return Loss(total=total, count=target.count, ratios=ratios)
 
@@ -103,13 +103,13 @@ class DiscriminatorHead(Head):
         target = batch.targets[self.target]
         return target.labels.new_zeros(len(batch.ids)).index_copy(0, target.index, target.labels)
 
-    def _labelled(self, batch: Batch, replaced: Tensor) -> BatchTarget:
+    def _build_target(self, batch: Batch, replaced: Tensor) -> BatchTarget:
         """Return the target with the labels of a mask `replaced` (N,)."""
         target = batch.targets[self.target]
         return BatchTarget(labels=replaced[target.index].long(), index=target.index, per_token=True, count=target.count)
 
 
-def drawn(head: MaskedLanguageHead, hidden: Tensor, numbers: Tensor) -> Tensor:
+def sample_pieces(head: MaskedLanguageHead, hidden: Tensor, numbers: Tensor) -> Tensor:
     """Sample pieces (M,) for states (M, D): those at which the cumulative probabilities reach `numbers` (M,) in [0, 1).
 
     With uniform numbers this inverse transform sampling has the same distribution as Gumbel-max. A piece depends on its
@@ -118,10 +118,10 @@ def drawn(head: MaskedLanguageHead, hidden: Tensor, numbers: Tensor) -> Tensor:
     # A few rows at a time: all masked tokens of a step by the vocabulary would not fit in memory.
     rows = max(1, SCORES // len(head.bias))
     parts = zip(hidden.split(rows), numbers.split(rows), strict=True)
-    return torch.cat([_drawn(head.scores(states).float(), some) for states, some in parts])
+    return torch.cat([_sample_pieces(head.scores(states).float(), some) for states, some in parts])
 
 
-def _drawn(scores: Tensor, numbers: Tensor) -> Tensor:
+def _sample_pieces(scores: Tensor, numbers: Tensor) -> Tensor:
     # The cumulative distribution (M, V) over pieces.
     reached = scores.softmax(dim=1).cumsum(dim=1)  # (M, V)
     # The last sum is 1 up to rounding: numbers are scaled by it, so that none lies beyond it.
@@ -129,12 +129,12 @@ def _drawn(scores: Tensor, numbers: Tensor) -> Tensor:
     return pieces.clamp_(max=scores.shape[1] - 1)
 
 
-def make_generator(backbone: Backbone, *, share: float, name: str) -> Learner:
-    """Return a masked language model of `share` times the width that shares the backbone's tables, with a head `name`.
+def make_generator(backbone: Backbone, *, factor: float, name: str) -> Learner:
+    """Return a masked language model of `factor` times the width that shares the backbone's tables, with a head `name`.
 
     Raises ValueError if the backbone's family has no such model, or its sizes cannot be built.
     """
-    sizes = backbone.architecture.narrowed(share)
+    sizes = backbone.architecture.narrow(factor)
     if sizes is None:
         raise ValueError(f"model.family = {backbone.architecture.family} has no generator that shares its tables")
     generator = sizes.build()

@@ -66,35 +66,42 @@ class SoftTargetHead(Head):
     def forward(self, states: States, batch: Batch) -> Loss:
         """Return the summed divergence."""
         target = batch.targets[self.target]
-        own = self.outputs(states, batch).float()
+        student_outputs = self.outputs(states, batch).float()
         if self.teacher is None:
             assert target.weights is not None  # of K labels; their sum is the weight of the sequence
-            theirs, shares = (one.view(-1, own.shape[1]) for one in (target.labels, target.weights))  # (M, K)
-            each = self._divergence(own[target.index[:: own.shape[1]]], theirs)  # (M,)
-            return Loss(total=(each * shares.sum(1)).sum(), count=target.count)
-        theirs = self.teacher.outputs(batch).float()
+            teacher_outputs, weights = (
+                column.view(-1, student_outputs.shape[1]) for column in (target.labels, target.weights)
+            )  # (M, K)
+            each = self._divergence(student_outputs[target.index[:: student_outputs.shape[1]]], teacher_outputs)  # (M,)
+            return Loss(total=(each * weights.sum(1)).sum(), count=target.count)
+        teacher_outputs = self.teacher.outputs(batch).float()
         if self.span:
-            return Loss(total=self._of_spans(own, theirs, batch).sum(), count=target.count)
-        return Loss(total=self._divergence(own[target.index], theirs[target.index]).sum(), count=target.count)
+            return Loss(total=self._of_spans(student_outputs, teacher_outputs, batch).sum(), count=target.count)
+        return Loss(
+            total=self._divergence(student_outputs[target.index], teacher_outputs[target.index]).sum(),
+            count=target.count,
+        )
 
-    def _divergence(self, own: Tensor, theirs: Tensor) -> Tensor:
+    def _divergence(self, student: Tensor, teacher: Tensor) -> Tensor:
         """Return the divergences (M,) of outputs (M, K) from the teacher's."""
         if self.kind == "numbers":
-            return (own - theirs).square().mean(1)
-        own, theirs = own / self.temperature, theirs / self.temperature
+            return (student - teacher).square().mean(1)
+        student, teacher = student / self.temperature, teacher / self.temperature
         if self.kind == "labels":
             # A sigmoid is a softmax over the logits (x, 0).
-            own, theirs = (torch.stack([one, torch.zeros_like(one)], dim=-1) for one in (own, theirs))  # (M, K, 2)
-        logs = functional.log_softmax(own, dim=-1), functional.log_softmax(theirs, dim=-1)
+            student, teacher = (
+                torch.stack([logits, torch.zeros_like(logits)], dim=-1) for logits in (student, teacher)
+            )  # (M, K, 2)
+        logs = functional.log_softmax(student, dim=-1), functional.log_softmax(teacher, dim=-1)
         each = functional.kl_div(*logs, reduction="none", log_target=True).sum(-1) * self.temperature**2
         return each.mean(1) if self.kind == "labels" else each
 
-    def _of_spans(self, own: Tensor, theirs: Tensor, batch: Batch) -> Tensor:
+    def _of_spans(self, student: Tensor, teacher: Tensor, batch: Batch) -> Tensor:
         """Return the terms (N, 2) of the divergences of starts and ends, distributions over a sequence's tokens."""
-        tokens = torch.arange(len(own), device=own.device)
+        tokens = torch.arange(len(student), device=student.device)
         rows = torch.searchsorted(batch.starts, tokens, right=True) - 1  # (N,): the sequence of each token
         # Columns: the student's start and end, the teacher's start and end.
-        scores = torch.cat([own, theirs], dim=1) / self.temperature
+        scores = torch.cat([student, teacher], dim=1) / self.temperature
         logs, _ = log_softmax_within(scores, rows, len(batch.lengths))
         return functional.kl_div(logs[:, :2], logs[:, 2:], reduction="none", log_target=True) * self.temperature**2
 
@@ -111,8 +118,8 @@ class StateHead(Head):
         super().__init__()
         self.target = target
         self.teacher = teacher
-        width, theirs = backbone.architecture.width, teacher.learner.backbone.architecture.width
-        self.map = None if width == theirs else Linear(width, theirs)
+        width, teacher_width = backbone.architecture.width, teacher.learner.backbone.architecture.width
+        self.map = None if width == teacher_width else Linear(width, teacher_width)
 
     def outputs(self, states: States, batch: Batch) -> Tensor:
         """Return the states (N, D) as wide as the teacher's."""
@@ -120,8 +127,8 @@ class StateHead(Head):
 
     def forward(self, states: States, batch: Batch) -> Loss:
         """Return the sum over sequences."""
-        own, theirs = self.outputs(states, batch).float(), self.teacher.states(batch).hidden.float()
-        apart = 1 - functional.cosine_similarity(own, theirs, dim=-1)  # (N,)
+        student_states, teacher_states = self.outputs(states, batch).float(), self.teacher.states(batch).hidden.float()
+        apart = 1 - functional.cosine_similarity(student_states, teacher_states, dim=-1)  # (N,)
         lengths = torch.tensor(batch.lengths, device=apart.device)
         # Each sequence adds the mean over its tokens.
         total = (apart / lengths.repeat_interleave(lengths)).sum()

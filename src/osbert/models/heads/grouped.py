@@ -86,10 +86,10 @@ def log_softmax_within(scores: Tensor, rows: Tensor, count: int) -> tuple[Tensor
 
     `rows` (N,): the group of each score, of `count` groups. It needs no padding and no loop over groups.
     """
-    places = rows[:, None].expand_as(scores)
+    groups = rows[:, None].expand_as(scores)
     lowest = torch.full((count, scores.shape[1]), -torch.inf, dtype=scores.dtype, device=scores.device)
     # The maximum of each group is subtracted before exp, so that nothing overflows.
-    top = lowest.scatter_reduce(0, places, scores.detach(), "amax")
+    top = lowest.scatter_reduce(0, groups, scores.detach(), "amax")
     shifted = scores - top[rows]
     sums = torch.zeros_like(top).index_add(0, rows, shifted.exp())
     # log softmax = (score - max) - log sum exp(score - max), within each group.

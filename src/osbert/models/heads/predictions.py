@@ -78,12 +78,12 @@ class MaskedLanguageHead(Head):
 
     def scores(self, hidden: Tensor) -> Tensor:
         """Return the scores (M, V) of any token states (M, D)."""
-        return linear(self.transformed(hidden), self.pieces, self.bias)
+        return linear(self.transform(hidden), self.pieces, self.bias)
 
     def forward(self, states: States, batch: Batch) -> Loss:
         """Return the (weighted) summed cross-entropy in nats over the labelled positions."""
         target = batch.targets[self.target]
-        hidden = self.transformed(states.hidden[target.index])
+        hidden = self.transform(states.hidden[target.index])
         total, hits = linear_cross_entropy(hidden, self.pieces, self.bias, target.labels, target.weights)
         return Loss(total=total, count=target.count, hits=hits)
 
@@ -92,7 +92,7 @@ class MaskedLanguageHead(Head):
         # A tied table belongs to the backbone, so that super() does not count it.
         return super().flops(labels) + (2 * labels * self.pieces.numel() if self.table is None else 0)
 
-    def transformed(self, hidden: Tensor) -> Tensor:
+    def transform(self, hidden: Tensor) -> Tensor:
         """Return the vectors (M, D') to multiply with the output embeddings, for token states (M, D)."""
         hidden = self.norm(self.activation(self.dense(hidden))) if self.transforms else hidden
         return hidden if self.scale == 1 else hidden * self.scale
@@ -100,8 +100,8 @@ class MaskedLanguageHead(Head):
 
 def begin_at_unigrams(head: Head, counts: NDArray[np.integer]) -> None:
     """Set a vocabulary bias to the log of the unigram probabilities of `counts` (V,), with one added to each count."""
-    shares = (counts + 1.0) / (counts + 1.0).sum()
-    head.get_parameter("bias").data.copy_(torch.from_numpy(np.log(shares)))
+    probabilities = (counts + 1.0) / (counts + 1.0).sum()
+    head.get_parameter("bias").data.copy_(torch.from_numpy(np.log(probabilities)))
 
 
 class SequenceHead(Head):
@@ -146,13 +146,13 @@ class SequenceHead(Head):
         """Return the layer's inputs for the labelled sequences, in blocks (M, ...) of one kind of feature each."""
         return [states.pooled[batch.targets[self.target].index]]
 
-    def labelled(self, states: States, batch: Batch) -> Tensor:
+    def score_targets(self, states: States, batch: Batch) -> Tensor:
         """Return the scores (M, K) of the labelled sequences."""
         return self.outputs(states, batch)[batch.targets[self.target].index]
 
     def forward(self, states: States, batch: Batch) -> Loss:
         """Return the summed loss, in nats."""
-        return self.loss(self.labelled(states, batch), batch.targets[self.target])
+        return self.loss(self.score_targets(states, batch), batch.targets[self.target])
 
 
 class OrdersHead(SequenceHead):
@@ -173,15 +173,19 @@ class OrdersHead(SequenceHead):
         # Scores are summed over orders: each keeps 1 / orders of the bias, so that the sum has it once.
         return scores if self.orders == 1 else scores - self.linear.bias * (1 - 1 / self.orders)
 
-    def labelled(self, states: States, batch: Batch) -> Tensor:
+    def score_targets(self, states: States, batch: Batch) -> Tensor:
         """Return the scores (M, K) of the labelled sequences, summed over the orders of their records."""
-        return super().labelled(states, batch) if self.orders == 1 else self._summed(self.outputs(states, batch), batch)
+        return (
+            super().score_targets(states, batch)
+            if self.orders == 1
+            else self._sum_records(self.outputs(states, batch), batch)
+        )
 
     def blocks(self, states: States, batch: Batch) -> list[Tensor]:
         """Return the pooled states (M, D) of the labelled sequences, summed over the orders of their records."""
-        return super().blocks(states, batch) if self.orders == 1 else [self._summed(states.pooled, batch)]
+        return super().blocks(states, batch) if self.orders == 1 else [self._sum_records(states.pooled, batch)]
 
-    def _summed(self, values: Tensor, batch: Batch) -> Tensor:
+    def _sum_records(self, values: Tensor, batch: Batch) -> Tensor:
         """Return the sums (M, ...) of `values` (B, ...) over the records of the labelled sequences."""
         records, rows = batch.records.unique(return_inverse=True)  # (B,): the record of each sequence
         # Sum over the sequences of each record, then pick the labelled one's.
@@ -218,7 +222,7 @@ class LabelsHead(SequenceHead):
         # K targets of a sequence have the same index: every K-th names it once.
         return [states.pooled[batch.targets[self.target].index[:: self.linear.out_features]]]
 
-    def labelled(self, states: States, batch: Batch) -> Tensor:
+    def score_targets(self, states: States, batch: Batch) -> Tensor:
         """Return the scores (M, K) of the labelled sequences."""
         return self.outputs(states, batch)[batch.targets[self.target].index[:: self.linear.out_features]]
 
@@ -233,9 +237,9 @@ def ordinal_loss(scores: Tensor, target: BatchTarget) -> Loss:
     The true probability of class i is softmax over i of -(i - label)^2 (Díaz and Marathe 2019, equation 1).
     """
     # Soft labels: classes near the true one have more probability than distant ones.
-    places = torch.arange(scores.shape[1], device=scores.device)
-    shares = torch.softmax(-(places - target.labels[:, None]).float().square(), dim=-1)  # (M, K)
-    each = functional.cross_entropy(scores.float(), shares, reduction="none")
+    classes = torch.arange(scores.shape[1], device=scores.device)
+    probabilities = torch.softmax(-(classes - target.labels[:, None]).float().square(), dim=-1)  # (M, K)
+    each = functional.cross_entropy(scores.float(), probabilities, reduction="none")
     hits = (scores.detach().argmax(dim=-1) == target.labels).sum()
     return Loss(total=(each if target.weights is None else each * target.weights).sum(), count=target.count, hits=hits)
 

@@ -32,7 +32,7 @@ class RankingHead(SequenceHead):
         relevance as the target (Bruch et al. 2019, section 3).
         """
         target = batch.targets[self.target]
-        scores = self.labelled(states, batch).float()  # (M, 1)
+        scores = self.score_targets(states, batch).float()  # (M, 1)
         if self.ranking_loss == "bce":
             errors = functional.binary_cross_entropy_with_logits(scores[:, 0], target.labels, reduction="sum")
             return Loss(total=errors, count=target.count)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from osbert.data.batch import Batch
 from osbert.models.adapting.features import WIDTH, FeatureLSTM, FrozenEncoder
-from osbert.models.adapting.layer_choice import Features, chosen_layers
+from osbert.models.adapting.layer_choice import Features, feature_layers
 from osbert.models.contract import Backbone, Head, Loss, States
 from osbert.models.fast.dropout import Dropout
 from osbert.models.fast.linear import Linear
@@ -52,7 +52,7 @@ class TagHead(Head):
         self.features: FeatureLSTM | None = None
         if features != "none":
             self.form, self.sparse = "", False
-            self.frozen = FrozenEncoder(backbone, chosen_layers(features, sizes.layers))
+            self.frozen = FrozenEncoder(backbone, feature_layers(features, sizes.layers))
             self.features = FeatureLSTM(sizes, features)
         self.transform = transform(sizes) if features == "none" else nn.Identity()
         self.dropout = Dropout(sizes.dropout if features == "none" else 0.0)  # the LSTM has its own
@@ -82,7 +82,7 @@ class TagHead(Head):
         likelihood = self.crf.log_likelihood(scores.float(), target.labels % self.labels, lengths)
         return Loss(total=-likelihood.sum(), count=target.count)
 
-    def learnt(self) -> dict[str, list[Any]]:
+    def decoding_values(self) -> dict[str, list[Any]]:
         """Return the transition scores of a CRF, by the field names of a Chain; {} without one."""
         return {} if self.crf is None else {name: part.tolist() for name, part in vars(self.crf.chain()).items()}
 

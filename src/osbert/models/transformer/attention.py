@@ -12,7 +12,7 @@ from torch.nn import functional
 from osbert.models.contract import HeadVectors
 from osbert.models.fast.dropout import Dropout
 from osbert.models.fast.linear import Linear, linear
-from osbert.models.transformer.disentangled import TERMS, picked, scored_distances, vector_scores
+from osbert.models.transformer.disentangled import TERMS, gather_scores, score_distances, vector_scores
 from osbert.models.transformer.distance_scores import table_biases
 from osbert.models.transformer.kernels import Kernel, fastest, weights
 from osbert.models.transformer.layout import Layout
@@ -65,14 +65,14 @@ class Attention(nn.Module):
 
     def forward(self, hidden: Tensor, layout: Layout) -> Tensor:
         """Return (N, D) for `hidden` (N, D), or (R, D) if the layout has R queries."""
-        return self.mixed(*self.project(hidden, layout), layout)
+        return self.attend(*self.project(hidden, layout), layout)
 
     def across(self, hidden: Tensor, source: Tensor, layout: Layout) -> Tensor:
         """Cross-attention: return (R, D) for `hidden` (R, D) attending to the states `source` (N, D) of another text.
 
         `layout`: made by `Layout.across`.
         """
-        return self.mixed(self.queries(hidden), *self.keys(source), layout)
+        return self.attend(self.queries(hidden), *self.keys(source), layout)
 
     def queries(self, hidden: Tensor) -> Tensor:
         """Return the queries (R, H, K) of cross-attention."""
@@ -87,7 +87,7 @@ class Attention(nn.Module):
             key, value = (part.repeat_interleave(self.sharing, dim=1) for part in (key, value))
         return key, value
 
-    def mixed(self, query: Tensor, key: Tensor, value: Tensor, layout: Layout) -> Tensor:
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, layout: Layout) -> Tensor:
         """Attend: return (R, D) for queries (R, H, K), and keys and values (N, H, K)."""
         dropout = self.dropout if self.training else 0.0
         # Biases that were computed for the whole layout, with gradients, are not cut into blocks.
@@ -224,15 +224,15 @@ def distance_biases(
         if each and layout.consecutive:
             # One copy of the vectors for each distance from -(length - 1) to length - 1.
             length = offsets.shape[-1]
-            found = layout.distances.rows_of(torch.arange(1 - length, length, device=index.device))
-            parts = [functional.embedding(found, part.flatten(1)).view(-1, *part.shape[1:]) for part in vectors]
+            table_rows = layout.distances.rows_of(torch.arange(1 - length, length, device=index.device))
+            parts = [functional.embedding(table_rows, part.flatten(1)).view(-1, *part.shape[1:]) for part in vectors]
             # Distance d has index d + length - 1.
             index = offsets + (length - 1)
         else:
             parts = [part[used] for part in vectors]
         q, k = run.spread(q).transpose(1, 2), run.keys(k).transpose(1, 2)  # (count, H, Q or T, K)
         if known:
-            biases.append(picked(vector_scores(q, parts[1]), known[0][..., : k.shape[2], used], index))
+            biases.append(gather_scores(vector_scores(q, parts[1]), known[0][..., : k.shape[2], used], index))
         else:
-            biases.append(scored_distances(q, k, parts, index))
-    return layout.biased(biases)
+            biases.append(score_distances(q, k, parts, index))
+    return layout.with_biases(biases)

@@ -56,23 +56,23 @@ class Block(nn.Module):
 
     def forward(self, hidden: Tensor, layout: Layout) -> Tensor:
         """Return the layer's output for `hidden` (N, D): (N, D), or (R, D) if the layout has R queries."""
-        return self.finished(layout.read_of(hidden), self.attention(self.attended(hidden), layout))
+        return self.finish(layout.read_of(hidden), self.attention(self.attention_input(hidden), layout))
 
-    def attended(self, hidden: Tensor) -> Tensor:
+    def attention_input(self, hidden: Tensor) -> Tensor:
         """Return the input of attention (N, D) for the layer's input (N, D): normalised with pre-normalisation."""
         return self.attention_norm(hidden) if self.before else hidden
 
-    def finished(self, hidden: Tensor, mixed: Tensor) -> Tensor:
+    def finish(self, hidden: Tensor, mixed: Tensor) -> Tensor:
         """Return the layer's output (R, D) from its input `hidden` (R, D) and attention's output `mixed` (R, D)."""
-        return self.completed(self.joined(hidden, mixed))
+        return self.add_feedforward(self.add_attention(hidden, mixed))
 
-    def joined(self, hidden: Tensor, mixed: Tensor) -> Tensor:
-        """Return the first half of `finished` (R, D): the residual sum with attention's output."""
+    def add_attention(self, hidden: Tensor, mixed: Tensor) -> Tensor:
+        """Return the first half of `finish` (R, D): the residual sum with attention's output."""
         hidden = hidden + self.attention_adapter(self.dropout(mixed))
         return hidden if self.before else self.attention_norm(hidden)
 
-    def completed(self, hidden: Tensor) -> Tensor:
-        """Return the second half of `finished` (R, D): the residual sum with the feed-forward output."""
+    def add_feedforward(self, hidden: Tensor) -> Tensor:
+        """Return the second half of `finish` (R, D): the residual sum with the feed-forward output."""
         if self.before:
             return hidden + self._feed(self.feedforward_norm(hidden))
         return self.feedforward_norm(hidden + self._feed(hidden))
@@ -89,13 +89,13 @@ class Block(nn.Module):
 
     def weights(self, hidden: Tensor, layout: Layout) -> list[Tensor]:
         """Return each sequence's attention weights (H, T, T) for the layer's input `hidden` (N, D), without dropout."""
-        return self.attention.weights(self.attended(hidden), layout)
+        return self.attention.weights(self.attention_input(hidden), layout)
 
     def head_vectors(self, hidden: Tensor, layout: Layout) -> HeadVectors:
         """Return the queries, keys, values and output matrices of the heads for the layer's input `hidden` (N, D)."""
-        return self.attention.head_vectors(self.attended(hidden), layout)
+        return self.attention.head_vectors(self.attention_input(hidden), layout)
 
-    def fed(self, hidden: Tensor) -> Tensor:
+    def feed_forward(self, hidden: Tensor) -> Tensor:
         """Return the feed-forward output (..., D), no dropout. The second half of `up`'s 2 F outputs is the gate."""
         inner = self.up(hidden)
         if self.gated:
@@ -105,7 +105,7 @@ class Block(nn.Module):
         return self.down(self.activation(inner))
 
     def _feed(self, hidden: Tensor) -> Tensor:
-        return self.feedforward_adapter(self.dropout(self.fed(hidden)))
+        return self.feedforward_adapter(self.dropout(self.feed_forward(hidden)))
 
 
 class DecoderBlock(Block):
@@ -117,16 +117,16 @@ class DecoderBlock(Block):
         self.cross = Attention(architecture, across=True)
         self.cross_norm = norm(architecture)
 
-    def written(self, hidden: Tensor, layout: Layout, source: Tensor, across: Layout) -> Tensor:
+    def decode(self, hidden: Tensor, layout: Layout, source: Tensor, across: Layout) -> Tensor:
         """Return the layer's output (N, D) for `hidden` (N, D); `source`: the encoder's states, in layout `across`."""
-        hidden = self.joined(hidden, self.attention(self.attended(hidden), layout))
-        return self.completed(self.informed(hidden, self.cross.across(self.asking(hidden), source, across)))
+        hidden = self.add_attention(hidden, self.attention(self.attention_input(hidden), layout))
+        return self.add_feedforward(self.add_source(hidden, self.cross.across(self.asking(hidden), source, across)))
 
     def asking(self, hidden: Tensor) -> Tensor:
         """Return the input (R, D) of cross-attention's queries."""
         return self.cross_norm(hidden) if self.before else hidden
 
-    def informed(self, hidden: Tensor, mixed: Tensor) -> Tensor:
+    def add_source(self, hidden: Tensor, mixed: Tensor) -> Tensor:
         """Return the residual sum (R, D) of `hidden` and cross-attention's output `mixed`, normalised."""
         hidden = hidden + self.dropout(mixed)
         return hidden if self.before else self.cross_norm(hidden)

@@ -21,7 +21,7 @@ class Continuation:
     """A batch of N tokens and its past of P tokens.
 
     `batch`: both together, P + N tokens; of remembered tokens it holds positions only. `present` (N,): the indices of
-    the batch's own tokens in it. `kept` (K,): the indices of the tokens that the next sequences will remember, at most
+    the batch's own tokens in it. `remembered` (K,): the indices of the tokens that the next sequences will remember, at most
     `past.most` of each sequence; `lengths` (B,): their number. Unseen tokens are not remembered.
     """
 
@@ -29,21 +29,23 @@ class Continuation:
         """Join each sequence to its past."""
         self.past = past
         device = batch.ids.device
-        own, before = np.array(batch.lengths, np.int64), np.array(past.lengths, np.int64)
+        new_lengths, before = np.array(batch.lengths, np.int64), np.array(past.lengths, np.int64)
         remembered = int(before.sum())
         # Of [past, present] end to end, alternate: past of sequence 0, sequence 0, past of sequence 1, ...
-        starts = np.stack([begins(before), remembered + begins(own)], axis=1).ravel()
+        starts = np.stack([begins(before), remembered + begins(new_lengths)], axis=1).ravel()
         # An index for every token: one gather then joins any column or any layer's rows.
-        source = ranges(starts, np.stack([before, own], axis=1).ravel())  # (P + N,), of the rows [past, present]
+        source = ranges(
+            starts, np.stack([before, new_lengths], axis=1).ravel()
+        )  # (P + N,), of the rows [past, present]
         self.source = torch.from_numpy(source).to(device)
         self.present = torch.from_numpy(np.flatnonzero(source >= remembered)).to(device)
-        lengths = before + own
+        lengths = before + new_lengths
         # Positions count from the first remembered token. Order -1 lets every query attend to all remembered tokens.
-        place = torch.from_numpy(ranges(np.zeros_like(before), before)).to(device)
-        shift = torch.from_numpy(np.repeat(before, own)).to(device)
-        first = {"positions": place, "order": torch.full_like(place, -1)}
+        past_positions = torch.from_numpy(ranges(np.zeros_like(before), before)).to(device)
+        shift = torch.from_numpy(np.repeat(before, new_lengths)).to(device)
+        first = {"positions": past_positions, "order": torch.full_like(past_positions, -1)}
         columns: dict[str, Any] = {
-            name: self._joined(first.get(name, torch.zeros_like(place)), column)
+            name: self._interleave(first.get(name, torch.zeros_like(past_positions)), column)
             for name in TOKEN_COLUMNS
             # Positions of the present tokens continue after the past of their sequence.
             if (column := batch.positions + shift if name == "positions" else getattr(batch, name)) is not None
@@ -54,22 +56,22 @@ class Continuation:
             starts=torch.from_numpy(begins(lengths)).to(device),
             records=batch.records,
         )
-        self.kept, self.lengths = self._last(lengths)
+        self.remembered, self.lengths = self._last(lengths)
 
     def rows(self, layer: int, hidden: Tensor) -> Tensor:
         """Return the input rows (P + N, D) of a layer: those of the past, and its input `hidden` (N, D)."""
         past = self.past.layers[layer]
-        return hidden if not len(past) else self._joined(past, hidden)
+        return hidden if not len(past) else self._interleave(past, hidden)
 
     def next(self, layers: Sequence[Tensor]) -> Past:
         """Return the past of the next sequences, from the input rows (P + N, D) of each layer, without gradient."""
         return Past(
-            layers=[rows.detach().index_select(0, self.kept) for rows in layers],
+            layers=[rows.detach().index_select(0, self.remembered) for rows in layers],
             lengths=self.lengths,
             most=self.past.most,
         )
 
-    def _joined(self, past: Tensor, present: Tensor) -> Tensor:
+    def _interleave(self, past: Tensor, present: Tensor) -> Tensor:
         """Return the rows (P + N, ...) of both, each sequence's past before its present."""
         return torch.cat([past.to(present.dtype), present]).index_select(0, self.source)
 
@@ -79,5 +81,5 @@ class Continuation:
         seen = torch.ones(int(lengths.sum()), dtype=torch.bool) if unseen is None else ~unseen.cpu()
         columns = (column.split(lengths.tolist()) for column in (torch.arange(len(seen)), seen))
         # Flipped, cut and flipped back: the last `most`. A negative slice would return all of them for most = 0.
-        chosen = [places[mask].flip(0)[: self.past.most].flip(0) for places, mask in zip(*columns, strict=True)]
+        chosen = [indices[mask].flip(0)[: self.past.most].flip(0) for indices, mask in zip(*columns, strict=True)]
         return torch.cat(chosen).to(self.batch.ids.device), tuple(map(len, chosen))

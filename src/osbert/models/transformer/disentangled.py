@@ -35,7 +35,7 @@ class Distances:
         # Index F is distance 0; distances beyond F are clamped to it.
         return self.rows.to(distances.device)[distances.clamp(-farthest, farthest) + farthest]
 
-    def used(self, least: int, most: int) -> slice:
+    def row_range(self, least: int, most: int) -> slice:
         """Return the range of rows that the distances from `least` to `most` use."""
         # Rows ascend with the distance, so the two extremes bound them.
         first, last = self.rows_of(torch.tensor([least, most])).tolist()
@@ -62,17 +62,19 @@ def distance_rows(buckets: int, farthest: int) -> Tensor:
     ratios = distances.abs().clamp_min(middle).float() / middle
     # Logarithmic from `middle` to `farthest`: middle - 1 further buckets on either side.
     steps = ratios.log() / torch.tensor((farthest - 1) / middle, dtype=torch.float32).log() * (middle - 1)
-    found = torch.where(distances.abs() <= middle, distances, (steps.ceil() + middle).long() * distances.sign())
-    return (found + span).clamp(0, 2 * span - 1)
+    signed_buckets = torch.where(
+        distances.abs() <= middle, distances, (steps.ceil() + middle).long() * distances.sign()
+    )
+    return (signed_buckets + span).clamp(0, 2 * span - 1)
 
 
-def scored_distances(query: Tensor, key: Tensor, of_distances: Sequence[Tensor], index: Tensor) -> Tensor:
+def score_distances(query: Tensor, key: Tensor, of_distances: Sequence[Tensor], index: Tensor) -> Tensor:
     """Return the bias of distances (B, H, Q, T), divided by sqrt(K) as the scores are.
 
     `query` (B, H, Q, K), `key` (B, H, T, K). `of_distances`: the queries and the keys of C vectors of distances,
     each (C, H, K). `index` (B or 1, Q, T): which of the C belongs to a query and a key.
     """
-    return picked(vector_scores(query, of_distances[1]), vector_scores(key, of_distances[0]), index)
+    return gather_scores(vector_scores(query, of_distances[1]), vector_scores(key, of_distances[0]), index)
 
 
 def vector_scores(rows: Tensor, vectors: Tensor) -> Tensor:
@@ -82,7 +84,7 @@ def vector_scores(rows: Tensor, vectors: Tensor) -> Tensor:
         return rows.to(kind) @ (vectors.permute(1, 2, 0).to(kind) * (1 / math.sqrt(rows.shape[-1])))  # @ (H, K, C)
 
 
-def picked(by_query: Tensor, by_key: Tensor, index: Tensor) -> Tensor:
+def gather_scores(by_query: Tensor, by_key: Tensor, index: Tensor) -> Tensor:
     """Return the bias (B, H, Q, T): the scores of each query and key with the vector of their distance.
 
     `by_query` (B, H, Q, C), `by_key` (B, H, T, C): scores of all C vectors, of which `index` (B or 1, Q, T) picks one.

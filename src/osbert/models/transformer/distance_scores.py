@@ -37,10 +37,10 @@ class DistanceScores(nn.Module):
         if layout.consecutive:  # biases of shorter sequences are a corner of the longest one's
             positions = torch.arange(max(layout.lengths), device=layout.positions.device)[None]
             every = self.between(positions, positions)
-            return layout.biased([every[:, :, : run.width, : run.width] for run in layout.runs])
+            return layout.with_biases([every[:, :, : run.width, : run.width] for run in layout.runs])
         tokens = layout.positions.split([run.tokens for run in layout.runs])
         placed = [run.keys(part) for run, part in zip(layout.runs, tokens, strict=True)]
-        return layout.biased([self.between(positions, positions) for positions in placed])
+        return layout.with_biases([self.between(positions, positions) for positions in placed])
 
     def between(self, queries: Tensor, keys: Tensor) -> Tensor:
         """Return the biases (C, H, Q, T) for the positions `queries` (C, Q) and `keys` (C, T)."""
@@ -58,8 +58,8 @@ class DistanceScores(nn.Module):
         return self._of(apart).mT.contiguous()
 
     def _of(self, apart: Tensor) -> Tensor:
-        found: Tensor = self.table(buckets(apart, self.table.num_embeddings, past=self.past))
-        return found
+        scores: Tensor = self.table(buckets(apart, self.table.num_embeddings, past=self.past))
+        return scores
 
 
 def table_biases(layout: Layout) -> Layout:
@@ -75,13 +75,13 @@ def table_biases(layout: Layout) -> Layout:
         queries = layout.queries[0]
         last = layout.reach[1]
         if layout.reach[0] + layout.lengths[0] + queries == last + 2:  # no gaps between the queries
-            return layout.biased([_rows(table, zero - last, queries, layout.lengths[0])])
+            return layout.with_biases([_rows(table, zero - last, queries, layout.lengths[0])])
     if layout.consecutive and layout.counts is None:
         # Biases of shorter sequences are a corner of the longest one's.
         longest = max(layout.lengths)
         every = _rows(table, zero - longest + 1, longest, longest)
-        return layout.biased([every[:, :, : run.width, : run.width] for run in layout.runs])
-    return layout.biased([table[:, zero - offsets].movedim(0, 1) for offsets in layout.offsets])
+        return layout.with_biases([every[:, :, : run.width, : run.width] for run in layout.runs])
+    return layout.with_biases([table[:, zero - offsets].movedim(0, 1) for offsets in layout.offsets])
 
 
 def _rows(table: Tensor, first: int, queries: int, keys: int) -> Tensor:
@@ -108,5 +108,5 @@ def buckets(apart: Tensor, count: int, *, past: bool = False) -> Tensor:
     growth = torch.log(distance.clamp(min=1).float() / near) / math.log(FARTHEST / near)
     # Logarithmic buckets from `near` on; the last one also takes all larger distances.
     far = (near + (growth * (half - near)).long()).clamp(max=half - 1)
-    found = torch.where(distance < near, distance, far)
-    return found if past else found + half * (apart > 0)
+    side_buckets = torch.where(distance < near, distance, far)
+    return side_buckets if past else side_buckets + half * (apart > 0)

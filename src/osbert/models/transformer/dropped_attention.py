@@ -68,9 +68,9 @@ class _Attention(torch.autograd.Function):
         [slopes], saved = towards, ctx.saved_tensors
         tokens = sum(run.tokens for run in ctx.runs)
         counts = len(slopes), tokens, tokens  # of queries, keys and values
-        found = [slopes.new_empty(count, *slopes.shape[1:], dtype=kind) for count, kind in zip(counts, ctx.kinds)]
+        gradients = [slopes.new_empty(count, *slopes.shape[1:], dtype=kind) for count, kind in zip(counts, ctx.kinds)]
         of_biases: list[Tensor | None] = []
-        parts_of = _cut(ctx.runs, found[0], found[1], found[2], slopes)
+        parts_of = _cut(ctx.runs, gradients[0], gradients[1], gradients[2], slopes)
         for number, (run, parts) in enumerate(zip(ctx.runs, parts_of, strict=True)):
             mine = saved[5 * number : 5 * number + 5]
             shape = ctx.bias_shapes[number] if ctx.needs_input_grad[5 + number] else None
@@ -80,16 +80,16 @@ class _Attention(torch.autograd.Function):
             run.sum_keys(of_k.transpose(1, 2), parts[1])
             run.sum_keys(of_v.transpose(1, 2), parts[2])
             of_biases.append(of_bias)
-        return *found, None, None, *of_biases
+        return *gradients, None, None, *of_biases
 
 
 def _cut(runs: Sequence[TokenRun], query: Tensor, key: Tensor, value: Tensor, mixed: Tensor) -> Iterator[list[Tensor]]:
     """Yield the rows of each run in `query`, `key`, `value` and `mixed`."""
-    asked = start = 0
+    first = start = 0
     for run in runs:
-        rows, tokens = slice(asked, asked + run.queries), slice(start, start + run.tokens)
+        rows, tokens = slice(first, first + run.queries), slice(start, start + run.tokens)
         yield [query[rows], key[tokens], value[tokens], mixed[rows]]
-        asked, start = rows.stop, tokens.stop
+        first, start = rows.stop, tokens.stop
 
 
 def _matrices(rectangles: Tensor) -> Tensor:
@@ -129,8 +129,8 @@ def _forward(
                 torch.softmax(here, dim=-1, out=here)
             else:
                 _softmax(weights[at], _of(hidden, (at[0], slice(None))))
-            kept = chances.kept(drawn, here.dtype)
-            torch.baddbmm(out, kept.mul_(here), v, beta=0, alpha=chances.scale, out=out)
+            mask = chances.keep_mask(drawn, here.dtype)
+            torch.baddbmm(out, mask.mul_(here), v, beta=0, alpha=chances.scale, out=out)
     return mixed, weights, levels
 
 
@@ -142,11 +142,11 @@ def _backward(saved: Sequence[Tensor], slope: Tensor, of_bias: Tensor | None, ch
     with threads_for(weights.numel() * query.shape[-1]):
         for at, parts in _pieces(weights, levels, query, key, value, slope, *gradients):
             here, drawn, q, k, v, slopes, of_q, of_k, of_v = parts
-            kept = chances.kept(drawn, here.dtype)
+            mask = chances.keep_mask(drawn, here.dtype)
             # Dropout is linear: the gradient of a weight has the same factor as the weight.
             of_weights = torch.empty_like(here)
-            torch.baddbmm(of_weights, slopes, v.transpose(1, 2), beta=0, alpha=kept_scale, out=of_weights).mul_(kept)
-            torch.baddbmm(of_v, kept.mul_(here).transpose(1, 2), slopes, beta=0, alpha=kept_scale, out=of_v)
+            torch.baddbmm(of_weights, slopes, v.transpose(1, 2), beta=0, alpha=kept_scale, out=of_weights).mul_(mask)
+            torch.baddbmm(of_v, mask.mul_(here).transpose(1, 2), slopes, beta=0, alpha=kept_scale, out=of_v)
             # w * (g - sum(g * w)), as torch computes it.
             of_scores = torch._softmax_backward_data(of_weights, here, -1, here.dtype)
             if of_bias is not None:

@@ -40,7 +40,7 @@ class Embeddings(nn.Module):
         width = architecture.embedding or architecture.width
         self.first = architecture.first_position
         # RoBERTa and MPNet leave the first rows of the table unused.
-        places = architecture.length + self.first
+        position_count = architecture.length + self.first
         self.pieces = pieces or nn.Embedding(architecture.vocabulary, width)
         # With segment scores (XLNet) segments act inside attention only.
         vectors = architecture.segments and not architecture.segment_scores
@@ -48,7 +48,7 @@ class Embeddings(nn.Module):
         self.tasks = nn.Embedding(architecture.tasks, width) if architecture.tasks else None
         self.query = nn.Embedding(1, width) if architecture.query_vector else None
         self.query_piece: int | None = None
-        self.positions = nn.Embedding(places, width) if architecture.positions == "learned" else None
+        self.positions = nn.Embedding(position_count, width) if architecture.positions == "learned" else None
         self.project_first = architecture.project_first
         # The width at the point where the norm stands: before or after the projection.
         normal = architecture.width if self.project_first else width
@@ -75,7 +75,7 @@ class Embeddings(nn.Module):
             total = total + self.kinds(batch.segments)
         if self.positions is not None:
             total = total + self.positions(batch.positions + self.first if self.first else batch.positions)
-        return self.finished(total)
+        return self.finish(total)
 
     def kinds(self, segments: Tensor) -> Tensor:
         """Return the embeddings (..., D') of segments (...), and of the tasks that they hold, if there is a table."""
@@ -89,10 +89,10 @@ class Embeddings(nn.Module):
         """Return the mask (N,) of unseen tokens: the batch's, else those of `query_piece`; None if there are none."""
         if batch.unseen is not None or self.query_piece is None:
             return batch.unseen
-        found = batch.ids == self.query_piece
-        return found if found.any() else None
+        mask = batch.ids == self.query_piece
+        return mask if mask.any() else None
 
-    def finished(self, total: Tensor) -> Tensor:
+    def finish(self, total: Tensor) -> Tensor:
         """Return the input (..., D) of the first block for the sum of the embeddings (..., D')."""
         if self.projection is not None and self.project_first:
             return self.dropout(self.norm(self.projection(total)))

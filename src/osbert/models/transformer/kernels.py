@@ -15,7 +15,7 @@ from torch import Tensor
 
 from osbert.models.fast.dropout import dropout as drop
 from osbert.models.transformer.dropped_attention import attend
-from osbert.models.transformer.kernels_cuda import fits, fused, varlen
+from osbert.models.transformer.kernels_cuda import attend_fused, fits, varlen
 from osbert.models.transformer.layout import Layout
 from osbert.models.transformer.runs import TokenRun, sight
 
@@ -32,7 +32,7 @@ def weights(query: Tensor, key: Tensor, layout: Layout) -> list[Tensor]:
 
     softmax(Q K^T / sqrt(K)) over the keys that a query attends to (Vaswani et al. 2017, equation 1).
     """
-    found = []
+    sequence_weights = []
     biases: list[Tensor] = []  # B x (H, Q, T)
     if layout.biases is not None:
         for run, bias in zip(layout.runs, layout.biases, strict=True):
@@ -40,22 +40,22 @@ def weights(query: Tensor, key: Tensor, layout: Layout) -> list[Tensor]:
             biases += bias.expand(run.count, -1, -1, -1)
     start = first = 0
     for number, (length, queries) in enumerate(zip(layout.lengths, layout.queries, strict=True)):
-        here, asked = slice(start, start + length), slice(first, first + queries)
-        scores = torch.einsum("qhk,shk->hqs", query[asked], key[here]) / query.shape[-1] ** 0.5  # (H, Q, T)
+        here, query_slice = slice(start, start + length), slice(first, first + queries)
+        scores = torch.einsum("qhk,shk->hqs", query[query_slice], key[here]) / query.shape[-1] ** 0.5  # (H, Q, T)
         if biases:
             # Sequences with fewer queries than the run is wide have padding rows: cut them off.
             scores = scores + biases[number][:, :queries]
         # Indices of the queries' tokens, for their marks.
-        rows = here if layout.read is None else layout.read[asked]
+        rows = here if layout.read is None else layout.read[query_slice]
         visible = sight(layout.marks.at(rows), layout.marks.at(here), layout.window)  # (1, Q or 1, T)
         if visible is None:
-            found.append(scores.softmax(dim=-1))
+            sequence_weights.append(scores.softmax(dim=-1))
         else:
             # The lowest number, not -inf: a row without any visible key stays finite, and is then set to 0.
             lowest = torch.finfo(scores.dtype).min
-            found.append(scores.masked_fill(~visible, lowest).softmax(dim=-1).masked_fill(~visible, 0))
-        start, first = here.stop, asked.stop
-    return found
+            sequence_weights.append(scores.masked_fill(~visible, lowest).softmax(dim=-1).masked_fill(~visible, 0))
+        start, first = here.stop, query_slice.stop
+    return sequence_weights
 
 
 def reference(query: Tensor, key: Tensor, value: Tensor, layout: Layout, *, dropout: float = 0.0) -> Tensor:
@@ -65,9 +65,9 @@ def reference(query: Tensor, key: Tensor, value: Tensor, layout: Layout, *, drop
     """
     mixed = []
     start = 0
-    for length, shares in zip(layout.lengths, weights(query, key, layout), strict=True):
+    for length, probabilities in zip(layout.lengths, weights(query, key, layout), strict=True):
         # (H, Q, T) and (T, H, K) -> (Q, H, K).
-        mixed.append(torch.einsum("hqs,shk->qhk", drop(shares, dropout), value[start : start + length]))
+        mixed.append(torch.einsum("hqs,shk->qhk", drop(probabilities, dropout), value[start : start + length]))
         start += length
     return torch.cat(mixed)  # (N, H, K)
 
@@ -78,18 +78,18 @@ def sdpa(query: Tensor, key: Tensor, value: Tensor, layout: Layout, *, dropout: 
     On the CPU fused attention supports neither dropout nor the gradient of a bias. In those cases the products are
     computed one by one.
     """
-    if _unfused(query, layout, dropout):
-        return _dropped(query, key, value, layout, dropout)
+    if _needs_unfused(query, layout, dropout):
+        return _attend_by_mask(query, key, value, layout, dropout)
     mixed = []
     for run, bias, *parts in _by_run(query, key, value, layout):
         q, k, v = (
             part.transpose(1, 2) for part in (run.spread(parts[0]), run.keys(parts[1]), run.keys(parts[2]))
         )  # (count, H, Q or T, K)
-        mixed.append(run.flat(_attended(run, (q, k, v), bias, dropout).transpose(1, 2)))
+        mixed.append(run.flat(_attend_run(run, (q, k, v), bias, dropout).transpose(1, 2)))
     return torch.cat(mixed) if len(mixed) > 1 else mixed[0]
 
 
-def _unfused(query: Tensor, layout: Layout, dropout: float) -> bool:
+def _needs_unfused(query: Tensor, layout: Layout, dropout: float) -> bool:
     """Return whether fused attention does not compute this: on the CPU dropout, and the gradient of a bias."""
     learnt = torch.is_grad_enabled() and any(bias.requires_grad for bias in layout.biases or [])
     return query.device.type == "cpu" and (dropout > 0 or learnt)
@@ -103,7 +103,7 @@ def _by_run(query: Tensor, key: Tensor, value: Tensor, layout: Layout) -> Iterat
     return zip(layout.runs, layout.biases or [None] * len(layout.runs), *columns, strict=True)
 
 
-def _dropped(query: Tensor, key: Tensor, value: Tensor, layout: Layout, dropout: float) -> Tensor:
+def _attend_by_mask(query: Tensor, key: Tensor, value: Tensor, layout: Layout, dropout: float) -> Tensor:
     """Attend with `attend`, which takes a mask in place of an order."""
     runs = [replace(run, visible=_past(run.width), causal=False) if run.causal else run for run in layout.runs]
     return attend(query, key, value, runs, dropout=dropout, biases=layout.biases)
@@ -115,7 +115,7 @@ def fastest(query: Tensor, key: Tensor, value: Tensor, layout: Layout, *, dropou
     The CPU's fused attention in bf16 has no faster forward pass, and a backward pass of four times the duration.
     """
     halved = query.device.type == "cpu" and value.dtype == torch.bfloat16
-    if halved and not _unfused(query, layout, dropout):  # what is not fused converts by itself
+    if halved and not _needs_unfused(query, layout, dropout):  # what is not fused converts by itself
         # Autocast would turn the arguments of fused attention back into bf16.
         with torch.autocast("cpu", enabled=False):
             return sdpa(query.float(), key.float(), value.float(), layout, dropout=dropout).bfloat16()
@@ -144,7 +144,7 @@ def _flashes(query: Tensor, layout: Layout) -> bool:
     return query.is_cuda and fits(query, layout)
 
 
-def _attended(run: TokenRun, columns: tuple[Tensor, Tensor, Tensor], bias: Tensor | None, dropout: float) -> Tensor:
+def _attend_run(run: TokenRun, columns: tuple[Tensor, Tensor, Tensor], bias: Tensor | None, dropout: float) -> Tensor:
     """Return torch's fused attention of a run (count, H, Q, K), from its queries, keys and values, with a bias."""
     query, key, value = columns
     visible, sees = run.visible, None
@@ -153,12 +153,12 @@ def _attended(run: TokenRun, columns: tuple[Tensor, Tensor, Tensor], bias: Tenso
         sees = visible.any(dim=-1, keepdim=True)
         visible = visible | ~sees
     # Fused attention takes one mask: a bias of -inf where q does not attend to k.
-    mask = visible if bias is None else _added(bias.to(query.dtype), visible)
-    mixed = fused(query, key, value, mask, dropout=dropout, causal=run.causal)
+    mask = visible if bias is None else _mask_bias(bias.to(query.dtype), visible)
+    mixed = attend_fused(query, key, value, mask, dropout=dropout, causal=run.causal)
     return mixed if sees is None else mixed.masked_fill(~sees, 0)
 
 
-def _added(bias: Tensor, visible: Tensor | None) -> Tensor:
+def _mask_bias(bias: Tensor, visible: Tensor | None) -> Tensor:
     """Return the bias with -inf where q does not attend to k."""
     return bias if visible is None else torch.where(visible, bias, float("-inf"))
 

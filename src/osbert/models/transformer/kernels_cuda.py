@@ -5,7 +5,7 @@ torch's `torch.nn.attention.varlen.varlen_attn` has no dropout. Its gradient of 
 sequences longer than a tile (128 tokens), since the order of summation varies. So this module calls the operator below
 it with torch's deterministic gradient.
 
-`fused` is torch's `scaled_dot_product_attention`, which takes masks, biases and float32.
+`attend_fused` is torch's `scaled_dot_product_attention`, which takes masks, biases and float32.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def _forward(*given: Any) -> tuple[Tensor, Tensor, Tensor]:
     """Return attention's output (R, H, K), the logarithms of its normalisers, and the state of the random numbers."""
     *columns, left, right = given
     # False: no mask for debugging.
-    found = torch.ops.aten._flash_attention_forward(*columns, False, window_size_left=left, window_size_right=right)
-    return found[:3]
+    outputs = torch.ops.aten._flash_attention_forward(*columns, False, window_size_left=left, window_size_right=right)
+    return outputs[:3]
 
 
 def _backward(*given: Any) -> tuple[Tensor, Tensor, Tensor]:
@@ -66,10 +66,10 @@ def _backward(*given: Any) -> tuple[Tensor, Tensor, Tensor]:
     *columns, random, left, right = given
     # `random` lets the same dropout be drawn again; the argument after it is unused.
     with deterministic("error"):
-        found: tuple[Tensor, Tensor, Tensor] = torch.ops.aten._flash_attention_backward(
+        gradients: tuple[Tensor, Tensor, Tensor] = torch.ops.aten._flash_attention_backward(
             *columns, random, random.new_empty(0), window_size_left=left, window_size_right=right
         )
-    return found
+    return gradients
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
@@ -110,7 +110,7 @@ _flash_backward = _operator(
 _flash.register_autograd(_gradients, setup_context=_keep)
 
 
-def fused(
+def attend_fused(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, *, dropout: float, causal: bool = False
 ) -> Tensor:
     """Return torch's fused attention (B, H, Q, K) for `query` (B, H, Q, K), `key` and `value` (B, H, T, K).
@@ -131,7 +131,7 @@ class _Fused(torch.autograd.Function):
         *columns, dropout, causal = given
         with torch.enable_grad():
             inner: list[Any] = [
-                None if one is None else one.detach().requires_grad_(one.requires_grad) for one in columns
+                None if column is None else column.detach().requires_grad_(column.requires_grad) for column in columns
             ]
             mixed = functional.scaled_dot_product_attention(inner[0], inner[1], inner[2], inner[3], dropout, causal)
         ctx.inner, ctx.mixed = inner, mixed
@@ -140,7 +140,11 @@ class _Fused(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *towards: Any) -> Any:
-        asked = [one for one in ctx.inner if one is not None and one.requires_grad]
+        inputs = [column for column in ctx.inner if column is not None and column.requires_grad]
         with deterministic("error"):
-            found = iter(torch.autograd.grad(ctx.mixed, asked, towards[0]))
-        return *(next(found) if one is not None and one.requires_grad else None for one in ctx.inner), None, None
+            gradients = iter(torch.autograd.grad(ctx.mixed, inputs, towards[0]))
+        return (
+            *(next(gradients) if column is not None and column.requires_grad else None for column in ctx.inner),
+            None,
+            None,
+        )

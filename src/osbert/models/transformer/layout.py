@@ -88,8 +88,8 @@ class Layout:
         if self.biases is not None:
             # The index of each query in its sequence: searchsorted finds the sequence. No loop over sequences, which
             # would make the host wait for the GPU.
-            places = read - self.bounds[torch.searchsorted(self.bounds, read, right=True) - 1]
-            parts = zip(self.biases, layout.runs, places.split([run.queries for run in layout.runs]), strict=True)
+            indices = read - self.bounds[torch.searchsorted(self.bounds, read, right=True) - 1]
+            parts = zip(self.biases, layout.runs, indices.split([run.queries for run in layout.runs]), strict=True)
             # Row i of a bias belongs to token i of the sequence: keep the rows of the tokens that have queries.
             layout.biases = tuple(
                 bias.take_along_dim(run.spread(part)[:, None, :, None], dim=2) for bias, run, part in parts
@@ -106,15 +106,15 @@ class Layout:
         `base`: the base of their rotary positions; None for that of this layout.
         """
         # Cached: all local layers share one layout, and so its masks and runs.
-        found = self._locals.get((window, base))
-        if found is None:
+        layout = self._locals.get((window, base))
+        if layout is None:
             turns = self.turns
             if turns is not None and base is not None:
                 turns = rotation(self.positions, 2 * turns.shape[1], base)
-            found = self._locals[window, base] = replace(self, window=window, turns=turns)
-        return found
+            layout = self._locals[window, base] = replace(self, window=window, turns=turns)
+        return layout
 
-    def biased(self, biases: Sequence[Tensor]) -> Layout:
+    def with_biases(self, biases: Sequence[Tensor]) -> Layout:
         """Return the layout with a bias (count or 1, H, Q, T) for each of `runs`, added to the scaled scores.
 
         `local` and `reading` keep the bias. A local layer with a bias is not cut into blocks: its memory grows with the
@@ -154,13 +154,13 @@ class Layout:
         rows = self.read_of(self.positions)
         sizes = ([run.queries for run in self.runs], [run.tokens for run in self.runs])
         columns = zip(self.runs, rows.split(sizes[0]), self.positions.split(sizes[1]), strict=True)
-        found = []
+        run_offsets = []
         for run, queries, keys in columns:
             # (count, Q, 1) - (count, 1, T)
             placed = run.spread(queries)[..., None] - run.keys(keys)[..., None, :]
             # Consecutive positions give every sequence of the run the same offsets: keep one, and broadcast it.
-            found.append(placed[:1] if self.consecutive and self.read is None else placed)
-        return tuple(found)
+            run_offsets.append(placed[:1] if self.consecutive and self.read is None else placed)
+        return tuple(run_offsets)
 
     @cached_property
     def distance_columns(self) -> tuple[tuple[slice, Tensor], ...]:
@@ -169,12 +169,14 @@ class Layout:
         assert distances is not None
         # Only the vectors of distances that occur in the run are multiplied; indices count from the first of them.
         if self.reach is not None:
-            used = [distances.used(*self.reach)]
+            used = [distances.row_range(*self.reach)]
         elif self.consecutive:
-            used = [distances.used(1 - offsets.shape[-1], offsets.shape[-1] - 1) for offsets in self.offsets]
+            used = [distances.row_range(1 - offsets.shape[-1], offsets.shape[-1] - 1) for offsets in self.offsets]
         else:
             used = [slice(0, None)] * len(self.offsets)
-        return tuple((part, distances.rows_of(one) - part.start) for part, one in zip(used, self.offsets, strict=True))
+        return tuple(
+            (part, distances.rows_of(offsets) - part.start) for part, offsets in zip(used, self.offsets, strict=True)
+        )
 
     @cached_property
     def same_segments(self) -> tuple[Tensor, ...]:
@@ -183,7 +185,9 @@ class Layout:
         # (count, Q, 1) == (count, 1, T).
         queries = self.read_of(self.segments).split([run.queries for run in self.runs])
         columns = zip(self.runs, queries, self.segments.split([run.tokens for run in self.runs]), strict=True)
-        return tuple(run.spread(one)[..., None] == run.keys(other)[..., None, :] for run, one, other in columns)
+        return tuple(
+            run.spread(segments)[..., None] == run.keys(other)[..., None, :] for run, segments, other in columns
+        )
 
     @cached_property
     def runs(self) -> tuple[TokenRun, ...]:

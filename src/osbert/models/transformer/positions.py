@@ -29,10 +29,10 @@ def neighbours(heads: int, width: int, strength: float) -> Tensor:
     until some heads attend to neighbours, a model only sees a bag of words.
     """
     # 0: previous token, 1: next token, 2 and 3: no preference.
-    place = torch.arange(heads) % 4
+    kind = torch.arange(heads) % 4
     # Equal entries, so that all pairs of a head are in phase at the preferred distance.
-    query = ((place < 2).float() * strength)[:, None].repeat(1, width)  # (H, K)
-    turns = rotation(1 - 2 * place, width)  # a key rotated by one position matches the query one position later
+    query = ((kind < 2).float() * strength)[:, None].repeat(1, width)  # (H, K)
+    turns = rotation(1 - 2 * kind, width)  # a key rotated by one position matches the query one position later
     key = rotate(query[:, None], turns).squeeze(1)  # (H, K)
     return torch.stack([query, key])
 

@@ -106,15 +106,15 @@ class RelativeScores(nn.Module):
             columns = zip(layout.runs, toward, layout.same_segments, strict=True)
             for number, (run, part, same) in enumerate(columns):
                 # Two scores per query, (count, H, Q, 1) each: for keys of its own segment, and of others.
-                own, other = _products(run.spread(part), self._by_head(self.segments)).split(1, dim=-1)
-                biases[number] = biases[number] + torch.where(same[:, None], own, other)
+                own_scores, other = _products(run.spread(part), self._by_head(self.segments)).split(1, dim=-1)
+                biases[number] = biases[number] + torch.where(same[:, None], own_scores, other)
         # The first term, (q + u) . k, is left to the kernel; the others are a bias of its scores.
-        return query + self._by_head(self.content), layout.biased(biases)
+        return query + self._by_head(self.content), layout.with_biases(biases)
 
-    def between(self, query: Tensor, places: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
+    def between(self, query: Tensor, positions: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
         """Return the queries plus u, and the bias of their scores (B, H, Q, T), for generation with cached keys.
 
-        `query` (B, Q, H, K) at positions `places` (B, Q), keys at positions `columns` (T,). Keys after their query must
+        `query` (B, Q, H, K) at positions `positions` (B, Q), keys at positions `columns` (T,). Keys after their query must
         be masked by the caller. Scores of segments are not included.
         """
         distances = torch.arange(min(len(columns), self.farthest + 1), device=query.device)
@@ -122,7 +122,7 @@ class RelativeScores(nn.Module):
         vectors = self._by_head(self.inward(encodings(distances, self.inward.in_features)))
         scores = _products(query + self._by_head(self.distance), vectors)
         # Distances are at least 0 here; the clamp keeps indices of masked keys in range.
-        index = (places[..., None] - columns).clamp(0, len(distances) - 1)[:, None]
+        index = (positions[..., None] - columns).clamp(0, len(distances) - 1)[:, None]
         return query + self._by_head(self.content), scores.gather(-1, index.expand(*scores.shape[:3], -1))
 
     @torch.no_grad()

@@ -57,17 +57,17 @@ def sight(query: Marks, key: Marks, window: int | None = None) -> Tensor | None:
         conditions.append((columns.positions - rows.positions).abs() <= window)
     if not conditions:
         return None
-    found = conditions[0]
+    mask = conditions[0]
     for condition in conditions[1:]:
-        found = found & condition
-    return found
+        mask = mask & condition
+    return mask
 
 
 @dataclass(frozen=True, kw_only=True)
 class TokenRun:
     """Neighbouring tokens as `count` rectangles of Q queries by T keys.
 
-    `tokens`: number of keys. `queries`: number of queries; `width`: Q. `places` (queries,): the index of each query in
+    `tokens`: number of keys. `queries`: number of queries; `width`: Q. `query_cells` (queries,): the index of each query in
     the flattened rectangles; None if they fill them from the first on. `visible` (count, 1, Q or 1, T), queries in
     rows: True if q attends to k; None if no mask is needed. `causal`: the order is 0, 1, 2, ..., for which kernels have
     a mode that is faster than a mask.
@@ -77,25 +77,25 @@ class TokenRun:
     tokens: int
     queries: int
     width: int
-    places: Tensor | None = None
+    query_cells: Tensor | None = None
     visible: Tensor | None = None
     causal: bool = False
 
     def spread(self, rows: Tensor) -> Tensor:
         """Return `rows` (queries, ...) as (count, Q, ...), padded with 0."""
         every = self.count * self.width
-        if self.places is not None:
+        if self.query_cells is not None:
             # index_copy out of place, not an assignment: gradients flow back to `rows`.
-            rows = rows.new_zeros(every, *rows.shape[1:]).index_copy(0, self.places, rows)
+            rows = rows.new_zeros(every, *rows.shape[1:]).index_copy(0, self.query_cells, rows)
         elif len(rows) < every:
             # Only a band's last block is partly filled: padding at the end suffices.
-            rows = _padded(rows, 0, every - len(rows))
+            rows = _pad_rows(rows, 0, every - len(rows))
         return rows.view(self.count, self.width, *rows.shape[1:])
 
     def flat(self, rectangles: Tensor) -> Tensor:
         """Return the rows (queries, ...) of `rectangles` (count, Q, ...) without padding: the inverse of `spread`."""
         rows = rectangles.flatten(0, 1)
-        return rows[: self.queries] if self.places is None else rows.index_select(0, self.places)
+        return rows[: self.queries] if self.query_cells is None else rows.index_select(0, self.query_cells)
 
     @property
     def length(self) -> int:
@@ -150,14 +150,14 @@ class Band(TokenRun):
     def keys(self, rows: Tensor) -> Tensor:
         """Return `rows` (tokens, ...) as (count, T, ...), a view in which neighbouring blocks overlap."""
         # Padding of `window` rows on either side, and of the last block; then overlapping windows with stride Q.
-        rows = _padded(rows, self.window, self.window + self.count * self.width - self.tokens)
+        rows = _pad_rows(rows, self.window, self.window + self.count * self.width - self.tokens)
         return rows.unfold(0, self.length, self.width).movedim(-1, 1)
 
     def sum_keys(self, rectangles: Tensor, rows: Tensor) -> None:
         """Write to `rows` (tokens, ...) the sum of the up to three places in `rectangles` (count, T, ...) of each."""
         # A window is no wider than a block (`block_of`), so it reaches into the neighbours alone.
-        before, own, after = rectangles.split([self.window, self.width, self.window], dim=1)
-        total = own.contiguous()
+        before, inside, after = rectangles.split([self.window, self.width, self.window], dim=1)
+        total = inside.contiguous()
         total[1:, : self.window] += after[:-1]
         total[:-1, self.width - self.window :] += before[1:]
         rows.copy_(total.flatten(0, 1)[: self.tokens])
@@ -168,13 +168,13 @@ def equal_lengths(count: int, length: int, queries: Sequence[int] | None, device
     if queries is None:
         queries = [length] * count
     width = max(queries)
-    places = None
+    query_cells = None
     if len(set(queries)) > 1:
         # Sequences with unequal numbers of queries: each starts at its own row of the rectangles.
         # Row r of the rectangles begins at r * width in the flattened form.
-        inside = [row * width + place for row, few in enumerate(queries) for place in range(few)]
-        places = torch.tensor(inside, device=device)
-    return EqualLengths(count=count, tokens=count * length, queries=sum(queries), width=width, places=places)
+        inside = [row * width + column for row, few in enumerate(queries) for column in range(few)]
+        query_cells = torch.tensor(inside, device=device)
+    return EqualLengths(count=count, tokens=count * length, queries=sum(queries), width=width, places=query_cells)
 
 
 def block_of(window: int) -> int:
@@ -189,7 +189,7 @@ def band(tokens: int, window: int) -> Band:
     return Band(count=-(-tokens // width), tokens=tokens, queries=tokens, width=width, window=window)
 
 
-def _padded(rows: Tensor, before: int, after: int) -> Tensor:
+def _pad_rows(rows: Tensor, before: int, after: int) -> Tensor:
     """Return `rows` (N, ...) with rows of 0 before and after."""
     # functional.pad counts dimensions from the last: no padding for all but the first.
     return functional.pad(rows, (*(0, 0) * (rows.dim() - 1), before, after))

@@ -56,7 +56,7 @@ class PairCounts:
             keys.append(np.minimum(first, second) * self.words + np.maximum(first, second))
             values.append(np.full(len(first), 1 / distance))
         if keys:
-            self._waiting.append(_summed(np.concatenate(keys), np.concatenate(values)))
+            self._waiting.append(_sum_equal_keys(np.concatenate(keys), np.concatenate(values)))
         # Merged when the waiting pairs outgrow the table: amortised cost, bounded memory.
         if sum(len(keys) for keys, _ in self._waiting) > max(min(self.most, MOST), len(self._sums[0])):
             self._merge()
@@ -68,7 +68,7 @@ class PairCounts:
 
     def blocks(self) -> Iterator[Cells]:
         """Yield the counts of all pairs in blocks, each pair once; equal words count twice, as in GloVe's code."""
-        for keys, values in merged(self._parts(), self.most):
+        for keys, values in merge_counts(self._parts(), self.most):
             low, high = (keys // self.words).astype(np.int32), (keys % self.words).astype(np.int32)
             # The table is symmetric: cells off the diagonal appear as (low, high) and (high, low).
             counts = (values * np.where(low == high, 2, 1)).astype(np.float32)
@@ -89,7 +89,9 @@ class PairCounts:
     def _merge(self) -> None:
         if not self._waiting:
             return
-        self._sums = _summed(*(np.concatenate(column) for column in zip(self._sums, *self._waiting, strict=True)))
+        self._sums = _sum_equal_keys(
+            *(np.concatenate(column) for column in zip(self._sums, *self._waiting, strict=True))
+        )
         self._waiting = []
         if self.folder and len(self._sums[0]) > self.most:
             path = self.folder / f"{PART}{len(self._files)}.npy"
@@ -100,27 +102,27 @@ class PairCounts:
             self._sums = (np.zeros(0, np.int64), np.zeros(0))
 
 
-def merged(parts: Sequence[Sums], size: int) -> Iterator[Sums]:
+def merge_counts(parts: Sequence[Sums], size: int) -> Iterator[Sums]:
     """Merge sorted parts, about `size` pairs at a time; equal pairs are summed.
 
     >>> one, other = (np.array([1, 4, 6]), np.ones(3)), (np.array([4, 5]), np.ones(2))
-    >>> [(keys.tolist(), values.tolist()) for keys, values in merged([one, other], 4)]
+    >>> [(keys.tolist(), values.tolist()) for keys, values in merge_counts([one, other], 4)]
     [([1, 4], [1.0, 2.0]), ([5, 6], [1.0, 1.0])]
     """
     parts = [part for part in parts if len(part[0])]
-    places, each = [0] * len(parts), max(1, size // max(1, len(parts)))
-    while any(place < len(keys) for place, (keys, _) in zip(places, parts, strict=True)):
-        heads = [keys[place : place + each] for place, (keys, _) in zip(places, parts, strict=True)]
+    offsets, each = [0] * len(parts), max(1, size // max(1, len(parts)))
+    while any(offset < len(keys) for offset, (keys, _) in zip(offsets, parts, strict=True)):
+        heads = [keys[offset : offset + each] for offset, (keys, _) in zip(offsets, parts, strict=True)]
         # Up to the smallest last key of a head that goes on, every part has shown its pairs.
-        going_on = [head[-1] for head, place, (keys, _) in zip(heads, places, parts) if place + each < len(keys)]
+        going_on = [head[-1] for head, offset, (keys, _) in zip(heads, offsets, parts) if offset + each < len(keys)]
         bound = min(going_on, default=np.iinfo(np.int64).max)
-        ends = [place + int(np.searchsorted(head, bound, "right")) for place, head in zip(places, heads)]
-        taken = [[column[place:end] for column in part] for part, place, end in zip(parts, places, ends)]
-        places = ends
-        yield _summed(*(np.concatenate(column) for column in zip(*taken, strict=True)))
+        ends = [offset + int(np.searchsorted(head, bound, "right")) for offset, head in zip(offsets, heads)]
+        taken = [[column[offset:end] for column in part] for part, offset, end in zip(parts, offsets, ends)]
+        offsets = ends
+        yield _sum_equal_keys(*(np.concatenate(column) for column in zip(*taken, strict=True)))
 
 
-def _summed(keys: NDArray[np.int64], values: NDArray[np.float64]) -> Sums:
+def _sum_equal_keys(keys: NDArray[np.int64], values: NDArray[np.float64]) -> Sums:
     """Return the distinct keys, increasing, and the sum of the values of each."""
     if not len(keys):
         return keys, values

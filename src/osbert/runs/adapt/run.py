@@ -168,7 +168,7 @@ def _objective(request: AdaptationRequest, origin: Origin, name: str, watch: Wat
     chosen = read_settings(name, settings, model=origin.table(), opening=request.opening)
     if sentences := origin.source.sentences:
         twice = "same_text" in chosen.objectives
-        if twice and "same_text.pooling" not in recipe.given(settings, schema=type(chosen)):
+        if twice and "same_text.pooling" not in recipe.resolve_names(settings, schema=type(chosen)):
             settings["same_text.pooling"] = sentences.pooling
         why = (
             "Each text is read twice under dropout and must find itself among the others (SimCSE)."

@@ -12,7 +12,7 @@ from osbert.interop.conversion_check import Difference, differences, sequences
 from osbert.interop.opening import Opening
 from osbert.interop.task_files import TaskHint
 from osbert.runs.contract import Watch
-from osbert.terminal import counted
+from osbert.terminal import format_count
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +39,7 @@ def compare(source: Path, written: Path, hint: TaskHint, opening: Opening, watch
     except ValueError as error:
         raise UserError(f"The forward check has failed: {error}. Nothing was written.", code="check-failed") from error
     require_small(
-        model_differences, of=f"Both loaded anew, on {counted(len(sequences(first)), 'sequence')}", watch=watch
+        model_differences, of=f"Both loaded anew, on {format_count(len(sequences(first)), 'sequence')}", watch=watch
     )
 
 

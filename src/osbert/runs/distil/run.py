@@ -33,7 +33,7 @@ from osbert.runs.finetune.rows import FinetuneRows
 from osbert.runs.finetune.warnings import data_warnings, deduplicate
 from osbert.runs.study.search import Comparison
 from osbert.tasks import Record, Task, load
-from osbert.terminal import counted, one_line
+from osbert.terminal import format_count, one_line
 from osbert.training.interruption import Interruption
 from osbert.training.run_folder import RunFolder
 from osbert.training.tracker_queue import require_trackers
@@ -78,7 +78,7 @@ def distil(request: DistilRequest, *, watch: Watch = ignore, wish: Interruption 
         RunFolder(out).refuse_foreign()
         given, data = with_development(request.settings, request.data)
         settings = recipe.settings(DistilSettings, given)
-        names = recipe.given(given, schema=DistilSettings)
+        names = recipe.resolve_names(given, schema=DistilSettings)
         _check(request, settings)
         teacher = TeacherRun.open(request.teacher, settings.opening, device=settings.training.device)
         lessons = settings.distil
@@ -163,7 +163,7 @@ def _read_unlabelled(task: Task, texts: Data, watch: Watch) -> list[Record]:
     problems = Problems(heading=f"{inputs.describe} cannot be used")
     records = [dataclasses.replace(record, label=None) for _, record in inputs.rows(problems) if record is not None]
     problems.stop_if_any()
-    watch(Notice(f"texts: {inputs.describe}; {counted(len(records), 'row')} without labels"))
+    watch(Notice(f"texts: {inputs.describe}; {format_count(len(records), 'row')} without labels"))
     return records
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 
 from osbert.errors import Problems, UserError
-from osbert.models.adapting.fewer_layers import chosen_layers, fewer_layers
+from osbert.models.adapting.fewer_layers import fewer_layers, select_layers
 from osbert.runs.distil.settings import LessonSettings
 from osbert.runs.distil.teacher import TeacherRun
 from osbert.runs.finetune.model import StartingModel, read_model
 from osbert.runs.finetune.plan import FinetunePlan
-from osbert.terminal import counted
+from osbert.terminal import format_count
 
 
 def read_student(plan: FinetunePlan, teacher: TeacherRun, settings: LessonSettings) -> tuple[StartingModel, str]:
@@ -28,14 +28,14 @@ def read_student(plan: FinetunePlan, teacher: TeacherRun, settings: LessonSettin
                 "than its teacher. Name a smaller --student.",
                 code="invalid-value",
             )
-        return model, f"{plan.model}, {counted(layers, 'layer')} of {model.backbone.architecture.width}"
+        return model, f"{plan.model}, {format_count(layers, 'layer')} of {model.backbone.architecture.width}"
     try:
         backbone = fewer_layers(model.backbone, settings.layers)
     except ValueError as error:
         raise UserError(
             f"{plan.model}: {error}. Give other --layers, or another encoder as --student.", code="invalid-value"
         ) from error
-    chosen = ", ".join(str(layer + 1) for layer in chosen_layers(model.backbone, settings.layers))
+    chosen = ", ".join(str(layer + 1) for layer in select_layers(model.backbone, settings.layers))
     return dataclasses.replace(model, backbone=backbone), f"layers {chosen} of the teacher's {layers}"
 
 

@@ -16,7 +16,7 @@ from osbert.reading.table import Row, Table, TableReading, open_table, require_c
 from osbert.runs.embed.settings import TextFile
 from osbert.runs.predict.forms.contract import free_names
 from osbert.runs.standard_input import NAME, STREAM, resolve_input
-from osbert.terminal import counted
+from osbert.terminal import format_count
 
 TAKEN = ("vectors", "vector", "lines", "line", "text", "pair", "starts", "ids", "settings")
 """The names that columns of a file of vectors have."""
@@ -107,7 +107,7 @@ class TextRows:
             sequences = embedder.sequences([row.values[name] for name in self.columns.texts], 0)
             if cut := sum(example.truncated for example in sequences):
                 problems.add(
-                    f"{self.name}, line {row.line}: {counted(cut, 'piece')} more than fit into "
+                    f"{self.name}, line {row.line}: {format_count(cut, 'piece')} more than fit into "
                     f"{embedder.packer.length} tokens. Shorten the text, or give --long truncate, head+tail or window.",
                     code="text-too-long",
                 )

@@ -45,7 +45,7 @@ from osbert.runs.file_options import TextOptions
 from osbert.runs.row_tasks import RowTasks, row_plan
 from osbert.runs.standard_input import rename_in_errors
 from osbert.runs.unfinished import UnfinishedOutput, explaining_stops, link_or_copy, open_unfinished_output
-from osbert.terminal import counted
+from osbert.terminal import format_count
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +73,7 @@ class FileVectors:
         """Yield sentences on the file's content, and on texts that were empty, truncated or windowed."""
         tally, settings = self.tally, self.settings
         target = f" -> {display_path(self.path)}" if self.path else ""
-        yield f"{counted(tally['rows'], 'text')}: vectors {self.shape}{target}"
+        yield f"{format_count(tally['rows'], 'text')}: vectors {self.shape}{target}"
         if empty := tally["empty"]:
             vectors = "text is empty: its vector is that" if empty == 1 else "texts are empty: their vectors are those"
             yield f"{empty:,} {vectors} of [CLS] and [SEP] alone."
@@ -81,7 +81,7 @@ class FileVectors:
         if cut := tally["cut"]:
             where = "middle" if settings.long == "head+tail" else "end"
             was = f"text is {longer}; its {where} was" if cut == 1 else f"texts are {longer}; their {where}s were"
-            yield f"{cut:,} {was} not read ({counted(tally['unread'], 'piece')}). --long window reads all."
+            yield f"{cut:,} {was} not read ({format_count(tally['unread'], 'piece')}). --long window reads all."
         if windowed := tally["windowed"]:
             was = f"text is {longer}; it was" if windowed == 1 else f"texts are {longer}; they were"
             yield f"{windowed:,} {was} read in windows."
@@ -202,7 +202,7 @@ class _Embedding:
     def _grow(self, opened: EmbeddedRows, count: int) -> GrowingColumns:
         """Embed the remaining texts in this process."""
         growing = LineStream(self.stream) if self.stream and self.out.form == ".jsonl" else GrowingFiles(self.folder)
-        texts = counted(count, "text")
+        texts = format_count(count, "text")
         if growing.tally:
             self._say(f"going on after {growing.tally['rows']:,} of {texts}")
         with explaining_stops(self.work, lambda: growing.tally.get("rows", 0), texts, self.watch):

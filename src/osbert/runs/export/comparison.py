@@ -12,12 +12,12 @@ import numpy as np
 
 from osbert.data.example import Example
 from osbert.evaluation.forward import TOKENS
-from osbert.evaluation.score import decoded, encoded, refuse_long, require_labels
+from osbert.evaluation.score import decode_records, encode_records, refuse_long, require_labels
 from osbert.inference.backend import Vectors
 from osbert.inference.engine import Engine
 from osbert.interop.onnx.files import ONNX
 from osbert.tasks import Record, Task
-from osbert.terminal import counted, in_megabytes
+from osbert.terminal import format_count, in_megabytes
 
 SEQUENCES = 64
 """Number of sequences of random pieces on which hidden states are compared."""
@@ -82,7 +82,7 @@ def compare_predictions(run: Engine, exported: Engine, task: Task, records: Sequ
     require_labels(records)
     sides = [_score_side(engine, task, records) for engine in (run, exported)]
     return ExportComparison(
-        run=sides[0], exported=sides[1], what=counted(len(records), "row"), criterion=task.criterion
+        run=sides[0], exported=sides[1], what=format_count(len(records), "row"), criterion=task.criterion
     )
 
 
@@ -115,8 +115,8 @@ def _score_side(engine: Engine, task: Task, records: Sequence[Record]) -> Side:
         return given
 
     refuse_long(task, records, engine.packer)
-    pairs = encoded(task, records, engine.packer)
-    predictions = decoded(pairs, outputs=outputs, decode=engine.backend.decoding(task))
+    pairs = encode_records(task, records, engine.packer)
+    predictions = decode_records(pairs, outputs=outputs, decode=engine.backend.decoding(task))
     score = task.metrics(predictions, records)[task.criterion]
     return Side(outputs=all_outputs, seconds=seconds, size=_size(engine), score=score)
 

@@ -129,7 +129,7 @@ def write(engine: Engine, run: Path, folder: Path, *, int8: bool) -> None:
     published = task.export_metadata() if task else {}
     units = {name: published[name] for name in ("center", "scale") if name in published}
     head = learner.heads[task.name] if task else None
-    learnt = head.learnt() if head else {}
+    learnt = head.decoding_values() if head else {}
     model = PaddedGraph(learner, task.name if task else "", pooler=engine.backend.pooler, **units)
     write_onnx(model, folder / ONNX, int8=int8, learnt=learnt, tokenizer=engine.tokenizer.fingerprint)
     sizes = learner.backbone.architecture

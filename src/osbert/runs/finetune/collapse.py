@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from osbert.runs.finetune.defaults import STEPS
-from osbert.terminal import counted
+from osbert.terminal import format_count
 
 HIGH = {"full": 5e-5, "none": 1e-2, "adapters": 1e-3, "lora": 1e-3}
 """Learning rate, by kind of tuning, from which on the first advice is a lower one."""
@@ -26,7 +26,7 @@ def advice(settings: Mapping[str, Any], *, steps: int, flags: Sequence[str] = ()
     training, rate = settings["training"], settings["optimizer"]["learning_rate"]
     if training.get("few_shot", "none") != "none":
         return "The encoder's vectors do not part the labels: give more rows of each, or --few-shot none."
-    steps_text = f"{steps:,} steps ({counted(training['epochs'], 'epoch')}, batch {training['batch']})"
+    steps_text = f"{steps:,} steps ({format_count(training['epochs'], 'epoch')}, batch {training['batch']})"
     if steps < STEPS and flags:
         return f"{steps_text} are few: leave {' and '.join(flags)} out, and the rows decide."
     if steps < STEPS:

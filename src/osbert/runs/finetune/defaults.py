@@ -17,7 +17,7 @@ from osbert.runs.finetune.settings import FinetuneOptimizer, ScoreSettings
 from osbert.runs.pretrained_tokens import count_pretraining_tokens
 from osbert.runs.study.search import describe_settings
 from osbert.tasks import Record, Task
-from osbert.terminal import counted
+from osbert.terminal import format_count
 from osbert.training.run_folder import RunFolder
 
 RATE_NAME = "optimizer.learning_rate"
@@ -173,7 +173,7 @@ def keep_last_of_few(
     count = min(map(len, development))
     if count >= CHOOSING or len(plan.tasks) > 1 or not plan.scores.chooses(plan.training):
         return plan
-    few = f"{counted(count, 'development row')} {'is' if count == 1 else 'are'} too few to choose an epoch"
+    few = f"{format_count(count, 'development row')} {'is' if count == 1 else 'are'} too few to choose an epoch"
     watch(Notice(f"keep last: {few}; --keep best chooses all the same, --dev FILE gives others"))
     return replace(plan, scores=replace(plan.scores, keep="last"))
 

@@ -31,7 +31,7 @@ def with_sentences(sizes: Sizes, pooling: Pooling = "mean") -> Sizes | None:
     None if the family has no such settings.
     """
     try:
-        return sizes.changed(summary="token" if pooling == "cls" else "mean", pooling="none")
+        return sizes.replace(summary="token" if pooling == "cls" else "mean", pooling="none")
     except TypeError:  # settings without these fields
         return None
 

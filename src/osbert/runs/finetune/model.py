@@ -13,11 +13,11 @@ from osbert.interop.folder import Folder, open_folder
 from osbert.interop.huggingface.folders import fill_heads
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.tensor_report import Report
-from osbert.models.adapting.added_layers import add_adapters, add_recurrent, tuned_sizes
+from osbert.models.adapting.added_layers import add_adapters, add_recurrent, adjust_sizes
 from osbert.models.adapting.new_pieces import draw_pieces
 from osbert.models.contract import Backbone, Head, Learner, Sizes
 from osbert.models.heads.predictions import MaskedLanguageHead
-from osbert.models.random_numbers import seeded
+from osbert.models.random_numbers import fix_seed
 from osbert.objectives.left_to_right import LeftToRight
 from osbert.runs.finetune.settings import FinetuneSettings
 from osbert.text.file_tokenizer import AnyTokenizer, for_tasks
@@ -56,38 +56,38 @@ def read_model(
     auxiliary loss would predict pieces that the model sees.
     """
     seed, source = settings.seed, open_folder(folder, opening)
-    with seeded(seed + 1):  # a new pooler must not repeat the random numbers of the head, drawn from `seed`
+    with fix_seed(seed + 1):  # a new pooler must not repeat the random numbers of the head, drawn from `seed`
         source_backbone = source.backbone
     before = source.tokenizer  # read now: one that does not fit is refused before anything is laid out
     tokenizer = for_tasks(before)
     sizes = source_backbone.architecture
     if tokenizer is not before:
-        sizes = sizes.changed(vocabulary=max(sizes.vocabulary, len(tokenizer)))
+        sizes = sizes.replace(vocabulary=max(sizes.vocabulary, len(tokenizer)))
     sizes, backbone = _build_empty(folder, sizes, settings)
     remarks, learner = list(source.remarks), Learner(source_backbone, {})
     if settings.auxiliary or writes:  # before there are new pieces, for which the stored head has no rows
-        with seeded(seed + 5):
+        with fix_seed(seed + 5):
             learner, report = _with_language(source_backbone, {} if from_scratch else source.tensors)
         remarks += [remark for remark in report.remarks if remark not in remarks]
     if tokenizer is not before:
-        with seeded(seed + 4):
+        with fix_seed(seed + 4):
             draw_pieces(learner, len(before), len(tokenizer) - len(before))
         new = " ".join(tokenizer.tokens(range(len(before), len(tokenizer))))
         remarks.append(f"the tokenizer puts nothing around a text: the pieces {new} are added, newly initialised")
     source.release()
     if from_scratch:
-        with seeded(seed):
+        with fix_seed(seed):
             backbone = sizes.build()
         backbone.read_vocabulary(tokenizer)
     else:
         # Each part has its own seed: the head is drawn from `seed`, a new pooler from the next one.
         for number, add in enumerate((add_recurrent, add_adapters), start=2):
-            with seeded(seed + number):
+            with fix_seed(seed + number):
                 remarks += filter(None, [add(source_backbone, sizes)])
         backbone.load_state_dict(source_backbone.state_dict(), assign=True)
     language = None
     for head in learner.heads.values():
-        with seeded(seed + 5):  # it shares the embeddings of this backbone, not those of `own`
+        with fix_seed(seed + 5):  # it shares the embeddings of this backbone, not those of `own`
             language = MaskedLanguageHead(backbone, target=LeftToRight().name)
         language.load_state_dict(head.state_dict())
     return StartingModel(
@@ -102,7 +102,7 @@ def read_model(
 def _build_empty(folder: Path, base_sizes: Sizes, settings: FinetuneSettings) -> tuple[Sizes, Backbone]:
     """Return the encoder's settings for fine-tuning, and the encoder without weights. Raises UserError."""
     try:
-        sizes = tuned_sizes(
+        sizes = adjust_sizes(
             base_sizes, dropout=settings.dropout, recurrent=settings.recurrent, adapters=settings.adapters
         )
         backbone = sizes.empty()

@@ -120,7 +120,7 @@ def read_plan(task: str | Task, settings: Mapping[str, Any], *, model: Path, dat
     path = name_of(task)
     name = path.rpartition(".")[2]
     settings, data = with_development(settings, data)
-    given = recipe.given(settings, schema=call_schema(path))
+    given = recipe.resolve_names(settings, schema=call_schema(path))
     base = recipe.as_table(task) if isinstance(task, Task) else {}
     path_of_data = str(data) if isinstance(data, str | Path) else ""
     built = read_settings(path, settings, base | {"data": path_of_data})
@@ -188,7 +188,7 @@ def with_development(settings: Mapping[str, Any], data: Any) -> tuple[Mapping[st
     ({}, {'train': 'train.csv', 'dev': [('a text', 'pos')]})
     """
     # Rows are found under others' names, too: those of settings are translated later, and know texts and numbers only.
-    named = {name: "dev" if peers.understood(name, "", {"dev"}) else name for name in settings}
+    named = {name: "dev" if peers.translate(name, "", {"dev"}) else name for name in settings}
     settings = {name: _as_path(value) if name.endswith(".dev") else value for name, value in settings.items()}
     if "dev" not in named.values():
         return settings, data
@@ -272,7 +272,7 @@ def flag(name: str) -> str:
 def name_of(task: str | Task) -> str:
     """Return the name that selects a task: the file's name for osbert's own, else the dotted path of the module."""
     if isinstance(task, str):
-        return components.meant("tasks", task)
+        return components.resolve_synonym("tasks", task)
     module = type(task).__module__
     return task.name if module.startswith("osbert.tasks.") else module
 

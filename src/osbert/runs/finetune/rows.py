@@ -23,7 +23,7 @@ from osbert.data.step import Loader
 from osbert.errors import UserError
 from osbert.evaluation.forward import TOKENS
 from osbert.evaluation.intervals import ScoreInterval, score_intervals
-from osbert.evaluation.score import Score, collapsed, refuse_long, score
+from osbert.evaluation.score import Score, constant_answer, refuse_long, score
 from osbert.models.contract import Backbone, Head, Learner
 from osbert.objectives.left_to_right import LeftToRight
 from osbert.runs.finetune.long import long_texts
@@ -178,7 +178,7 @@ class TaskRows:
 
         It is "" if they differ, and for fewer than HANDFUL records.
         """
-        return "" if len(self.development) < HANDFUL else collapsed(self.task, predictions, self.development)
+        return "" if len(self.development) < HANDFUL else constant_answer(self.task, predictions, self.development)
 
     def tune_values(self, predictions: Sequence[Prediction]) -> dict[str, Any]:
         """Return the values tuned on the development records (such as thresholds) and the calibration, as a table."""

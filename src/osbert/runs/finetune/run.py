@@ -20,7 +20,7 @@ from osbert.interop.tuned_files import keep_tuned
 from osbert.interop.weight_files import fingerprint, read_file, write_tensors
 from osbert.models.adapting.features import VECTORS
 from osbert.models.contract import Head, Learner
-from osbert.models.random_numbers import seeded
+from osbert.models.random_numbers import fix_seed
 from osbert.objectives.left_to_right import LeftToRight
 from osbert.runs.finetune.data_map import KEPT, DataMapRecorder
 from osbert.runs.finetune.events import Epoch
@@ -67,7 +67,7 @@ class FinetuneTrainer:
                 code="unsupported-model",
             )
         # All random numbers of new layers in one block, so that a resumed run builds the same learner.
-        with seeded(settings.seed):
+        with fix_seed(settings.seed):
             heads = rows.heads(model.backbone)
             check_frozen(heads, settings)
             rank = settings.rank or RANKS[settings.tuning]

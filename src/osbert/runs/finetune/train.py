@@ -20,7 +20,7 @@ from osbert.interop.hub import hub_facts
 from osbert.interop.huggingface.folders import osbert_only_reason
 from osbert.interop.json_files import read_object
 from osbert.interop.tuned_files import BASE, TUNED
-from osbert.lock import locked
+from osbert.lock import hold_lock
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.events import Measurement, TrainingStart
 from osbert.runs.finetune.collapse import advice
@@ -37,7 +37,7 @@ from osbert.runs.finetune.warnings import REMARKS
 from osbert.runs.seen_texts import sketch
 from osbert.tasks import Task
 from osbert.tasks.calibration import Calibration
-from osbert.terminal import counted, one_line
+from osbert.terminal import format_count, one_line
 from osbert.training.interruption import Interruption, StopRequest
 from osbert.training.progress import Progress
 from osbert.training.run_folder import FACTS, RECIPE, RunFolder
@@ -94,7 +94,7 @@ def train(
         folder=out,
         scores=plan.scores,
     )
-    with disk_needed(out), locked(out):
+    with disk_needed(out), hold_lock(out):
         folder = begin_folder(plan, rows, out)
         write_remarks(rows.remarks, out)
         if not folder.finished:
@@ -265,7 +265,7 @@ def _conclude_task(plan: FinetunePlan, task: Task, out: Path, watch: Watch) -> N
         watch(Notice(f"dev {interval.describe()}{chosen}", warning=interval.few))
     elif (rows := ended.get("development_rows", FEW)) < FEW and task.criterion in best.metrics:
         score = f"{task.criterion} {best.metrics[task.criterion]:.4f}"
-        watch(Notice(f"dev {score} over {counted(rows, 'row')}: under {FEW} rows, a rough figure", warning=True))
+        watch(Notice(f"dev {score} over {format_count(rows, 'row')}: under {FEW} rows, a rough figure", warning=True))
     if best.collapsed:
         settings = recipe.read(out / RECIPE)
         steps = round(best.step / best.epoch * settings["training"]["epochs"]) if best.epoch else 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from osbert.errors import UserError
 from osbert.interop.huggingface import names
-from osbert.models.adapting.adapters import adapted
+from osbert.models.adapting.adapters import trainable_modules
 from osbert.models.adapting.freezing import freeze_lowest, learn_only
 from osbert.models.adapting.lora import Factors, add_low_rank, merge
 from osbert.models.contract import Backbone
@@ -17,7 +17,7 @@ def prepare(backbone: Backbone, kind: Kind, *, rank: int, frozen: int) -> None:
     Raises UserError if more layers are to be frozen than the encoder has.
     """
     if kind == "adapters":
-        learn_only(backbone, adapted(backbone))
+        learn_only(backbone, trainable_modules(backbone))
     elif kind == "none":
         learn_only(backbone, ())
     elif kind == "lora":

@@ -25,7 +25,7 @@ from osbert.runs.predict.tasks import PredictionWork, join_parts
 from osbert.runs.row_tasks import RowTasks, row_plan
 from osbert.runs.standard_input import as_given, rename_in_errors, resolve_input
 from osbert.runs.unfinished import UnfinishedOutput, explaining_stops, open_unfinished_output
-from osbert.terminal import counted
+from osbert.terminal import format_count
 from osbert.training.run_folder import FACTS, OURS
 
 
@@ -52,13 +52,13 @@ class PredictionTally:
 
     def describe(self) -> Iterator[str]:
         """Yield sentences with the counts that are not 0."""
-        yield counted(self.rows, "row")
+        yield format_count(self.rows, "row")
         if self.empty:
             yield f"{self.empty:,} without text {'has' if self.empty == 1 else 'have'} no prediction"
         if self.cut:
             yield f"{self.cut:,} longer than {self.limit}, see the column truncated"
         if self.withheld:
-            yield f"{counted(self.withheld, 'answer')} withheld, see the column abstained"
+            yield f"{format_count(self.withheld, 'answer')} withheld, see the column abstained"
 
 
 def predict_file(
@@ -162,7 +162,7 @@ class _FilePrediction:
             return sink.tally
         part = RowPart(self.folder)
         if done := part.tally.get("read"):
-            self.watch(Notice(f"going on after {done:,} of {counted(count, 'row')}"))
+            self.watch(Notice(f"going on after {done:,} of {format_count(count, 'row')}"))
         self._follow(rows, part, count)
         part.check()
         if self.work:
@@ -194,7 +194,7 @@ class _FilePrediction:
         """Predict and write the remaining rows, window by window, and then the end of the form."""
         done = sink.tally.get("read", 0)
         self.watch(PredictionProgress(done=done, count=count))
-        with explaining_stops(self.work, lambda: sink.tally.get("read", 0), counted(count, "row"), self.watch):
+        with explaining_stops(self.work, lambda: sink.tally.get("read", 0), format_count(count, "row"), self.watch):
             for text, tally in rows.windows(sink.tally):
                 # Not earlier: a call that fails at its first window leaves no unfinished work behind.
                 if self.work and not (sink.tally or self.work.begun):

@@ -149,7 +149,7 @@ def measure_costs(plan: PretrainPlan, out: Path, watch: Watch, group: Group = AL
         checkpoint=checkpoint,
         end=ENDING + checkpoint,
     )
-    slowest = {name: max(group.gathered(seconds, name)) for name, seconds in asdict(costs).items()}
+    slowest = {name: max(group.gather(seconds, name)) for name, seconds in asdict(costs).items()}
     return Costs(**slowest)
 
 

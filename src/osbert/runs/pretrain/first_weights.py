@@ -5,7 +5,7 @@ from __future__ import annotations
 from osbert.models.adapting.freezing import freeze
 from osbert.models.contract import Learner
 from osbert.models.memory import Memory
-from osbert.models.random_numbers import seeded
+from osbert.models.random_numbers import fix_seed
 from osbert.runs.pretrain.settings import PretrainPlan
 
 
@@ -31,7 +31,7 @@ def first_weights(plan: PretrainPlan) -> tuple[Learner, list[str]]:
             plan.objectives, settings.model, plan.tokenizer, seed=settings.training.seed
         )
     else:
-        with seeded(settings.training.seed):
+        with fix_seed(settings.training.seed):
             backbone = settings.model.build()
             backbone.read_vocabulary(plan.tokenizer)
             heads = {name: objective.head(backbone) for name, objective in plan.objectives.items()}

@@ -153,7 +153,7 @@ class PassTest:
                 return passes, SLOWER
             # A pass of twice the tokens takes at most twice the memory.
             fits = self.weights + 2 * (measured.memory - self.weights - self.before) < self.free
-            if not all(self.group.gathered(fits, "free memory")):
+            if not all(self.group.gather(fits, "free memory")):
                 return passes, FULL
             # So a round takes twice as long; but a whole step's has one pass, not two of half its tokens.
             following = measured.round_seconds * (1 if 2 * tokens >= step else 2)
@@ -173,7 +173,7 @@ class PassTest:
         # Of several passes in a step all but the first add to gradients that are there, which takes time of its own.
         batches = self._batches(tokens) * (1 if whole else 2)
         # Texts shorter than a sequence leave passes less than full; all processes must know the same speed.
-        real = sum(self.group.gathered(sum(batch.size for batch in batches), "tokens of passes")) / self.group.size
+        real = sum(self.group.gather(sum(batch.size for batch in batches), "tokens of passes")) / self.group.size
         taken: list[float] = []
         while len(taken) <= ROUNDS and sum(taken) < WARM:
             seconds = self.trainer.rehearse(batches)

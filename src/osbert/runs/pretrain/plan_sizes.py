@@ -18,7 +18,7 @@ import numpy as np
 from osbert.data.batch import Batch
 from osbert.data.stages import first_steps
 from osbert.errors import UserError
-from osbert.evaluation.expected import LossRange, expected_loss
+from osbert.evaluation.expected import LossRange, predict_loss
 from osbert.evaluation.speed import training_flops
 from osbert.models.contract import Learner, Sizes, StepSize, matrix_weights
 from osbert.runs.pretrain.settings import PretrainPlan
@@ -163,7 +163,7 @@ def estimate(size: Size, samples: Sequence[SizeSample], limits: SizeLimits) -> S
     pace = min(flops_per_second(size, samples) / size.flops, limits.loader)
     tokens = pace * max(0.0, limits.seconds * USABLE - BEGINNING)
     distinct = plan.corpus.tokens * (1 - plan.settings.data.held_out)
-    loss = expected_loss(
+    loss = predict_loss(
         weights=size.weights, tokens=tokens, corpus_tokens=distinct, unigram_entropy=plan.corpus.unigram_entropy
     )
     return SizeEstimate(

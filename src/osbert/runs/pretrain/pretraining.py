@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from osbert.corpus.stored import open_corpus
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL, Opening
-from osbert.lock import claim, locked
+from osbert.lock import claim, hold_lock
 from osbert.remote.output_folders import FolderForm, OutputFolder, output_folder
 from osbert.runs.contract import Notice, Run, Watch, ignore
 from osbert.runs.pretrain.budget import time_taken, within_minutes
@@ -24,7 +24,7 @@ from osbert.runs.pretrain.settings import PretrainPlan, read_plan
 from osbert.runs.vectors.run import TABLES, VectorRun
 from osbert.runs.vectors.settings import MethodSettings, read_vector_settings
 from osbert.training.checkpoint import CHECKPOINTS, MANIFEST
-from osbert.training.distributed import Group, joined
+from osbert.training.distributed import Group, join_group
 from osbert.training.interruption import Interruption, StopRequest
 from osbert.training.run_folder import FACTS, SCRATCH, RunFolder
 from osbert.training.tracking import NAME, read_lines
@@ -95,11 +95,11 @@ def pretrain(request: PretrainRequest, *, watch: Watch = ignore, wish: Interrupt
     """
     wish = wish or Interruption()  # one that was not entered catches no signal
     vectors = read_vector_settings(request.recipe, request.settings)
-    with joined() as group, ExitStack() as held:
+    with join_group() as group, ExitStack() as held:
         watch = ignore if group.rank else watch
         # In a group only the first process has the folder itself, the others its path alone.
         folder = group.each(lambda: None if group.rank else held.enter_context(_open_output(request, watch)))
-        paths = group.gathered(request.out if folder is None else folder.path, "the run folder")
+        paths = group.gather(request.out if folder is None else folder.path, "the run folder")
         local = replace(request, out=paths[0])
         watch = watch if folder is None else partial(_follow, folder, watch)
         if vectors is not None:
@@ -167,6 +167,6 @@ def _learn_vectors(
 def _hold(out: Path, held: ExitStack) -> bool:
     """Lock the run folder; return whether no run was started there. Raises UserError if it holds other files."""
     held.enter_context(claim(out))
-    held.enter_context(locked(out))
+    held.enter_context(hold_lock(out))
     RunFolder(out).refuse_foreign()
     return not RunFolder(out).begun

@@ -75,7 +75,7 @@ class PretrainingRun:
 
         Raises UserError if the folder belongs to another run, and if disk or memory do not suffice.
         """
-        with disk_needed(self.out), memory.needed("this run", "Free some, or take a smaller model."):
+        with disk_needed(self.out), memory.explain_shortage("this run", "Free some, or take a smaller model."):
             return self._complete()
 
     def _complete(self) -> bool:
@@ -151,7 +151,7 @@ class PretrainingRun:
 
     def _adapt(self, trainer: Trainer) -> None:
         """Apply and report settings that have changed since the run was stopped."""
-        changes, passes = self.group.gathered(self.changes, "changes")[0], self.plan.settings.data.micro_tokens
+        changes, passes = self.group.gather(self.changes, "changes")[0], self.plan.settings.data.micro_tokens
         if changes:
             trainer.counters.unusable = 0
             self._notice(f"From step {trainer.step + 1:,} on other settings hold: {'; '.join(changes)}.")
@@ -261,7 +261,7 @@ class PretrainingRun:
         # Until the results are written, an interruption must not save this step as complete.
         self.settled = -1
         lines = [
-            Measurement(of=name, values=metrics.held_out(trainer.step, text_means, of=name))
+            Measurement(of=name, values=metrics.record_held_out(trainer.step, text_means, of=name))
             for name, text_means in means.items()
         ]
         self._end_if_forgetting(trainer, {name: means[name] for name in others})
@@ -297,7 +297,7 @@ class PretrainingRun:
 
     def _stop_wished(self) -> bool:
         """Return whether any process has received a signal to stop. All processes stop after the same step."""
-        wishes = [number for number in self.group.gathered(self.wish.signal, "wishes to stop") if number is not None]
+        wishes = [number for number in self.group.gather(self.wish.signal, "wishes to stop") if number is not None]
         if wishes:
             self.wish.signal = wishes[0]
         return bool(wishes)

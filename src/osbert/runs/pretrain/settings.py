@@ -175,11 +175,11 @@ def read_plan(
     before = None if origin is None else Origin.open(origin, opening)
     if not name and before is None:
         raise UserError("Name a recipe, such as cpu, or go on from a run with --from.", code="missing-recipe")
-    user_recipe = "" if name in recipe.packaged() else name  # a recipe that the user wrote, or chose by its path
+    user_recipe = "" if name in recipe.recipe_names() else name  # a recipe that the user wrote, or chose by its path
     model = None if before is None else before.table() | ({} if name else before.objectives())
     name = name or before.recipe()  # type: ignore[union-attr]
     settings = read_settings(name, given, model=model, opening=opening)
-    chosen = recipe.given(given, schema=type(settings))
+    chosen = recipe.resolve_names(given, schema=type(settings))
     remarks: list[str] = []
     if before is not None and not settings.trained:
         optimizer, remarks = before.gentle_rates(

@@ -17,7 +17,7 @@ from osbert.interop.huggingface.tokenizers import read_any_tokenizer
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.models.adapting.new_pieces import add_pieces
 from osbert.models.contract import DEFAULT_FAMILY, Head, Learner, Sizes
-from osbert.models.random_numbers import seeded
+from osbert.models.random_numbers import fix_seed
 from osbert.objectives import Objective
 from osbert.text.extend import extends, spellings
 from osbert.text.file_tokenizer import AnyTokenizer
@@ -112,7 +112,7 @@ class Origin:
         """Return the model's part of a recipe: family and settings. The vocabulary is that of the corpus."""
         family = self.architecture.family
         named = None if family == DEFAULT_FAMILY else family
-        return {"family": named, "model": recipe.as_table(self.architecture.changed(vocabulary=0))}
+        return {"family": named, "model": recipe.as_table(self.architecture.replace(vocabulary=0))}
 
     def objectives(self) -> dict[str, list[str]]:
         """Return the objectives that replace those of FURTHER for models without masked pieces; {} for others."""
@@ -146,8 +146,8 @@ class Origin:
         self, objectives: Mapping[str, Objective], model: Sizes, tokenizer: AnyTokenizer, *, seed: int
     ) -> tuple[Learner, list[str]]:
         """Return the learner, and the names of its heads and companions that the folder lacks (newly initialised)."""
-        with seeded(seed):
-            backbone = model.changed(vocabulary=self.architecture.vocabulary).build()
+        with fix_seed(seed):
+            backbone = model.replace(vocabulary=self.architecture.vocabulary).build()
             heads: dict[str, Head] = {name: objective.head(backbone) for name, objective in objectives.items()}
         self.source.fill(Learner(backbone, {}))
         fresh = []

@@ -19,7 +19,7 @@ from osbert.files import write_text
 from osbert.full_disk import disk_needed
 from osbert.inference.engine import load
 from osbert.interop.opening import Opening
-from osbert.lock import locked
+from osbert.lock import hold_lock
 from osbert.reading.held_out import deal_folds
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.finetune import train as finetune_train
@@ -32,7 +32,7 @@ from osbert.runs.study.runner import RESTART, StudyTrial, TrialResult
 from osbert.runs.study.search import TrialSettings
 from osbert.runs.study.trials import TRIALS, TrialWork, adopt, describe_results, fail
 from osbert.tasks import Record, Task
-from osbert.terminal import counted
+from osbert.terminal import format_count
 from osbert.training.interruption import Interruption
 from osbert.training.run_folder import RECIPE, RunFolder
 
@@ -72,7 +72,7 @@ def cross_validate(
     def rows_of(trial: StudyTrial) -> FinetuneRows:
         return encode_splits(laid_out, parts[part_of(trial)])
 
-    with disk_needed(out), locked(out):
+    with disk_needed(out), hold_lock(out):
         folder = finetune_train.begin_folder(plan, laid_out, out)
         finetune_train.write_remarks(laid_out.remarks, out)
         if not folder.finished:
@@ -112,9 +112,7 @@ def deal(plan: FinetunePlan, rows: Sequence[Record], watch: Watch = ignore) -> I
     groups = [cells[record.line].strip() or record.line for record in rows] if wanted.group else []
     if lone := [str(group) for group in groups if isinstance(group, int)]:
         more = f" and {len(lone) - SHOWN:,} more" if len(lone) > SHOWN else ""
-        message = (
-            f"{counted(len(lone), 'row')} without a cell in '{wanted.group}' (line {', '.join(lone[:SHOWN])}{more})"
-        )
+        message = f"{format_count(len(lone), 'row')} without a cell in '{wanted.group}' (line {', '.join(lone[:SHOWN])}{more})"
         watch(Notice(f"{message}: each is dealt as a group of its own", warning=True))
     try:
         return deal_folds(strata([record.label for record in rows]), wanted.folds, groups=groups)

@@ -19,7 +19,7 @@ from osbert.errors import UserError
 from osbert.evaluation.compare import sortable, summaries
 from osbert.files import replace_file, sync
 from osbert.full_disk import disk_needed
-from osbert.lock import locked
+from osbert.lock import hold_lock
 from osbert.models.adapting.features import VECTORS
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.finetune import train as finetune_train
@@ -64,7 +64,7 @@ def compare(
     finetune_train.introduce(plan, model, watch)
     rows = finetune_train.lay_out(plan, records, model, watch)
     del model  # one encoder is in memory at a time
-    with disk_needed(out), locked(out):
+    with disk_needed(out), hold_lock(out):
         folder = finetune_train.begin_folder(plan, rows, out)
         finetune_train.write_remarks(rows.remarks, out)
         if not folder.finished or folder.facts["finished"]["comparison"] != comparison_table:

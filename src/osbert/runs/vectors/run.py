@@ -27,7 +27,7 @@ from osbert.runs.vectors.clock import LearningClock
 from osbert.runs.vectors.learners import AnyLearner, Totals, learner_for
 from osbert.runs.vectors.processes import one_round
 from osbert.runs.vectors.settings import MethodSettings
-from osbert.terminal import counted
+from osbert.terminal import format_count
 from osbert.text.file_tokenizer import AnyTokenizer, special_ids
 from osbert.training.checkpoint import CHECKPOINTS, Checkpoint, Checkpoints, WriteError
 from osbert.training.interruption import Interruption
@@ -152,7 +152,7 @@ class VectorRun:
         self.watch(
             Notice(
                 f"{self.settings.vectors} with {self.settings.width} numbers a vector on {self.corpus.tokens:,} words, "
-                f"{self._length(learner)}, {counted(workers, 'process', 'processes')}"
+                f"{self._length(learner)}, {format_count(workers, 'process', 'processes')}"
             )
         )
         metrics = Metrics(self.out, every=1, memory={})
@@ -172,7 +172,7 @@ class VectorRun:
         return tables
 
     def _length(self, learner: AnyLearner) -> str:
-        return f"{self.settings.minutes:g} minutes" if self.settings.minutes else counted(learner.rounds, "round")
+        return f"{self.settings.minutes:g} minutes" if self.settings.minutes else format_count(learner.rounds, "round")
 
     def _numbers(self, done: int, learner: AnyLearner) -> Iterator[int]:
         """Yield the numbers of the rounds from `done` to the last one, or until the time is up."""

@@ -38,7 +38,7 @@ class RowCounts(Problems):
 
     def __init__(self, problems: Problems) -> None:
         """Start at 0 rows; `problems` receives every problem that is added."""
-        super().__init__(heading="", shown=1)
+        super().__init__(heading="", limit=1)
         self.problems = problems
         self.kept = self.empty = 0
 
@@ -182,7 +182,7 @@ class TableSource(Source):
         key = (self.open(origin).called, labelled)
         if key not in self._counts:
             # Reading to the end fills `_counts`.
-            for _ in self._rows(origin, Problems(heading="", shown=0), labelled=labelled):
+            for _ in self._rows(origin, Problems(heading="", limit=0), labelled=labelled):
                 pass
         return self._counts[key]
 

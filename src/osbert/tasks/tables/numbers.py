@@ -71,7 +71,7 @@ class NumberSource(TextSource):
             return self._decimal == "comma"
         key = (table.called, column)
         if key not in self._commas:
-            rows = table.rows(Problems(heading="", shown=0))
+            rows = table.rows(Problems(heading="", limit=0))
             self._commas[key] = have_decimal_commas(row.values.get(column, "").strip() for row in rows)
         return self._commas[key]
 

@@ -99,7 +99,7 @@ class TextSource(TableSource):
             return super().advise_unlabelled(table)
         if table.called not in self._advice:
             column = self.columns(table, labelled=True).label
-            cells = {row.values.get(column, "").strip() for row in table.rows(Problems(heading="", shown=0))}
+            cells = {row.values.get(column, "").strip() for row in table.rows(Problems(heading="", limit=0))}
             parts_by_label = {label: parse_list(label) for label in find_joined_labels(sorted(cells - {""}))}
             # A list of one is a label, and an empty one none, as annotation tools write them.
             joined = [label for label, parts in parts_by_label.items() if parts is None or len(parts) > 1]

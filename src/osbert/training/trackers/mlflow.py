@@ -33,8 +33,8 @@ class MlflowRun(Tracker):
             self.client.update_run(self.id, status="RUNNING")
             return
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME", EXPERIMENT)
-        found = self.client.get_experiment_by_name(name)
-        experiment = found.experiment_id if found else self.client.create_experiment(name)
+        mlflow_experiment = self.client.get_experiment_by_name(name)
+        experiment = mlflow_experiment.experiment_id if mlflow_experiment else self.client.create_experiment(name)
         self.id = self.client.create_run(experiment, run_name=run.name).info.run_id
         parameters = [Param(key, str(value)) for key, value in run.settings.items()]
         for first in range(0, len(parameters), MOST):

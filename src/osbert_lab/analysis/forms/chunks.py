@@ -12,7 +12,7 @@ from osbert.data.example import Example
 from osbert.errors import Problems
 from osbert.reading.form import decoding_error, open_text
 from osbert.reading.tagged.rows import TaggedWords, read_columns
-from osbert.terminal import counted
+from osbert.terminal import format_count
 from osbert_lab.analysis.forms.contract import DataForm, FileHead, Sampling
 from osbert_lab.analysis.kinds.contract import PlacedWords
 from osbert_lab.analysis.parts import Part, draw_parts
@@ -57,7 +57,7 @@ class ChunkForm(DataForm):
             problems.stop_if_any()
         trained = sum(words.part == "select" for _, words in placed)
         note = (
-            f"{counted(len(placed), 'sentence')} with chunks of {read:,} read: probes trained on {trained:,} and "
+            f"{format_count(len(placed), 'sentence')} with chunks of {read:,} read: probes trained on {trained:,} and "
             f"scored on {len(placed) - trained:,}; {problems.count:,} left out"
         )
         return TextSample(

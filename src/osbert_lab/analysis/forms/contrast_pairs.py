@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from osbert.terminal import counted
+from osbert.terminal import format_count
 from osbert_lab.analysis.forms.contract import DataForm, FileHead, Sampling
 from osbert_lab.analysis.judgements import ContrastPair, work
 from osbert_lab.analysis.sample import ItemSample
@@ -39,5 +39,5 @@ class ContrastPairForm(DataForm):
         if sampling.reading.errors == "strict":
             problems.stop_if_any()
         tokens = work((pieces for pair in pairs for pieces in (pair.more, pair.less)), sampling.packer)
-        notes = [f"{counted(len(pairs), 'pair')} of sentences of {read:,} read", *left_out(problems)]
+        notes = [f"{format_count(len(pairs), 'pair')} of sentences of {read:,} read", *left_out(problems)]
         return ItemSample(items=pairs, read=read, tokens=tokens, notes=notes if read else [])

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from osbert.errors import Problems
-from osbert.terminal import counted
+from osbert.terminal import format_count
 from osbert_lab.analysis.coreference_files import BEGIN, GAP, LinkedText, read_documents, read_gap
 from osbert_lab.analysis.forms.contract import DataForm, FileHead, Sampling
 from osbert_lab.analysis.linked import LinkedItem
@@ -69,7 +69,7 @@ def _notes(items: Sequence[LinkedItem], read: int, links: tuple[int, int], probl
     chosen = sum(item.part == "select" for item in items)
     antecedents, crossing = links
     return [
-        f"{counted(len(items), 'text')} of {read:,} with mentions of one thing read: heads chosen on {chosen:,} and "
+        f"{format_count(len(items), 'text')} of {read:,} with mentions of one thing read: heads chosen on {chosen:,} and "
         f"scored on {len(items) - chosen:,}; {antecedents:,} mentions have an antecedent in their text, {crossing:,} more "
         f"only before it; {problems.count:,} left out",
         *left_out(problems),

@@ -13,7 +13,7 @@ import numpy as np
 
 from osbert.errors import Problems
 from osbert.inference.fill import MASK, encode_with_masks
-from osbert.terminal import counted
+from osbert.terminal import format_count
 from osbert_lab.analysis.forms.contract import DataForm, FileHead, Sampling
 from osbert_lab.analysis.judgements import FactRelation, Pieces
 from osbert_lab.analysis.sample import ItemSample, draw
@@ -62,8 +62,8 @@ class FactForm(DataForm):
         ]
         usable = sum(sum(relation.counts) for relation in relations)
         notes = [
-            f"{counted(sum(len(relation.facts) for relation in usable_relations), 'fact')} of {read:,} read, of "
-            f"{counted(len(usable_relations), 'relation')}; {read - usable:,} have an object that is not one piece"
+            f"{format_count(sum(len(relation.facts) for relation in usable_relations), 'fact')} of {read:,} read, of "
+            f"{format_count(len(usable_relations), 'relation')}; {read - usable:,} have an object that is not one piece"
         ]
         single = [relation.name for relation in relations if len(relation.objects) == 1]
         notes += [f"left out, as all facts have the same object: {', '.join(single)}"] if single else []

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from osbert.reading.rows import Row
-from osbert.terminal import counted
+from osbert.terminal import format_count
 from osbert_lab.analysis.forms.contract import DataForm, FileHead, Sampling
 from osbert_lab.analysis.judgements import MinimalPair, work
 from osbert_lab.analysis.sample import ItemSample, draw
@@ -47,6 +47,8 @@ class MinimalPairForm(DataForm):
                     pairs.append(MinimalPair(paradigm=paradigm, phenomenon=phenomenon, good=good, bad=bad))
         if sampling.reading.errors == "strict":
             problems.stop_if_any()
-        notes = [f"{counted(len(pairs), 'minimal pair')} of {read:,} read, of {counted(len(by_paradigm), 'paradigm')}"]
+        notes = [
+            f"{format_count(len(pairs), 'minimal pair')} of {read:,} read, of {format_count(len(by_paradigm), 'paradigm')}"
+        ]
         tokens = work((pieces for pair in pairs for pieces in (pair.good, pair.bad)), sampling.packer)
         return ItemSample(items=pairs, read=read, tokens=tokens, notes=[*notes, *left_out(problems)] if read else [])

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from osbert.errors import Problems
 from osbert.reading.form import decoding_error, open_text
-from osbert.terminal import counted
+from osbert.terminal import format_count
 from osbert_lab.analysis.forms.contract import DataForm, FileHead, Sampling
 from osbert_lab.analysis.judgements import ContrastPair, work
 from osbert_lab.analysis.sample import ItemSample
@@ -58,7 +58,10 @@ class OccupationForm(DataForm):
         if sampling.reading.errors == "strict":
             problems.stop_if_any()
         tokens = work((pieces for pair in known for pieces in (pair.more, pair.less)), sampling.packer)
-        notes = [f"{counted(len(known), 'pair')} of sentences on occupations of {read:,} read", *left_out(problems)]
+        notes = [
+            f"{format_count(len(known), 'pair')} of sentences on occupations of {read:,} read",
+            *left_out(problems),
+        ]
         return ItemSample(items=known, read=read, tokens=tokens, notes=notes if sentences_by_path else [])
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from osbert.errors import Problems, UserError
 from osbert.tasks import Record, Task
-from osbert.terminal import counted
+from osbert.terminal import format_count
 from osbert_lab.analysis.forms.contract import DataForm, FileHead, Sampling
 from osbert_lab.analysis.parts import split_by_name
 from osbert_lab.analysis.sample import ItemSample, draw
@@ -53,7 +53,7 @@ class LabelledRowForm(DataForm):
             problems.stop_if_any()
         known = [row for row in items if _fits(task, row)]
         tokens = sum(len(example) for row in known for example in task.encode(row, sampling.packer))
-        notes = [f"{counted(len(known), 'labelled row')} of {read:,} read"] if read else []
+        notes = [f"{format_count(len(known), 'labelled row')} of {read:,} read"] if read else []
         return ItemSample(items=known, read=read, tokens=tokens, notes=notes)
 
 

@@ -12,7 +12,7 @@ from osbert.data.example import Example
 from osbert.data.pack import Packer
 from osbert.reading.documents import DocumentOptions, read_chunks
 from osbert.reading.inputs import KNOWN, kind_of
-from osbert.terminal import counted
+from osbert.terminal import format_count
 from osbert_lab.analysis.forms.contract import DataForm, FileHead, Sampling
 from osbert_lab.analysis.sample import TextSample, draw, oddities, text_sample
 
@@ -67,7 +67,7 @@ def _notes(sample: TextSample, sampling: Sampling) -> list[str]:
     if not sample.read:
         return []
     return [
-        f"{counted(len(sample.examples), 'text')} of {sample.read:,} read, {sample.tokens:,} tokens; "
+        f"{format_count(len(sample.examples), 'text')} of {sample.read:,} read, {sample.tokens:,} tokens; "
         f"{sample.short:,} had fewer than {sampling.options.shortest} tokens and {sample.cut:,} were not read whole",
         *oddities(sample, sampling.packer.tokenizer.unknown),
     ]

@@ -9,7 +9,7 @@ import numpy as np
 
 from osbert.data.example import Example
 from osbert.errors import Problems
-from osbert.terminal import counted
+from osbert.terminal import format_count
 from osbert_lab.analysis.forms.contract import DataForm, FileHead, Sampling
 from osbert_lab.analysis.parts import draw_parts
 from osbert_lab.analysis.sample import Sample, TextSample, place_tree
@@ -63,7 +63,7 @@ def _notes(parts: Sequence[str], read: int, problems: Problems) -> list[str]:
         return []
     chosen = parts.count("select")
     return [
-        f"{counted(len(parts), 'tree')} of {read:,} read: heads chosen on {chosen:,} and scored on "
+        f"{format_count(len(parts), 'tree')} of {read:,} read: heads chosen on {chosen:,} and scored on "
         f"{len(parts) - chosen:,}; {problems.count:,} left out",
         *left_out(problems),
     ]

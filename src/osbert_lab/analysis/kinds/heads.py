@@ -18,7 +18,7 @@ from osbert.models.contract import Sizes
 from osbert.reports.explained import explain_picture
 from osbert.reports.page import Section, paragraph
 from osbert.reports.plot import Series, line_plot
-from osbert.terminal import counted
+from osbert.terminal import format_count
 from osbert_lab.analysis.figures import Figure, Floats, RunningMeans, grid, label_indices, select_figures
 from osbert_lab.analysis.heat import heat_map
 from osbert_lab.analysis.kinds.contract import Analysis, TextPass, TokenMarks
@@ -153,7 +153,7 @@ class Heads(Analysis):
         maps = [_map(figures, name, what) for name, what in NAMES.items() if name in present_names]
         parts = [
             paragraph(
-                f"Means over {counted(figures[0].n, 'text')}. A head has a row of attention for each token, which sums "
+                f"Means over {format_count(figures[0].n, 'text')}. A head has a row of attention for each token, which sums "
                 "to 1. Layers and heads count from 1; point at a cell for its value and its interval."
             ),
             _entropy_plot(figures),

@@ -54,6 +54,6 @@ def analyse(
         work=work or TaskOptions(),
     )
     with showing_progress("tokens") as watch:
-        found = run_analysis(run, data=data, out=out, request=request, watch=watch)
-    print(*map(one_line, found.lines()), sep="\n")
-    return found
+        report = run_analysis(run, data=data, out=out, request=request, watch=watch)
+    print(*map(one_line, report.lines()), sep="\n")
+    return report

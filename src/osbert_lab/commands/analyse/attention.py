@@ -40,8 +40,8 @@ def attention(
     """
     from osbert.inference.engine import load
 
-    found = load(run, opening=opening).attention(text, pair)
-    page = found.save(out, megabytes=megabytes)
-    print(*map(one_line, found.lines()), f"-> {page}", sep="\n")
-    layers, heads, tokens, _ = found.weights.shape
-    return {"page": str(page), "layers": layers, "heads": heads, "tokens": tokens, "notes": list(found.notes)}
+    text_attention = load(run, opening=opening).attention(text, pair)
+    page = text_attention.save(out, megabytes=megabytes)
+    print(*map(one_line, text_attention.lines()), f"-> {page}", sep="\n")
+    layers, heads, tokens, _ = text_attention.weights.shape
+    return {"page": str(page), "layers": layers, "heads": heads, "tokens": tokens, "notes": list(text_attention.notes)}

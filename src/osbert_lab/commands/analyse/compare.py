@@ -44,6 +44,6 @@ def compare(
         analysis=analysis or SampleOptions(), file=reading or DocumentOptions(), opening=opening
     )
     with showing_progress("tokens") as watch:
-        found = run(models, data=data, out=out, request=request, watch=watch)
-    print(*map(one_line, found.lines()), sep="\n")
-    return found
+        report = run(models, data=data, out=out, request=request, watch=watch)
+    print(*map(one_line, report.lines()), sep="\n")
+    return report

@@ -74,7 +74,7 @@ def test_a_left_to_right_model_is_compared_with_what_it_can_see() -> None:
 
 
 def test_a_local_layer_is_compared_with_its_window_and_a_global_one_with_all() -> None:
-    sizes = SIZES.changed(layers=2, window=1, global_every=2)
+    sizes = SIZES.replace(layers=2, window=1, global_every=2)
     analysis = Heads(sizes, seed=0)
     layers = [uniform(9, causal=False), uniform(9, causal=False, window=1)]
     for number in range(2):

@@ -18,7 +18,7 @@ from osbert.runs.contract import Notice
 from osbert.runs.predict.settings import PredictionOptions
 from osbert.runs.unfinished import link_or_copy
 from osbert.tasks import Inputs, Prediction, Task
-from osbert.terminal import counted
+from osbert.terminal import format_count
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +124,7 @@ def name_first(lines: Mapping[str, int], noun: str) -> str:
     "'weight' (first in line 3) and 1 more column"
     """
     name, line = next(iter(lines.items()))
-    more = f" and {counted(len(lines) - 1, noun)}" if len(lines) > 1 else ""
+    more = f" and {format_count(len(lines) - 1, noun)}" if len(lines) > 1 else ""
     return f"'{name}' (first in line {line}){more}"
 
 

@@ -182,5 +182,5 @@ def _binary(table: Table, *, but: Sequence[str]) -> list[str]:
 def _rows(table: Table) -> Iterator[Row]:
     """Yield the first rows. Unreadable ones are skipped here and reported when the table is read."""
     # Problems are discarded here, since each would be reported twice.
-    rows = table.rows(Problems(heading="", shown=0))
+    rows = table.rows(Problems(heading="", limit=0))
     return (row for row in islice(rows, LOOKED) if not row.blank)

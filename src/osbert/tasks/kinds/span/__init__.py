@@ -31,7 +31,7 @@ from osbert.tasks.kinds.span.windows import Cutter, QuestionWindow, covering, en
 from osbert.tasks.outcome import SIDES, RecordOutcome, TextMark
 from osbert.tasks.record import Probability
 from osbert.tasks.tables import TableSource, TableTask
-from osbert.terminal import counted
+from osbert.terminal import format_count
 
 if TYPE_CHECKING:
     from osbert.models.contract import Backbone, Head
@@ -194,7 +194,7 @@ class Span(TableTask):
         paragraphs = len({record.texts[1] for record in records})
         remark = f", {without:,} without an answer" if without else ""
         remark += f", {unknown:,} of unknown answer" if unknown else ""
-        return f"{counted(len(records), 'question')} on {counted(paragraphs, 'paragraph')}{remark}"
+        return f"{format_count(len(records), 'question')} on {format_count(paragraphs, 'paragraph')}{remark}"
 
     def fit(self, records: Sequence[Record]) -> Self:
         """Return the task with `unanswerable` and `scoring` resolved from the records.

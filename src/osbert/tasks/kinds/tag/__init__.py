@@ -34,7 +34,7 @@ from osbert.tasks.kinds.tag.inputs import plain_inputs
 from osbert.tasks.kinds.tag.outcomes import entities_outcome, only_entities
 from osbert.tasks.kinds.tag.passages import EntityPrediction, TaggedText, cut_words, note_unknown_types, passages
 from osbert.tasks.outcome import RecordOutcome
-from osbert.terminal import counted
+from osbert.terminal import format_count
 from osbert.text.split import Split, ranges
 
 if TYPE_CHECKING:
@@ -214,8 +214,8 @@ class Tag(Task):
         counts = Counter(span.type for record in records for span in record.label or ())
         listed = ", ".join(f"{type_} {count:,}" for type_, count in sorted(counts.items())[:10])
         more = f" and {len(counts) - 10} more" if len(counts) > 10 else ""
-        sizes = f"{counted(sentences, 'sentence')} in {counted(len(records), 'row')}"
-        return f"{sizes}, {counted(counts.total(), 'entity', 'entities')} ({listed}{more})"
+        sizes = f"{format_count(sentences, 'sentence')} in {format_count(len(records), 'row')}"
+        return f"{sizes}, {format_count(counts.total(), 'entity', 'entities')} ({listed}{more})"
 
     def fit(self, records: Sequence[Record]) -> Self:
         """Return the task with the types of entities, in sorted order."""
@@ -387,7 +387,9 @@ class Tag(Task):
             path = chain.best(scores[first:last])
             tags = [self.labels[index] for index in path.tolist()]
             part_spans = read_tags(tags, words=self.scheme == "words")
-            probabilities += chain.shares(scores[first:last], path, [(span.start, span.end) for span in part_spans])
+            probabilities += chain.probabilities(
+                scores[first:last], path, [(span.start, span.end) for span in part_spans]
+            )
             illegal += sum(tag != other for tag, other in zip(tags, write_tags(part_spans, len(tags), self.scheme)))
             spans += [EntitySpan(start + first, end + first, type_) for start, end, type_ in part_spans]
         value = tuple(record.entity(span, probability) for span, probability in zip(spans, probabilities))
