@@ -1,8 +1,8 @@
 """The settings of a verb as options of its command line; cyclopts parses both by the same rules.
 
 What settings a verb has is known only when its first word is: the task, or the recipe. So a verb declares its own
-options, and takes all others as words (`*settings: str`); `parse_settings` reads those once the schema is known. `osbert VERB
-WORD --help` shows the settings as options beside the verb's own (`document_verb`).
+options, and takes all others as words (`*settings: str`); `parse_settings` reads those once the schema is known.
+`osbert VERB WORD --help` shows the settings as options beside the verb's own (`document_verb`).
 """
 
 from __future__ import annotations
@@ -104,8 +104,8 @@ def _parser(words: Sequence[str], kinds: Mapping[str, Any], meanings: Mapping[st
 def document_verb(import_path: str, words: Sequence[str] | None, flags: Mapping[str, str]) -> Callable[..., None]:
     """Return a verb with all its possible options in its signature, for its help and for completion.
 
-    `import_path`: the verb's module and function, as in "osbert.commands.plan:plan". `words`: those after the verb, which
-    decide the settings; None for no settings. `flags`: options that every verb has, with their help.
+    `import_path`: the verb's module and function, as in "osbert.commands.plan:plan". `words`: those after the verb,
+    which decide the settings; None for no settings. `flags`: options that every verb has, with their help.
     """
     module, _, function = import_path.partition(":")
     verb = getattr(importlib.import_module(module), function)

@@ -121,7 +121,10 @@ def _warmup_steps(value: str, settings: Settings, known: Container[str]) -> str:
             f"{explanation}: divide {climb:,.0f} by the steps of the run; of {of:,.0f} it is --warmup {climb / of:.4g}."
         )
     if climb > steps:
-        return f"{explanation}, and {climb:,.0f} are more than the {steps:,.0f} of the run: give a smaller one (--warmup 0.1)."
+        return (
+            f"{explanation}, and {climb:,.0f} are more than the {steps:,.0f} of the run: give a smaller "
+            "one (--warmup 0.1)."
+        )
     return f"{explanation}: of {steps:,.0f} steps, {climb:,.0f} are --warmup {climb / steps:.4g}."
 
 

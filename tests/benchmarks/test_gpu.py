@@ -118,7 +118,7 @@ def test_sides_that_fail_cost_no_other(stage, script, tmp_path: Path, monkeypatc
     monkeypatch.setattr(pretraining, "Side", lambda *a, **b: made.append(FakeSide(*a, **b)) or made[-1])
     monkeypatch.setattr(pretraining, "groups", lambda chosen: [pretraining.TOGETHER, *zip(pretraining.OTHERS)])
     monkeypatch.setattr(pretraining, "SIZES", {"L1H64": (1, 64)})  # all rounds, as of the sizes of a GPU
-    monkeypatch.setattr(pretraining, "published_peak", lambda name: 1e12)
+    monkeypatch.setattr(pretraining, "look_up_peak", lambda name: 1e12)
     status, found = stage("base", "--seconds", "1000")
     assert status == 1 and all(side.ended for side in made)
     assert [row[:4] for row in rows(tmp_path, "base")] == [

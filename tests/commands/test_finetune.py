@@ -124,7 +124,7 @@ def test_of_equal_epochs_one_that_has_collapsed_is_not_kept(
 
     monkeypatch.setattr(Classify, "metrics", metrics)
     monkeypatch.setattr("osbert.runs.finetune.rows.score_intervals", lambda *given: {})
-    monkeypatch.setattr("osbert.runs.finetune.rows.collapsed", lambda *given: answers[len(scored) - 1])
+    monkeypatch.setattr("osbert.runs.finetune.rows.constant_answer", lambda *given: answers[len(scored) - 1])
     finetune("classify", *settings, "--epochs", "3", "--keep", "best", model=encoder, data=table, out=tmp_path / "run")
     assert facts(tmp_path / "run")["epoch"] == 2 and not facts(tmp_path / "run")["collapsed"]
 

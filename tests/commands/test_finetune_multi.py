@@ -121,7 +121,9 @@ def test_at_the_end_each_task_is_told_as_one_by_itself(
 ) -> None:
     header, *rows = (data / "reviews.csv").read_text().splitlines()
     (tmp_path / "more.csv").write_text("\n".join([header, *rows * 3]) + "\n")  # 60 rows for development
-    monkeypatch.setattr("osbert.runs.finetune.rows.collapsed", lambda task, *_: "3.0" if task.name == "regress" else "")
+    monkeypatch.setattr(
+        "osbert.runs.finetune.rows.constant_answer", lambda task, *_: "3.0" if task.name == "regress" else ""
+    )
     header, *rows = (data / "scores.csv").read_text().splitlines()
     (tmp_path / "scores.csv").write_text("\n".join([header, *rows * 2]) + "\n")  # 16: too few cannot show a collapse
     files = FILES | {"classify": str(tmp_path / "more.csv"), "regress": str(tmp_path / "scores.csv")}

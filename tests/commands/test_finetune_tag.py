@@ -145,7 +145,7 @@ def test_features_are_worked_out_once_and_a_crf_learns_on_them(
         encoded.append(batch.tokens)
         return genuine(self, batch)
 
-    monkeypatch.setattr(FrozenEncoder, "_encoded", counted)
+    monkeypatch.setattr(FrozenEncoder, "_encode", counted)
     out = tmp_path / "run"
     settings = ("--epochs", "2", "--learning-rate", "3e-3", "--features", "sum-all", "--decoder", "crf", "--legal")
     finetune("tag", *QUICK, *settings, model=encoder, data=data, out=out)

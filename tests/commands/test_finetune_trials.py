@@ -162,7 +162,7 @@ def test_a_collapsed_run_is_named_and_restarted_once(
 ) -> None:
     """A rate so low that nothing is learnt leaves one answer for all, whatever the seed."""
     still = (*QUICK, "--learning-rate", "1e-12", "--seeds", "2")
-    monkeypatch.setattr(rows, "collapsed", lambda *given: "'neg'" if not ran else constant_answer(*given))
+    monkeypatch.setattr(rows, "constant_answer", lambda *given: "'neg'" if not ran else constant_answer(*given))
     ran: list[int] = []
     finish = RunFolder.finish
 

@@ -103,8 +103,8 @@ def test_a_report_calls_a_model_by_its_name(hub: Hub, tmp_path: Path, monkeypatc
     package = tmp_path / "package"
     package.mkdir()
     (package / "__init__.py").touch()
-    monkeypatch.setattr("osbert.interop.packaged.packaged_names", lambda: ["small"])
-    monkeypatch.setattr("osbert.interop.packaged.packaged_folder", lambda name: package / "model")
+    monkeypatch.setattr("osbert.interop.packaged.list_packaged_models", lambda: ["small"])
+    monkeypatch.setattr("osbert.interop.packaged.find_packaged_folder", lambda name: package / "model")
     assert display_name(package / "model") == "small" and display_name(tmp_path / "model") == "model"
 
 

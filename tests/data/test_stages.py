@@ -120,7 +120,7 @@ def test_a_corrected_pace_holds_for_the_steps_of_every_objective(stages: Stages)
 
 def test_the_first_steps_are_those_of_every_objective(stages: Stages, monkeypatch: pytest.MonkeyPatch) -> None:
     alone = [[batch for step in islice(one.steps(Cursor()), 2) for batch in step.batches] for one in each(stages)]
-    monkeypatch.setattr(loader, "made_by_workers", lambda *_, **given: pytest.fail("a worker was started"))
+    monkeypatch.setattr(loader, "make_in_workers", lambda *_, **given: pytest.fail("a worker was started"))
     for one in each(stages):
         one.settings = replace(one.settings, workers=2)
     found = first_steps(stages, 2)

@@ -200,7 +200,7 @@ def test_of_three_tasks_the_killed_one_alone_is_written_again(
         times.append(written())
         return join(*given)
 
-    monkeypatch.setattr(predict_run, "joined", joined)
+    monkeypatch.setattr(predict_run, "join_parts", joined)
     killer = threading.Thread(target=kill)
     killer.start()
     with refusal("child-failed", "Task 1"):

@@ -288,7 +288,7 @@ def test_no_fold_learns_from_a_text_that_it_is_scored_on(
 ) -> None:
     seen: list[Splits] = []
     laid_out_as = folds.encode_splits
-    monkeypatch.setattr(folds, "laid_out_as", lambda rows, own: seen.append(own) or laid_out_as(rows, own))
+    monkeypatch.setattr(folds, "encode_splits", lambda rows, own: seen.append(own) or laid_out_as(rows, own))
     rows = [(f"film {number % 9}", "pos" if number % 3 else "neg") for number in range(24)]
     finetune(
         "classify", model=encoder, data=rows, out=tmp_path / "run", folds=2, deduplicate=True, **{**QUICK, "epochs": 1}

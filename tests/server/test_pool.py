@@ -223,7 +223,7 @@ def test_files_are_hashed_again_only_if_they_may_be_others(
                 (run / "vocab.txt").write_text("[PAD]\n")
         return framed(message)
 
-    monkeypatch.setattr(pool_module, "framed", noting)
+    monkeypatch.setattr(pool_module, "frame", noting)
     asyncio.run(asked(pool))
     assert sent[:3] == [True, False, True]
 

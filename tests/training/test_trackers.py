@@ -48,7 +48,7 @@ class Memory(Tracker):
 
 @pytest.fixture
 def memory(monkeypatch: pytest.MonkeyPatch) -> type[Memory]:
-    monkeypatch.setattr(tracker_queue, "found", lambda name: Memory)
+    monkeypatch.setattr(tracker_queue, "find_tracker", lambda name: Memory)
     monkeypatch.setattr(Memory, "runs", {})
     return Memory
 
@@ -130,7 +130,7 @@ def test_a_run_that_cannot_be_opened_is_refused(tmp_path: Path, monkeypatch: pyt
     def refuse(run: TrackedRun) -> Tracker:
         raise PermissionError("no key")
 
-    monkeypatch.setattr(tracker_queue, "found", lambda name: refuse)
+    monkeypatch.setattr(tracker_queue, "find_tracker", lambda name: refuse)
     with refusal("not-tracked", "--track memory", "no key"):
         TrackerQueue(tmp_path, ["memory"], [])
 

@@ -102,18 +102,18 @@ class CheckedApp(cyclopts.App):
         Raises UserError that lists wrong words, options, files and models, and CycloptsError for a wrong word alone.
         """
         words, errors = [*tokens], list[UserError]()
-        parse = partial(super().parse_args, **options)
+        parse: Callable[..., Any] = partial(super().parse_args, **options)
         while True:
             try:
                 parsed = parse(words, print_error=False, exit_on_error=False)
                 break
-            except cyclopts.CycloptsError as error:
-                rest = _drop_option(words, error)
-                if rest == words or not hasattr(error.target, "check_options"):
+            except cyclopts.CycloptsError as usage:
+                rest = _drop_option(words, usage)
+                if rest == words or not hasattr(usage.target, "check_options"):
                     return parse(tokens)  # once more: cyclopts prints the error
-                errors.append(UserError(f"{describe_usage(error)} {advise_columns(error)}".strip(), code="usage"))
+                errors.append(UserError(f"{describe_usage(usage)} {advise_columns(usage)}".strip(), code="usage"))
                 words = rest
-        open_arguments(*parsed[:2], errors)
+        open_arguments(parsed[0], parsed[1], errors)
         if [error.code for error in errors] == ["usage"]:
             return parse(tokens)
         if len(errors) == 1:

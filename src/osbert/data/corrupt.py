@@ -76,14 +76,15 @@ def choose_words(
 ) -> tuple[Places, Places]:
     """Choose whole words: the tokens' indices (M,), ascending, and their number in each example (B,), about `counts`.
 
-    Runs have up to len(`run_probabilities`) words. The words of an example are visited in random order. A word that is not chosen
-    yet starts a run of n words, where n has the probabilities `run_probabilities`, which sum to 1. The run ends early at the end
-    of the text, before a word that is chosen already, and where one more word would exceed the count. A word that does
-    not fit at all is skipped, as in google-research/bert. So never more than `counts` tokens are chosen, and fewer only
-    if no word fits. Exception: if the shortest word of an example is longer than its count, that word is chosen.
+    Runs have up to len(`run_probabilities`) words. The words of an example are visited in random order. A word that is
+    not chosen yet starts a run of n words, where n has the probabilities `run_probabilities`, which sum to 1. The run
+    ends early at the end of the text, before a word that is chosen already, and where one more word would exceed the
+    count. A word that does not fit at all is skipped, as in google-research/bert. So never more than `counts` tokens
+    are chosen, and fewer only if no word fits. Exception: if the shortest word of an example is longer than its count,
+    that word is chosen.
 
     Three pieces are chosen in "the cats sat the .". "cats" has two pieces, which are chosen together or not at all.
-    With shares of 0 and 1 every run has two words, if they fit.
+    With probabilities of 0 and 1 every run has two words, if they fit.
 
     >>> words = np.array([False, True, True, False, True, True, True, False])
     >>> special = np.array([True, False, False, False, False, False, False, True])
@@ -93,7 +94,7 @@ def choose_words(
     >>> noise = Noise(np.array([0], np.uint64))
     >>> choose_words(text, np.array([3]), noise)  # the, sat, .
     (array([1, 4, 6]), array([3]))
-    >>> choose_words(text, np.array([3]), noise, shares=(0, 1))  # sat the, .
+    >>> choose_words(text, np.array([3]), noise, run_probabilities=(0, 1))  # sat the, .
     (array([4, 5, 6]), array([3]))
     """
     firsts, ends = word_bounds(examples.words, examples.special)

@@ -222,7 +222,7 @@ class PretrainingLoader:
             yield from self._write_examples(draw.parts, self._objectives_at(draw))
 
     def make_held_out(self) -> list[Batch]:
-        """Return this process's part of the held-out batches, with the same masks each time; [] if `make_held_out` is 0."""
+        """Return this process's part of the held-out batches, with the same masks each time; [] if `held_out` is 0."""
         # Purpose.HELD_OUT has the streams 0 (which blocks), 1 (noise) and 2 (layout).
         if not self.held:
             return []

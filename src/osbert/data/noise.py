@@ -32,7 +32,7 @@ class Noise:
 
     @classmethod
     def at(cls, key: int, indices: Places) -> Noise:
-        """Return the noise of the examples with the indices `indices` (B,) in the stream of a random key below 2**64."""
+        """Return the noise of the examples `indices` (B,) in the stream of a random key below 2**64."""
         return cls(_mix_bits((indices.astype(np.uint64) + np.uint64(1)) * _STEP + np.uint64(key)))
 
     @classmethod

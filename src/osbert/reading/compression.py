@@ -260,7 +260,8 @@ def split_compressions(name: str) -> tuple[str, list[str]]:
 
 
 def decompress(raw: BinaryIO, name: str, *, display_name: str, limit: UnpackingLimit) -> Stream:
-    """Return the decompressed content of an open file, by the endings of `name`; `display_name` is its name in messages.
+    """Return the decompressed content of an open file, by the endings of `name`; `display_name` is its name in
+    messages.
 
     `limit`: of the file on disk, which may be an archive with this one.
     """

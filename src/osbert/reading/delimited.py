@@ -63,7 +63,8 @@ def _cells(text: str, delimiter: str, source: _Source) -> list[str]:
                 return cells
             if not text.startswith(delimiter, position):
                 raise ValueError(
-                    f"text follows a closing quote ({text[position : position + 20]!r}). Double the quotes inside a quoted "
+                    f"text follows a closing quote ({text[position : position + 20]!r}). Double the "
+                    "quotes inside a quoted "
                     "cell, or give --quotes no if quotes are plain characters here"
                 )
         else:

@@ -163,7 +163,8 @@ class OpenInput:
                 yield from self._files(archive, display_name, depth)
         except tarfile.TarError as error:
             raise UserError(
-                f"{display_name}: not a tar archive that can be read to its end ({error}), after byte {stream.offset:,}. "
+                f"{display_name}: not a tar archive that can be read to its end ({error}), after byte "
+                f"{stream.offset:,}. "
                 "It is damaged or incomplete: fetch or pack it again, or leave it out.",
                 code="damaged-file",
             ) from error

@@ -231,7 +231,10 @@ def comparison_report(path: Path, comparison: RunComparison) -> Path:
         (comparison.records[row], [Answer(outcome=run.outcomes[row], model=run.name) for run in comparison.runs])
         for row in rows[:SHOWN]
     ]
-    summary = f"The runs answer {len(rows):,} of {len(comparison.records):,} rows differently; those farthest apart come first."
+    summary = (
+        f"The runs answer {len(rows):,} of {len(comparison.records):,} rows differently; those farthest "
+        "apart come first."
+    )
     sections = [
         Section(
             heading="Scores",
@@ -300,7 +303,8 @@ def _refuse_others(name: str, first: Evaluation, other_name: str, other: Evaluat
         ):
             location = (record or other_record).place
             raise UserError(
-                f"{name} and {other_name} do not read the same rows: they differ first in row {number} ({location}). Name "
+                f"{name} and {other_name} do not read the same rows: they differ first in row "
+                f"{number} ({location}). Name "
                 "the columns (--text, --label), or compare runs of one task.",
                 code="invalid-value",
             )

@@ -1,7 +1,7 @@
 """Events and results as JSON: `--json` prints one per line, and scripts can log them.
 
 An event or a result is a dataclass; its JSON object has its fields. A class whose fields hold more than a reader can
-use, such as weights or every prediction, names in `json_keys` the attributes that stand for it.
+use, such as weights or every prediction, names in `reported` the attributes that stand for it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def plain(value: Any) -> Any:
 
 
 def json_keys(kind: type) -> tuple[str, ...]:
-    """Return the keys of a dataclass's JSON object: its `json_keys`, else its fields.
+    """Return the keys of a dataclass's JSON object: its `reported`, else its fields.
 
     >>> from osbert.runs.events import TrainingStart
     >>> json_keys(TrainingStart)

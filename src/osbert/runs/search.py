@@ -309,7 +309,8 @@ def _settings(settings: Mapping[str, Any], vectors: Path) -> VectorSettings:
 def _source(folder: Path, vectors: Path, opening: Opening) -> Folder:
     if not folder.is_dir():
         raise UserError(
-            f"{vectors} was made with the model in {display_path(folder)}, which is not there, or not on this machine. Say "
+            f"{vectors} was made with the model in {display_path(folder)}, which is not there, or not "
+            "on this machine. Say "
             "where: --model, with a folder or an address.",
             code="missing-file",
         )

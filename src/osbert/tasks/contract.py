@@ -41,8 +41,8 @@ class Source:
     """Reads the data of a task: files, or rows in memory; and describes them for messages.
 
     `task`: the task, whose settings apply. `given`: tables in memory, or files, by split, "all" for a single one; None
-    for the files of the setting `data`. Each kind has a subclass that defines `read`, `mark_held_out`, `inputs` and whatever
-    else differs.
+    for the files of the setting `data`. Each kind has a subclass that defines `read`, `mark_held_out`, `inputs` and
+    whatever else differs.
     """
 
     indivisible: ClassVar[str] = "training needs all rows"

@@ -98,6 +98,7 @@ def describe_skipped(task: Task, records: Sequence[Record]) -> str:
     if not unusable_records:
         return ""
     return (
-        f"{len(unusable_records):,} of {len(records):,} have no {task.lacks(unusable_records[0])} (first: {unusable_records[0].place}) and are passed "
+        f"{len(unusable_records):,} of {len(records):,} have no {task.lacks(unusable_records[0])} "
+        f"(first: {unusable_records[0].place}) and are passed "
         "over. Give them one to learn from them, too."
     )

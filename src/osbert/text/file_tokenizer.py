@@ -266,7 +266,8 @@ class FileTokenizer:
             pair_pieces = " ".join(f"{piece}:{number}" for piece, number in zip(self.tokens(pair.ids), kinds))
             raise UserError(
                 f"a text becomes {' '.join(self.tokens(single.ids))!r} and a pair of texts, with its segments, "
-                f"{pair_pieces!r}. An encoder has the same special pieces around one text and around two, one at least, and "
+                f"{pair_pieces!r}. An encoder has the same special pieces around one text and around "
+                "two, one at least, and "
                 "one segment for each text, as <s> a </s></s> b </s>. It is no encoder's tokenizer, or its "
                 "post_processor is missing.",
                 code="unusable-tokenizer",

@@ -75,7 +75,8 @@ def _check_gaps(text: str, tokenizer: AnyTokenizer) -> None:
     gaps, most = counts[SPECIALS[-1]], len(sentinels)
     if most and gaps > most:
         raise UserError(
-            f"The text has {gaps:,} gaps ({SPECIALS[-1]}), but the tokenizer has {format_count(most, 'sentinel')}, one for "
+            f"The text has {gaps:,} gaps ({SPECIALS[-1]}), but the tokenizer has "
+            f"{format_count(most, 'sentinel')}, one for "
             f"each gap. Divide it into texts of at most {format_count(most, 'gap')}.",
             code="too-many-gaps",
         )

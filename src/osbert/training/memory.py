@@ -51,8 +51,8 @@ def first_line(error: BaseException) -> str:
 class Shortage:
     """The report of a process whose memory was too small for some batches.
 
-    `first_line`: the message of the error. `most`: the tokens of the largest batch; `half`: of the largest half. `single`: no
-    batch can be halved; `whole`: because the loss compares all sequences of a step.
+    `message`: that of the error. `most`: the tokens of the largest batch; `half`: of the largest half.
+    `single`: no batch can be halved; `whole`: because the loss compares all sequences of a step.
     """
 
     message: str
@@ -65,7 +65,7 @@ class Shortage:
     def of(cls, batches: Sequence[Batch], message: str) -> Shortage:
         """Measure `batches` and their halves."""
         return cls(
-            told=message,
+            message=message,
             most=max((batch.size for batch in batches), default=0),
             half=max((batch.size for batch in parts(batches, 1)), default=0),
             single=all(len(halves(batch)) == 1 for batch in batches),
@@ -82,7 +82,8 @@ def explain_shortage(what: str, advice: str) -> Iterator[None]:
         if not ran_out(error):
             raise
         raise UserError(
-            f"Memory does not suffice for {what} ({first_line(error)}). {advice} The same command goes on from the last "
+            f"Memory does not suffice for {what} ({first_line(error)}). {advice} The same command "
+            "goes on from the last "
             "checkpoint.",
             code="out-of-memory",
         ) from error

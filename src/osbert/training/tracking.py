@@ -158,7 +158,7 @@ def values(progress: Progress) -> dict[str, float]:
 def ratios(line: Mapping[str, Any], name: str) -> dict[str, float]:
     """Return the ratios of an objective in a line of metrics by name, such as "recall".
 
-    >>> ratios({"record_held_out.replaced.loss": 0.24, "record_held_out.replaced.recall": 0.41}, "record_held_out.replaced")
+    >>> ratios({"held_out.replaced.loss": 0.24, "held_out.replaced.recall": 0.41}, "held_out.replaced")
     {'recall': 0.41}
     """
     figures = {key.removeprefix(f"{name}."): value for key, value in line.items() if key.startswith(f"{name}.")}

@@ -57,7 +57,8 @@ class CheckpointWriter:
                 raise
             self.copies.clear()
             self.notices.append(
-                f"Memory does not suffice for a copy of the state ({memory.first_line(error)}): training waits until the "
+                f"Memory does not suffice for a copy of the state ({memory.first_line(error)}): "
+                "training waits until the "
                 f"checkpoint of step {checkpoint.step:,} is written."
             )
             return self.write(checkpoint)

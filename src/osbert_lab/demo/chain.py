@@ -32,9 +32,9 @@ PASSAGES = 3000
 def run_demo(plan: DemoPlan, *, shows_output: bool = True, watch: Watch = ignore) -> Path:
     """Run all commands that are not yet done in the plan's folder; return the path of the report.
 
-    The second half is left out, with a notice, if the published encoder is not installed. `shows_output`: commands print to
-    this process's standard output; else they run with --quiet, and `watch` gets their output. Raises UserError if a
-    command fails, and if the folder holds a demo with other settings.
+    The second half is left out, with a notice, if the published encoder is not installed. `shows_output`: commands
+    print to this process's standard output; else they run with --quiet, and `watch` gets their output. Raises UserError
+    if a command fails, and if the folder holds a demo with other settings.
     """
     record = DemoRecord(plan.out / "demo.json", plan.table())
     watch(Notice(f"osbert demo: everything goes into {plan.out}/\n"))
@@ -138,8 +138,8 @@ def write_passages(text: Path, path: Path) -> None:
 def run(stage: Stage, watch: Watch = ignore, *, shows_output: bool = True) -> str:
     """Run a command in a child process; return its output if the stage keeps it. `watch` gets it line by line.
 
-    With `shows_output`, other output goes to this process's standard output, with progress on a terminal. Raises UserError if
-    the command fails. If this process exits, for example by SIGTERM, the command is terminated as well.
+    With `shows_output`, other output goes to this process's standard output, with progress on a terminal. Raises
+    UserError if the command fails. If this process exits, for example by SIGTERM, the command is terminated as well.
     """
     lines = []
     with subprocess.Popen(

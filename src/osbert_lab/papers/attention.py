@@ -171,7 +171,8 @@ def relation_rows(relations: Sequence[Figure]) -> Rows:
             chosen, random = 100 * figure.baselines[CHOSEN], figure.baselines.get(RANDOM)
             rows.append(
                 [
-                    name, f"{figure.n:,}", _head(figure), f"{100 * figure.value:.1f}", f"{100 * low:.1f} to {100 * high:.1f}",
+                    name, f"{figure.n:,}", _head(figure), f"{100 * figure.value:.1f}",
+                    f"{100 * low:.1f} to {100 * high:.1f}",
                     f"{chosen:.1f}", near, "-" if random is None else f"{100 * random:.1f}",
                     published_name, head, f"{right:.1f}", offset,
                 ]

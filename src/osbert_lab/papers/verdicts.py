@@ -49,7 +49,8 @@ class RowComparison:
             return f"{self.column}: {self.above} and {self.below} {same}, {self.interval}, contains 0."
         comparison = self.put_higher_above()
         return (
-            f"{comparison.column}: {comparison.above} is above {comparison.below}: the interval of the difference, {comparison.interval}, excludes "
+            f"{comparison.column}: {comparison.above} is above {comparison.below}: the interval of "
+            f"the difference, {comparison.interval}, excludes "
             "0."
         )
 
@@ -93,7 +94,8 @@ def describe_intervals(comparisons: Sequence[RowComparison]) -> str:
     # Expected number of false positives without a correction for multiple comparisons.
     chance = (1 - CONFIDENCE) * len(comparisons)
     return (
-        f"Of {len(comparisons)} differences the intervals of {len(select_significant(comparisons))} exclude 0. If no two rows differed, chance "
+        f"Of {len(comparisons)} differences the intervals of {len(select_significant(comparisons))} "
+        "exclude 0. If no two rows differed, chance "
         f"alone would make about {chance:.1f} do so."
     )
 
@@ -109,14 +111,16 @@ def claim_sentence(claim: RecipeClaim, scores: Scores) -> str:
         if comparison.summary.count < FEWEST
     ]
     if len(few) == len(comparisons):
-        return f"{claim.says}: not decided, with {comparisons[0].summary.count} of the {FEWEST} seeds that an interval needs."
+        return (
+            f"{claim.says}: not decided, with {comparisons[0].summary.count} of the {FEWEST} seeds that "
+            "an interval needs."
+        )
     comparisons = select_with_intervals(comparisons)
     words = {1: "it shows on", -1: "the opposite shows on", 0: "no significant difference on"}
-    clauses = [
-        f"{words[sign]} {', '.join(f'{comparison.column} {comparison.interval}' for comparison in comparisons if comparison.summary.sign == sign)}"
-        for sign in words
-        if any(comparison.summary.sign == sign for comparison in comparisons)
-    ]
+    columns: dict[int, list[str]] = {}
+    for comparison in comparisons:
+        columns.setdefault(comparison.summary.sign, []).append(f"{comparison.column} {comparison.interval}")
+    clauses = [f"{words[sign]} {', '.join(columns[sign])}" for sign in words if sign in columns]
     if few:
         clauses.append(f"too few seeds on {', '.join(few)}")
     return f"{claim.says}. {claim.above} less {claim.below}: {'; '.join(clauses)}."

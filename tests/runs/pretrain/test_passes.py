@@ -57,7 +57,7 @@ def measurements(monkeypatch) -> list[Any]:
         each = tokens / speed
         return Pass(tokens=tokens, speed=speed, seconds=3 * each, round_seconds=each, memory=needed + self.weights)
 
-    monkeypatch.setattr(PassTest, "_measured", measured)
+    monkeypatch.setattr(PassTest, "_measure_pass", measured)
     return table
 
 
@@ -133,7 +133,7 @@ def test_a_pass_of_several_is_timed_as_two_so_that_one_adds_to_gradients(
 
 
 def test_a_modest_step_is_one_pass_without_a_test(plan, monkeypatch, tmp_path) -> None:
-    monkeypatch.setattr(PassTest, "tried", lambda *given: pytest.fail("it was tested"))
+    monkeypatch.setattr(PassTest, "try_passes", lambda *given: pytest.fail("it was tested"))
     assert passes.choose(plan, tmp_path) == (0, "")
     assert passes.with_passes(plan, tmp_path).settings.data.micro_tokens == 0
 

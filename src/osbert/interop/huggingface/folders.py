@@ -60,7 +60,8 @@ def assemble(architecture: Sizes, tensors: Mapping[str, Tensor], *, where: Path)
 
 
 def fill(tensors: Mapping[str, Tensor], learner: Learner, *, where: Path) -> Report:
-    """Fill the backbone and heads of a learner with `tensors`, named as by `normalize_names`. Raises UserError as `assemble`.
+    """Fill the backbone and heads of a learner with `tensors`, named as by `normalize_names`. Raises UserError as
+    `assemble`.
 
     A head whose tensors are missing or have other shapes (another number of labels) keeps its weights and is reported
     as new; `Report.require_complete` makes that an error.
@@ -250,7 +251,8 @@ def _heads(learner: Learner) -> Iterator[tuple[str, Head]]:
 
 
 def fill_heads(tensors: Mapping[str, Tensor], learner: Learner) -> list[TensorRow]:
-    """Fill the learner's heads from `tensors`, named as by `normalize_names`; return a report row for each of their tensors.
+    """Fill the learner's heads from `tensors`, named as by `normalize_names`; return a report row for each of their
+    tensors.
 
     A tensor of a head is looked up under "heads.<name>." first, then under the published name of its form.
     """

@@ -106,7 +106,7 @@ def precision_of(rows: Tensor) -> torch.dtype:
 
 
 def convert_rows(rows: Tensor, precision: torch.dtype) -> Tensor:
-    """Return `rows` (N, D) in a precision, with rows of 0 up to a multiple of ROWS if it is `is_compiled` for shapes."""
+    """Return `rows` (N, D) in a precision, with rows of 0 up to a multiple of ROWS if code is compiled for shapes."""
     missing = -len(rows) % ROWS if is_compiled(rows.device.type, precision) else 0
     if not missing:
         return rows.to(precision)

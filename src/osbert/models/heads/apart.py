@@ -20,8 +20,8 @@ class ApartHead(SequenceHead):
     """Pooled states of two texts -> K scores a pair, by a linear layer on u, v, |u - v|, uv and their cosine.
 
     After Sentence-BERT (Reimers and Gurevych 2019, section 3). The outputs are the vectors, since in
-    inference a batch need not hold both texts of a pair; decoding scores them with the layer, from `decoding_values`. The first
-    sequence of a record carries its label.
+    inference a batch need not hold both texts of a pair; decoding scores them with the layer, from `decoding_values`.
+    The first sequence of a record carries its label.
     """
 
     def __init__(

@@ -21,8 +21,8 @@ class Continuation:
     """A batch of N tokens and its past of P tokens.
 
     `batch`: both together, P + N tokens; of remembered tokens it holds positions only. `present` (N,): the indices of
-    the batch's own tokens in it. `remembered` (K,): the indices of the tokens that the next sequences will remember, at most
-    `past.most` of each sequence; `lengths` (B,): their number. Unseen tokens are not remembered.
+    the batch's own tokens in it. `remembered` (K,): the indices of the tokens that the next sequences will remember, at
+    most `past.most` of each sequence; `lengths` (B,): their number. Unseen tokens are not remembered.
     """
 
     def __init__(self, batch: Batch, past: Past) -> None:

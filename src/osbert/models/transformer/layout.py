@@ -222,7 +222,7 @@ class Layout:
         run = band(keys.stop - keys.start, self.window).seeing(marks, marks, self.window)
         if self.read is None:
             return run
-        return replace(run, places=self.read[queries] - keys.start, queries=queries.stop - queries.start)
+        return replace(run, query_cells=self.read[queries] - keys.start, queries=queries.stop - queries.start)
 
     def _seeing(self, run: EqualLengths, keys: slice, queries: slice, length: int) -> TokenRun:
         """Return the run with its mask, for sequences of `length` tokens at `keys` with the queries `read[queries]`."""

@@ -114,8 +114,8 @@ class RelativeScores(nn.Module):
     def between(self, query: Tensor, positions: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
         """Return the queries plus u, and the bias of their scores (B, H, Q, T), for generation with cached keys.
 
-        `query` (B, Q, H, K) at positions `positions` (B, Q), keys at positions `columns` (T,). Keys after their query must
-        be masked by the caller. Scores of segments are not included.
+        `query` (B, Q, H, K) at positions `positions` (B, Q), keys at positions `columns` (T,). Keys after their query
+        must be masked by the caller. Scores of segments are not included.
         """
         distances = torch.arange(min(len(columns), self.farthest + 1), device=query.device)
         # Generation is causal, so that distances are 0 or more, and at most the number of cached keys less 1.

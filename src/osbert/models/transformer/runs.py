@@ -67,10 +67,10 @@ def sight(query: Marks, key: Marks, window: int | None = None) -> Tensor | None:
 class TokenRun:
     """Neighbouring tokens as `count` rectangles of Q queries by T keys.
 
-    `tokens`: number of keys. `queries`: number of queries; `width`: Q. `query_cells` (queries,): the index of each query in
-    the flattened rectangles; None if they fill them from the first on. `visible` (count, 1, Q or 1, T), queries in
-    rows: True if q attends to k; None if no mask is needed. `causal`: the order is 0, 1, 2, ..., for which kernels have
-    a mode that is faster than a mask.
+    `tokens`: number of keys. `queries`: number of queries; `width`: Q. `query_cells` (queries,): the index of each
+    query in the flattened rectangles; None if they fill them from the first on. `visible` (count, 1, Q or 1, T),
+    queries in rows: True if q attends to k; None if no mask is needed. `causal`: the order is 0, 1, 2, ..., for which
+    kernels have a mode that is faster than a mask.
     """
 
     count: int
@@ -174,7 +174,7 @@ def equal_lengths(count: int, length: int, queries: Sequence[int] | None, device
         # Row r of the rectangles begins at r * width in the flattened form.
         inside = [row * width + column for row, few in enumerate(queries) for column in range(few)]
         query_cells = torch.tensor(inside, device=device)
-    return EqualLengths(count=count, tokens=count * length, queries=sum(queries), width=width, places=query_cells)
+    return EqualLengths(count=count, tokens=count * length, queries=sum(queries), width=width, query_cells=query_cells)
 
 
 def block_of(window: int) -> int:

@@ -47,7 +47,8 @@ def form_of(out: Output, options: VectorOptions) -> str:
     form = f".{options.out_form}" if options.out_form else suffix or (".jsonl" if is_streamed(out) else "")
     if form not in SUFFIXES:
         raise UserError(
-            f"{describe_output(out)}: vectors are written as {', '.join(SUFFIXES)}: give one as the ending of --out, or as "
+            f"{describe_output(out)}: vectors are written as {', '.join(SUFFIXES)}: give one as the "
+            "ending of --out, or as "
             "--out-form.",
             code="unknown-output-format",
         )
@@ -70,13 +71,15 @@ def fitting(options: VectorOptions, form: str, out: Output) -> VectorOptions:
         )
     if form == ".jsonl" and options.keep_columns:
         raise UserError(
-            f"{describe_output(out)}: JSON lines of tokens have no place for the file's columns. Leave --keep-columns out, or "
+            f"{describe_output(out)}: JSON lines of tokens have no place for the file's columns. "
+            "Leave --keep-columns out, or "
             "give a --pooling such as mean.",
             code="options-exclude-each-other",
         )
     if form == ".jsonl" and options.layers in NAMED:
         raise UserError(
-            f"{describe_output(out)}: JSON lines of tokens number the layers: give --layers as numbers, such as -1,-2,-3,-4.",
+            f"{describe_output(out)}: JSON lines of tokens number the layers: give --layers as "
+            "numbers, such as -1,-2,-3,-4.",
             code="unknown-output-format",
         )
     return options

@@ -37,8 +37,8 @@ class GrowingColumns(Protocol):
 class RowBatches:
     """Converts rows into parts of columns: vectors, or JSON lines (`is_json`) with a vector or those of all tokens.
 
-    `tables`: whether texts come from a table (rows are counted) or from lines of text. `other_columns`: further columns of the
-    table to store, by their stored names.
+    `tables`: whether texts come from a table (rows are counted) or from lines of text. `other_columns`: further columns
+    of the table to store, by their stored names.
     """
 
     embedder: Embedder

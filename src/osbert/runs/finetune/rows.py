@@ -42,8 +42,8 @@ MEAN = "mean"
 class TaskOutcome:
     """A task of a run, tuned on so many development `rows`, and the `calibration` of its probabilities, if any.
 
-    `find_collapse`: the one prediction for all of these rows, "" if they differ. `folder`: the subfolder of the run for its
-    model, "" for the run's folder itself.
+    `collapsed`: the one prediction for all of these rows, "" if they differ. `folder`: the subfolder of the run for
+    its model, "" for the run's folder itself.
     """
 
     task: Task
@@ -174,7 +174,7 @@ class TaskRows:
         return score(learner, self.task, self.development, self.packer)
 
     def find_collapse(self, predictions: Sequence[Prediction]) -> str:
-        """Return the one prediction for all development records, as `evaluation.score.collapsed`.
+        """Return the one prediction for all development records, as `evaluation.score.constant_answer`.
 
         It is "" if they differ, and for fewer than HANDFUL records.
         """
@@ -222,7 +222,8 @@ class FinetuneRows:
     """The rows of all tasks of a fine-tuning, in the order given.
 
     With several tasks, names of scores are prefixed with the task's name. `remarks`: corrections and faults in the
-    data, one line for each record. `vector_folder`: a folder where several runs share cached vectors; None for the run's own.
+    data, one line for each record. `vector_folder`: a folder where several runs share cached vectors; None for the
+    run's own.
     """
 
     tasks: Sequence[TaskRows]
@@ -347,7 +348,7 @@ class FinetuneRows:
         ]
 
     def outcomes(self, tuned_values: Mapping[str, Any]) -> list[TaskOutcome]:
-        """Return the outcomes with the values of `tuned_values`. With several tasks each has a subfolder with its name."""
+        """Return the outcomes with `tuned_values`. With several tasks each has a subfolder with its name."""
         if self.single:
             return [self.tasks[0].outcome(tuned_values)]
         return [rows.outcome(tuned_values[rows.task.name], rows.task.name) for rows in self.tasks]

@@ -41,7 +41,10 @@ def data_warnings(task: Task, records: Splits) -> Iterator[str]:
     yield from _alike({name: len(locations) for name, locations in classes.items()}, classes)
     yield from _single(classes)
     if count := sum(1 for _ in record_remarks(task, records)):
-        yield f"{format_count(count, 'record')} {'was' if count == 1 else 'were'} corrected or cannot be used: see {REMARKS}"
+        yield (
+            f"{format_count(count, 'record')} {'was' if count == 1 else 'were'} corrected or cannot be "
+            f"used: see {REMARKS}"
+        )
 
 
 def record_remarks(task: Task, records: Splits) -> Iterator[str]:
@@ -73,7 +76,8 @@ def deduplicate(records: Splits) -> dict[str, list[Record]]:
 def _few(task: Task, training: Sequence[Record]) -> Iterator[str]:
     if 0 < len(training) < task.per_step(FEW, training):  # a document counts as its sentences
         yield (
-            f"there are only {format_count(len(training), 'training row')}: what is learnt from so few holds for little "
+            f"there are only {format_count(len(training), 'training row')}: what is learnt from so "
+            "few holds for little "
             f"else. Give {FEW} or more, some of every label."
         )
 
@@ -123,7 +127,8 @@ def _classes(task: Task, training: Sequence[Record]) -> dict[str, list[str]]:
 def _alike(counts: Mapping[str, int], locations: Mapping[str, Sequence[str]]) -> Iterator[str]:
     """Yield a warning about classes that may be two spellings of one, with the first row of the rarer one."""
     pairs = [
-        f"'{one_line(rare)}' ({format_count(counts[rare], 'row')}, first: {locations[rare][0]}) and '{one_line(usual)}' "
+        f"'{one_line(rare)}' ({format_count(counts[rare], 'row')}, first: {locations[rare][0]}) and "
+        f"'{one_line(usual)}' "
         f"({counts[usual]:,})"
         for rare, usual in slips(counts)
     ]

@@ -83,7 +83,8 @@ class PredictionOutput:
             )
         if not fitting[0].has_columns and (self.options.top_k or self.options.probabilities):
             raise UserError(
-                f"--top-k and --probabilities have no place in the form '{form_name(fitting[0])}': write .jsonl or .csv.",
+                f"--top-k and --probabilities have no place in the form '{form_name(fitting[0])}': "
+                "write .jsonl or .csv.",
                 code="options-exclude-each-other",
             )
         return fitting[0](layout)

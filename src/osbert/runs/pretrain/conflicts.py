@@ -19,9 +19,15 @@ def conflicts(objectives: Mapping[str, Objective], data: DataSettings, model: Si
             )
     layout_names = [name for name, objective in objectives.items() if objective.lays_out()]
     if data.cross_documents and layout_names:
-        yield f"data.cross_documents does nothing with {layout_names[0]}, which lays out sequences of its own. Leave one out."
+        yield (
+            f"data.cross_documents does nothing with {layout_names[0]}, which lays out sequences of its "
+            "own. Leave one out."
+        )
     if data.streams and layout_names:
-        yield f"data.streams = true cuts the text regardless of sequences, but {layout_names[0]} lays out its own. Drop one."
+        yield (
+            f"data.streams = true cuts the text regardless of sequences, but {layout_names[0]} lays out "
+            "its own. Drop one."
+        )
     if (memory := getattr(model, "memory", 0)) and not data.streams:
         yield f"model.memory is {memory}, but no sequence continues an earlier one. Set data.streams = true."
     yield from (
@@ -30,10 +36,14 @@ def conflicts(objectives: Mapping[str, Objective], data: DataSettings, model: Si
 
 
 def _together(objectives: Mapping[str, Objective], layout_names: list[str]) -> Iterator[str]:
-    """Yield the conflicts of objectives that are trained on the same sequences; `layout_names`: those that lay them out."""
+    """Yield the conflicts of objectives that are trained on the same sequences; `layout_names`: those that lay them
+    out."""
     for other in layout_names[1:]:
         # The loader asks the first alone: no sequence would have a target of the other.
-        yield f'{layout_names[0]} and {other} both lay out sequences. Leave one out, or set data.curriculum = "continual".'
+        yield (
+            f"{layout_names[0]} and {other} both lay out sequences. Leave one out, or set data.curriculum "
+            '= "continual".'
+        )
     kinds = {name: type(objective) for name, objective in objectives.items()}
     hiding = [name for name, kind in kinds.items() if kind.corrupts() and not kind.before_noise]
     for name in (name for name, kind in kinds.items() if kind.alone and len(hiding) > 1):

@@ -112,7 +112,10 @@ def deal(plan: FinetunePlan, rows: Sequence[Record], watch: Watch = ignore) -> I
     groups = [cells[record.line].strip() or record.line for record in rows] if wanted.group else []
     if lone := [str(group) for group in groups if isinstance(group, int)]:
         more = f" and {len(lone) - SHOWN:,} more" if len(lone) > SHOWN else ""
-        message = f"{format_count(len(lone), 'row')} without a cell in '{wanted.group}' (line {', '.join(lone[:SHOWN])}{more})"
+        message = (
+            f"{format_count(len(lone), 'row')} without a cell in '{wanted.group}' (line "
+            f"{', '.join(lone[:SHOWN])}{more})"
+        )
         watch(Notice(f"{message}: each is dealt as a group of its own", warning=True))
     try:
         return deal_folds(strata([record.label for record in rows]), wanted.folds, groups=groups)

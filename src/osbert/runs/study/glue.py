@@ -81,7 +81,10 @@ class Glue:
         sets = self.find(data)
         for dataset in sets:
             if dataset.alone:
-                message = f"{dataset.glue.name}: only {dataset.data} is there; a share of its rows is held out for development."
+                message = (
+                    f"{dataset.glue.name}: only {dataset.data} is there; a share of its rows is held out "
+                    "for development."
+                )
                 self.watch(Notice(message))
         wrong = Problems(heading=WRONG)
         for dataset in sets:

@@ -68,7 +68,7 @@ def compare(
         folder = finetune_train.begin_folder(plan, rows, out)
         finetune_train.write_remarks(rows.remarks, out)
         if not folder.finished or folder.facts["finished"]["comparison"] != comparison_table:
-            shared = dataclasses.replace(rows, remarks=(), kept=out / TRIALS)
+            shared = dataclasses.replace(rows, remarks=(), vector_folder=out / TRIALS)
             work = TrialWork(plan=plan, rows=lambda trial: shared, watch=watch, wish=wish)
             results = run_trials(work, settings, rows.criterion, out / TRIALS)
             finish(plan, rows.criterion, folder, results)

@@ -185,7 +185,8 @@ def reliability(beliefs: Sequence[tuple[float, bool]], *, bins: int = SHOWN_BINS
 
     beliefs: a probability and whether the prediction was right, for each prediction.
 
-    >>> [(rescale.high, rescale.count, round(rescale.probability, 9)) for rescale in reliability([(0.6, True), (0.7, False)], bins=2)]
+    >>> bins = reliability([(0.6, True), (0.7, False)], bins=2)
+    >>> [(bin.high, bin.count, round(bin.probability, 9)) for bin in bins]
     [(1.0, 2, 0.65)]
     """
     sure, true = (

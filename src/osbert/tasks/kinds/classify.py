@@ -100,7 +100,8 @@ class Classify(TemperedTask, OrdersTask, WeightedTask):
             return []
         first_labels = ", ".join(f"'{label}'" for label in joined[:3])
         return [
-            f"{len(joined):,} of {len(self.labels):,} labels look like several in one cell ({first_labels}): each combination "
+            f"{len(joined):,} of {len(self.labels):,} labels look like several in one cell "
+            f"({first_labels}): each combination "
             "is learnt as a class of its own. For several labels a row: osbert finetune multilabel."
         ]
 
@@ -277,7 +278,8 @@ def _squares(labels: int) -> NDArray[np.int64]:
 def matthews(right: int, true: NDArray[np.float64], predicted_counts: NDArray[np.float64]) -> float:
     """Return the Matthews correlation R_K (Gorodkin 2004); 0 if there is one class.
 
-    `right`: the number of correct predictions. `true`, `predicted_counts` (K,): how often each class is true, and predicted.
+    `right`: the number of correct predictions. `true`, `predicted_counts` (K,): how often each class is true, and
+    predicted.
     """
     n = float(true.sum())
     # The multi-class form: covariances of the one-hot labels and predictions, times n squared.

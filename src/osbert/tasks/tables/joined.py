@@ -22,8 +22,10 @@ def find_joined_labels(labels: Sequence[str]) -> list[str]:
 
     >>> find_joined_labels(["neg", "neg,long", "pos", "pos,long"])
     ['neg,long', 'pos,long']
-    >>> find_joined_labels(["Boston, MA", "New York, NY", "Albany, NY"]), find_joined_labels(["1,0", "1,3", "2,0", "2,3"])
-    ([], [])
+    >>> find_joined_labels(["Boston, MA", "New York, NY", "Albany, NY"])
+    []
+    >>> find_joined_labels(["1,0", "1,3", "2,0", "2,3"])
+    []
     """
     if lists := [label for label in labels if parse_list(label) is not None]:
         return lists

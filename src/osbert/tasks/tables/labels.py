@@ -24,6 +24,7 @@ def list_labels(labels: Sequence[str]) -> str:
 def note_unknown(label: str, known: Sequence[str], *, location: str, problems: Problems) -> None:
     """Report a label that was not seen in training, with the most similar known one."""
     problems.add(
-        f"{location}: unknown label '{one_line(label)}' (known: {list_labels(known)}).{one_line(nearest(label, known))}",
+        f"{location}: unknown label '{one_line(label)}' (known: "
+        f"{list_labels(known)}).{one_line(nearest(label, known))}",
         code="unknown-label",
     )

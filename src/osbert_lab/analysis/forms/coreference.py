@@ -69,8 +69,10 @@ def _notes(items: Sequence[LinkedItem], read: int, links: tuple[int, int], probl
     chosen = sum(item.part == "select" for item in items)
     antecedents, crossing = links
     return [
-        f"{format_count(len(items), 'text')} of {read:,} with mentions of one thing read: heads chosen on {chosen:,} and "
-        f"scored on {len(items) - chosen:,}; {antecedents:,} mentions have an antecedent in their text, {crossing:,} more "
+        f"{format_count(len(items), 'text')} of {read:,} with mentions of one thing read: heads "
+        f"chosen on {chosen:,} and "
+        f"scored on {len(items) - chosen:,}; {antecedents:,} mentions have an antecedent in their "
+        f"text, {crossing:,} more "
         f"only before it; {problems.count:,} left out",
         *left_out(problems),
     ]

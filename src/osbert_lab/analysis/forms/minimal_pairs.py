@@ -48,7 +48,8 @@ class MinimalPairForm(DataForm):
         if sampling.reading.errors == "strict":
             problems.stop_if_any()
         notes = [
-            f"{format_count(len(pairs), 'minimal pair')} of {read:,} read, of {format_count(len(by_paradigm), 'paradigm')}"
+            f"{format_count(len(pairs), 'minimal pair')} of {read:,} read, of "
+            f"{format_count(len(by_paradigm), 'paradigm')}"
         ]
         tokens = work((pieces for pair in pairs for pieces in (pair.good, pair.bad)), sampling.packer)
         return ItemSample(items=pairs, read=read, tokens=tokens, notes=[*notes, *left_out(problems)] if read else [])

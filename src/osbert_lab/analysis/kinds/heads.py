@@ -153,7 +153,8 @@ class Heads(Analysis):
         maps = [_map(figures, name, what) for name, what in NAMES.items() if name in present_names]
         parts = [
             paragraph(
-                f"Means over {format_count(figures[0].n, 'text')}. A head has a row of attention for each token, which sums "
+                f"Means over {format_count(figures[0].n, 'text')}. A head has a row of attention for "
+                "each token, which sums "
                 "to 1. Layers and heads count from 1; point at a cell for its value and its interval."
             ),
             _entropy_plot(figures),

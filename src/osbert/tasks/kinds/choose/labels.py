@@ -96,7 +96,8 @@ def _refuse(rows: Sequence[ChoiceLabel], counting: Counting) -> None:
     first = wrong[0]
     named = first.choices[first.find_by_name(counting) or 0]
     raise UserError(
-        f"{first.location}: the label '{first.label.strip()}' is the text of a choice, and as a number or letter it means "
+        f"{first.location}: the label '{first.label.strip()}' is the text of a choice, and as a "
+        "number or letter it means "
         f"another one, '{named.strip()}' (counted from {counting}); so it is in {len(wrong):,} of {len(rows):,} rows. "
         f"Both readings are possible: {GIVE}.",
         code="ambiguous-label",

@@ -39,7 +39,8 @@ class SourceColumns:
 
 
 def choose(columns: Sequence[str], *, user_columns: SourceColumns, path: str, labelled: bool) -> SourceColumns:
-    """Return the columns to use: the given ones (`user_columns`), else those with usual names; of two columns the other one.
+    """Return the columns to use: the given ones (`user_columns`), else those with usual names; of two columns the other
+    one.
 
     Raises UserError listing the columns if a given one is absent or none can be detected.
     """

@@ -179,7 +179,8 @@ class Multilabel(WeightedTask):
             return []
         first_labels = ", ".join(f"'{label}'" for label in joint_labels[:3])
         return [
-            f"{len(joint_labels):,} of {len(self.labels):,} labels look like several in one ({first_labels}): say with --separator "
+            f"{len(joint_labels):,} of {len(self.labels):,} labels look like several in one "
+            f"({first_labels}): say with --separator "
             "what separates them."
         ]
 
@@ -192,7 +193,10 @@ class Multilabel(WeightedTask):
         counts = Counter(label for record in records for label in record.label or ())
         label_counts = [f"{label} {count:,}" for label, count in sorted(counts.items())]
         more = f" and {len(label_counts) - 10} more labels" if len(label_counts) > 10 else ""
-        rows = f"{len(records):,} rows ({', '.join(label_counts[:10])}{more}; {sum(not r.label for r in records):,} without)"
+        rows = (
+            f"{len(records):,} rows ({', '.join(label_counts[:10])}{more}; "
+            f"{sum(not r.label for r in records):,} without)"
+        )
         absent = [label for label in self.labels if not counts[label]]
         return f"{rows}; none of them has {list_labels(absent)}" if absent else rows
 
@@ -212,7 +216,8 @@ class Multilabel(WeightedTask):
         if len(label_sets) == 1:
             label_names = list_labels([*label_sets.pop()])
             raise UserError(
-                f"every training row has {f'the labels {label_names}' if label_names else 'no label'}: there is nothing to learn. Add "
+                "every training row has "
+                f"{f'the labels {label_names}' if label_names else 'no label'}: there is nothing to learn. Add "
                 "others, or name the right column with --label (or --label-columns).",
                 code="nothing-to-learn",
             )

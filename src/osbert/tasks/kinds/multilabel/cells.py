@@ -88,7 +88,8 @@ def find_separator(cells: Collection[str], *, where: str, known: Sequence[str] =
         several = sum(separator in text for text in texts) > 1
         if not (separator != "," and several) and not {*find_joined_labels([*known, *texts])} & {*texts}:
             raise UserError(
-                f"{where} holds '{separator}', as in {cell[:40]!r}, which may separate labels or belong to one. Say that it "
+                f"{where} holds '{separator}', as in {cell[:40]!r}, which may separate labels or "
+                "belong to one. Say that it "
                 f"separates them (--separator '{separator}'), or --separator none if each cell is one label.",
                 code="ambiguous-separator",
             )
@@ -98,8 +99,10 @@ def find_separator(cells: Collection[str], *, where: str, known: Sequence[str] =
 def join_labels(labels: Sequence[str], separator: str) -> str:
     """Write labels as a cell that `cell_labels` reads back: with a separator, or as a JSON list; "[]" for none.
 
-    >>> join_labels(("art", "war"), ";"), join_labels(("a;b", "c"), ";"), join_labels((), ";"), join_labels(("art", "war"), "none")
-    ('art;war', '["a;b", "c"]', '[]', '["art", "war"]')
+    >>> join_labels(("art", "war"), ";"), join_labels(("a;b", "c"), ";")
+    ('art;war', '["a;b", "c"]')
+    >>> join_labels((), ";"), join_labels(("art", "war"), "none")
+    ('[]', '["art", "war"]')
     """
     cell = separator.join(labels)
     plain = bool(labels) and parse_list(cell) is None and cell_labels(cell, separator) == canonical(labels)

@@ -120,7 +120,8 @@ def _forms(header: Header, user_columns: CandidateColumns, query: str) -> tuple[
         )
     if user_columns.label and positive and not document:
         raise UserError(
-            f"{header.listed}; --label '{user_columns.label}' needs a column with the document it is of: give --document "
+            f"{header.listed}; --label '{user_columns.label}' needs a column with the document it is "
+            "of: give --document "
             f"NAME, or leave --label out: what stands in '{positive}' is relevant.",
             code="options-exclude-each-other",
         )

@@ -93,7 +93,8 @@ class Ranking(Prediction):
     def lines(self) -> list[str]:
         """Return a line for each candidate by rank: rank, score, probability, index and text."""
         return [
-            f"{candidate.rank:4}. {candidate.value:9.4f}  {candidate.probability:7.2%}  [{candidate.index}]  {candidate.document}"
+            f"{candidate.rank:4}. {candidate.value:9.4f}  {candidate.probability:7.2%}  "
+            f"[{candidate.index}]  {candidate.document}"
             for candidate in self.ranked
         ]
 
