@@ -47,7 +47,7 @@ from osbert.interop.packaged import minilm
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
-from osbert.runs.export.run import write
+from osbert.runs.export.onnx_export import write
 from osbert.training.processor import Processor, has_bf16
 
 BATCH = 32

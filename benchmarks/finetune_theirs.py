@@ -23,8 +23,8 @@ from osbert.interop.huggingface.folders import write_model
 from osbert.runs.finetune.plan import FinetunePlan
 from osbert.runs.finetune.records import SPLITS
 from osbert.runs.finetune.rows import EpochLoader
-from osbert.runs.finetune.run import FinetuneTrainer
 from osbert.runs.finetune.train import lay_out, start
+from osbert.runs.finetune.training_loop import FinetuneTrainer
 from osbert.tasks import Record
 from osbert.training.processor import choose
 

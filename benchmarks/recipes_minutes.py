@@ -43,8 +43,8 @@ from osbert.runs.contract import Notice
 from osbert.runs.finetune.events import Epoch
 from osbert.runs.finetune.model import read_model
 from osbert.runs.finetune.rows import FinetuneRows, TaskRows
-from osbert.runs.finetune.run import FinetuneTrainer
 from osbert.runs.finetune.settings import FinetuneOptimizer, FinetuneSettings
+from osbert.runs.finetune.training_loop import FinetuneTrainer
 from osbert.runs.pretrain import pretraining
 from osbert.runs.pretrain.budget import since_start
 from osbert.runs.pretrain.first_weights import build_learner

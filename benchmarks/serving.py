@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from osbert.runs.export.run import export
+from osbert.runs.export.onnx_export import export
 from osbert.runs.export.settings import ExportSettings
 from serving_load import Loading, Server, serving
 from serving_models import make_bodies, make_run

@@ -25,8 +25,8 @@ from torch.profiler import ProfilerActivity, profile
 
 from finetune import CASES, Run, planned
 from osbert.interop.packaged import minilm
-from osbert.runs.finetune.run import FinetuneTrainer
 from osbert.runs.finetune.train import lay_out, start
+from osbert.runs.finetune.training_loop import FinetuneTrainer
 from pretraining_speed import STEPS, Case, osbert_steps
 
 WARM_UP = 10

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from osbert.runs.contract import Watch, ignore
 
 if TYPE_CHECKING:
-    from osbert_lab.analysis.run import ModelAnalysis
+    from osbert_lab.analysis.model_analysis import ModelAnalysis
     from osbert_lab.topics.result import TopicTally
 
 __all__ = ["analyse", "compare_encoders", "find_topics"]
@@ -27,8 +27,8 @@ def analyse(
     `data`: a file or a folder with text, dependency trees (CoNLL-U), minimal pairs and more (docs/analysis.md).
     `options`: those of `osbert analyse`, such as texts, length and seed; trust and verify are as for `load`. The same
     call resumes a stopped one.
-    `watch` is called with each event, such as an AnalysisProgress (osbert_lab.analysis.opened) after each few texts.
-    Raises osbert.errors.UserError for unreadable input, with every invalid tree.
+    `watch` is called with each event, such as an AnalysisProgress (osbert_lab.analysis.opened_model) after each few
+    texts. Raises osbert.errors.UserError for unreadable input, with every invalid tree.
 
     >>> text = Path("text.txt").write_text("the good film\\n\\na bad play\\n\\n" * 10)
     >>> found = osbert.analyse("encoder", data="text.txt", out="analysis", shortest=3, length=12)
@@ -38,7 +38,7 @@ def analyse(
     """
     from osbert import recipe
     from osbert.interop.hub import locate
-    from osbert_lab.analysis.run import analyse as run_analysis
+    from osbert_lab.analysis.model_analysis import analyse as run_analysis
     from osbert_lab.analysis.settings import AnalysisRequest
 
     request = recipe.settings(AnalysisRequest, options)
@@ -85,14 +85,14 @@ def find_topics(
     `data`, `model` and `options` are as for `find_duplicates`. `topics`: their number; 0 for the number with the
     largest silhouette on a sample if that is at least 0.25, else a third of the square root of the number of texts,
     from 2 to 30. The result has `topics`, each with `size`, `words` and typical `texts`. `watch` is
-    called with each event, such as a TopicProgress (osbert_lab.topics.run). Raises osbert.errors.UserError for data
-    that cannot be read, and for more topics than texts.
+    called with each event, such as a TopicProgress (osbert_lab.topics.find_topics). Raises osbert.errors.UserError for
+    data that cannot be read, and for more topics than texts.
 
     >>> found = osbert.find_topics("more.csv", model="encoder", out="topics", topics=2)
     >>> sum(topic.size for topic in found.topics) == found.rows
     True
     """
     from osbert.api.vectors import read_vector_input
-    from osbert_lab.topics.run import find_topics as run
+    from osbert_lab.topics.find_topics import find_topics as run
 
     return run(read_vector_input(data, model, options, watch), out=Path(out), topics=topics, seed=seed, watch=watch)

@@ -10,7 +10,7 @@ import pytest
 
 from osbert.commands.embed import embed
 from osbert.commands.predict import predict
-from osbert.runs.embed import opened as embed_opened
+from osbert.runs.embed import opened_texts as embed_opened
 from osbert.runs.embed import windows
 from osbert.runs.embed.rows import TextRows
 from osbert.runs.predict import rows as predict_rows

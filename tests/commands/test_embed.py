@@ -19,7 +19,7 @@ from osbert.inference.engine import load
 from osbert.inference.vectors.reading import open_vectors
 from osbert.models.contract import Learner
 from osbert.runs.embed import windows
-from osbert.runs.embed.run import EmbeddingProgress, embed_file
+from osbert.runs.embed.embed_file import EmbeddingProgress, embed_file
 from osbert.runs.embed.settings import TextFile
 from osbert.runs.file_options import TextOptions
 from refusals import refusal

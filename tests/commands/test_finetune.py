@@ -314,10 +314,10 @@ def test_a_signal_stops_after_a_checkpoint_and_loses_no_score(
 @pytest.mark.parametrize(
     "place",
     [
-        "osbert.runs.finetune.run.write_model",
+        "osbert.runs.finetune.training_loop.write_model",
         "osbert.runs.finetune.report.write_report",
         "osbert.training.run_folder.RunFolder.finish",
-        "osbert.runs.finetune.run.FinetuneTrainer.tidy",
+        "osbert.runs.finetune.training_loop.FinetuneTrainer.tidy",
     ],
 )
 def test_a_run_that_fails_at_its_end_can_be_finished(
@@ -352,7 +352,7 @@ def test_only_a_full_disk_is_called_that(
     def fail(*arguments: object) -> None:
         raise OSError(failure, "it cannot be")
 
-    monkeypatch.setattr("osbert.runs.finetune.run.write_tensors", fail)
+    monkeypatch.setattr("osbert.runs.finetune.training_loop.write_tensors", fail)
     full = failure == errno.ENOSPC
     with refusal("not-written", tmp_path / "run") if full else pytest.raises(OSError, match="cannot"):
         finetune("classify", *settings, model=encoder, data=table, out=tmp_path / "run")

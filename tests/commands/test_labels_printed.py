@@ -11,7 +11,7 @@ from osbert.commands.evaluate import evaluate
 from osbert.commands.finetune import finetune
 from osbert.commands.predict import predict
 from osbert.runs.predict.output import PredictionOutput
-from osbert.runs.predict.run import predict_file
+from osbert.runs.predict.predict_file import predict_file
 from osbert.runs.predict.settings import PredictionOptions
 from refusals import refusal
 

@@ -14,8 +14,8 @@ from osbert.commands.embed import VectorOptions, embed
 from osbert.commands.finetune import finetune
 from osbert.console import file_consoles
 from osbert.lock import claim
-from osbert.runs.embed import run as embed_run
-from osbert.runs.explained_rows import ExplanationProgress
+from osbert.runs.embed import embed_file as embed_run
+from osbert.runs.explain_rows import ExplanationProgress
 from refusals import refusal
 
 
@@ -222,7 +222,7 @@ def test_a_flip_in_the_best_epochs_weights_is_found(
         finetune("classify", *settings, model=encoder, data=table, out=tmp_path / "r")
 
     with monkeypatch.context() as patched, pytest.raises(Killed):
-        patched.setattr("osbert.runs.finetune.run.write_model", killed)
+        patched.setattr("osbert.runs.finetune.training_loop.write_model", killed)
         again()
     [path] = (tmp_path / "r").glob("best-epoch-*.safetensors")
     flip(path)

@@ -16,7 +16,7 @@ from osbert.reading.table import open_table
 from osbert.runs.contract import Notice, Watch
 from osbert.runs.file_options import FileOptions
 from osbert.runs.predict.output import PredictionOutput
-from osbert.runs.predict.run import predict_file
+from osbert.runs.predict.predict_file import predict_file
 from osbert.runs.predict.settings import PredictionOptions
 from osbert.tasks.kinds.classify import Classify
 from refusals import refusal

@@ -20,7 +20,7 @@ import osbert
 from osbert.commands.predict import predict
 from osbert.inference.engine import Engine, load
 from osbert.runs.file_options import FileOptions
-from osbert.runs.predict import run as predict_run
+from osbert.runs.predict import predict_file as predict_run
 from osbert.runs.predict.forms import parquet as forms_parquet
 from osbert.runs.predict.output import PredictionOutput
 from osbert.runs.predict.settings import PredictionOptions

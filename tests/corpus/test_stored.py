@@ -16,8 +16,8 @@ import corpora
 import osbert
 from object_store import QUIET
 from osbert.commands.corpus.show import show
+from osbert.corpus.remote_corpus import open_corpus
 from osbert.corpus.shards import Corpus
-from osbert.corpus.stored import open_corpus
 from osbert.data.loader import PretrainingLoader
 from osbert.data.loader_settings import LoaderSettings
 from osbert.data.pack import Packer

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from osbert.data.encoded import EncodedAhead
+from osbert.data.encoded_records import EncodedAhead
 from osbert.data.example import Example, Target
 from osbert.data.mixed_loader import MixedLoader
 from osbert.data.record_loader import RecordLoader

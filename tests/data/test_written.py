@@ -10,12 +10,12 @@ import torch
 
 from osbert.data.batch import Batch, collate, micro_batches
 from osbert.data.batch_files import read_batches, write_batches
+from osbert.data.decoder_inputs import decoder_example, starting_piece
 from osbert.data.example import Example
 from osbert.data.examples import Examples
 from osbert.data.halves import halves
 from osbert.data.pack import Packer
 from osbert.data.rectangles import rectangles
-from osbert.data.written import decoder_example, starting_piece
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 
 TOKENIZER = Tokenizer([*SPECIALS, "good", "bad", "film", "play"])

@@ -54,7 +54,7 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[str]], BaseProcess]
     """Start osbert in a process of its own, forked from one that has imported torch: six imports would take longer."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch._dynamo", "osbert.runs.pretrain.run"])
+    context.set_forkserver_preload(["torch._dynamo", "osbert.runs.pretrain.pretraining_run"])
 
     def start(words: list[str]) -> BaseProcess:
         process = context.Process(target=end_with, args=(words,))

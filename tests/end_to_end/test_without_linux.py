@@ -21,7 +21,7 @@ import torch
 from osbert import files
 from osbert.corpus import task_options
 from osbert.runs.pretrain import budget
-from osbert.server import run as server
+from osbert.server import serve as server
 from osbert.training import memory, probe, processor
 from terminal import run
 
@@ -32,7 +32,7 @@ LINUX = re.compile(
 )
 """Words of what only some systems have."""
 TAKEN = {
-    "corpus/task_options.py", "files.py", "runs/pretrain/budget.py", "server/run.py",
+    "corpus/task_options.py", "files.py", "runs/pretrain/budget.py", "server/serve.py",
     "training/memory.py", "training/probe.py", "training/processor.py",
 }  # fmt: skip
 """The files with such words, all of which are tested here."""

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from osbert.evaluation.bootstrap import bootstrap_means
-from osbert.evaluation.paired import holm, mcnemar, score_difference
+from osbert.evaluation.paired_tests import holm, mcnemar, score_difference
 
 COUNTS = st.integers(0, 60)
 

@@ -24,7 +24,7 @@ import torch.distributed  # noqa: F401
 
 from osbert import cli, lock  # noqa: F401
 from osbert.commands import pretrain  # noqa: F401
-from osbert.runs.pretrain import run as pretrain_run  # noqa: F401
+from osbert.runs.pretrain import pretraining_run as pretrain_run  # noqa: F401
 from osbert.training import sharding  # noqa: F401
 
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
+from osbert.data.decoder_inputs import decoder_prompt
 from osbert.data.example import Example
 from osbert.data.pack import Packer
-from osbert.data.written import decoder_prompt
 from osbert.models.architecture import Architecture
 from osbert.objectives.fragment import Fragment
 from osbert.text.tokenizer import SPECIALS, Tokenizer

@@ -123,7 +123,7 @@ def test_an_analysis(s3: Any, runs: dict[str, Path], texts: Path, tmp_path: Path
 
 @pytest.mark.lab
 def test_an_analysis_that_lies_there(s3: Any, runs: dict[str, Path], texts: Path, tmp_path: Path) -> None:
-    from osbert_lab.analysis.opened import AnalysisProgress
+    from osbert_lab.analysis.opened_model import AnalysisProgress
 
     def computed(**more: Any) -> int:
         """Analyse; return the number of events that tell of work."""
@@ -152,7 +152,7 @@ def test_an_analysis_that_lies_there(s3: Any, runs: dict[str, Path], texts: Path
 def test_an_analysis_that_was_stopped_goes_on(
     s3: Any, runs: dict[str, Path], texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from osbert_lab.analysis import opened
+    from osbert_lab.analysis import opened_model as opened
 
     osbert.analyse(runs["encoder"], data=texts, out=tmp_path / "out", **FEW)
     write, written = opened.write_sealed, []
@@ -178,7 +178,7 @@ def test_an_analysis_that_was_stopped_goes_on(
 def test_an_analysis_whose_upload_failed_is_uploaded_by_the_same_command(
     s3: Any, runs: dict[str, Path], texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from osbert_lab.analysis.opened import AnalysisProgress
+    from osbert_lab.analysis.opened_model import AnalysisProgress
 
     call: dict[str, Any] = {"data": "s3://box/data", "out": "s3://box/out", **FEW}
     with monkeypatch.context() as patched, refusal("not-uploaded", str(tmp_path / "cache")):

@@ -13,8 +13,8 @@ import osbert
 from osbert import recipe
 from osbert.interop.weight_files import fingerprint, read_file
 from osbert.runs.contract import Notice
+from osbert.runs.distil.distillation import DistilRun
 from osbert.runs.distil.rows import OUTPUTS
-from osbert.runs.distil.run import DistilRun
 from osbert.tasks import Task
 from osbert.tasks.kinds.rerank import Rerank
 from osbert.tasks.kinds.tag import Tag

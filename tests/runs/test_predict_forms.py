@@ -17,9 +17,9 @@ from osbert.reading.parquet import read_rows
 from osbert.reading.snapshot import Snapshot
 from osbert.reading.tagged.files import TagReading, read_tagged
 from osbert.runs.contract import Notice
-from osbert.runs.predict import run as predict_run
+from osbert.runs.predict import predict_file as predict_run
 from osbert.runs.predict.output import PredictionOutput
-from osbert.runs.predict.run import predict_file
+from osbert.runs.predict.predict_file import predict_file
 from osbert.runs.predict.settings import PredictionOptions
 from refusals import refusal
 

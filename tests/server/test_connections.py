@@ -26,7 +26,7 @@ from osbert.server.connections import FEWEST, RATE, Connection, Room
 from osbert.server.keys import Keys
 from osbert.server.limits import ServerLimits
 from osbert.server.metrics import ServerMetrics
-from osbert.server.run import Address, listening
+from osbert.server.serve import Address, listening
 from refusals import refusal
 
 BODY = b'{"texts": ["a good film"]}'

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from osbert.cli import main
 from osbert.server.hosts import Hosts
 from osbert.server.keys import Keys
-from osbert.server.run import Address
 from osbert.server.schemas import Refusal
+from osbert.server.serve import Address
 
 APP = "https://app.example.org"
 DEFAULT = Address(keys=Keys()).hosts

@@ -119,7 +119,7 @@ def test_a_second_server_hears_that_the_port_is_taken_before_it_loads_anything(
     """Also while the first has not loaded its models yet: it listens from the beginning."""
     from osbert.cli import main
     from osbert.server.keys import Keys
-    from osbert.server.run import Address, listening
+    from osbert.server.serve import Address, listening
 
     monkeypatch.setattr(WorkerPool, "start", lambda self: pytest.fail("models are loaded"))
     with listening(Address(host="0.0.0.0", port=0, keys=Keys())) as door:

@@ -11,7 +11,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from osbert.server import connections, run
+from osbert.server import connections
+from osbert.server import serve as run
 from osbert.server.keys import Keys
 from osbert.server.limits import ServerLimits
 from osbert.server.metrics import ServerMetrics

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from osbert.data.encoded import EncodedAhead
+from osbert.data.encoded_records import EncodedAhead
 from osbert.data.pack import Packer
 from osbert.errors import Problems
 from osbert.runs.file_options import FileOptions

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 import osbert
 from osbert.data.batch import collate
-from osbert.data.encoded import EncodedAhead
+from osbert.data.encoded_records import EncodedAhead
 from osbert.data.examples import Examples
 from osbert.data.modes import SOURCE, TARGET, Writing
 from osbert.data.noise import Noise

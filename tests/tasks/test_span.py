@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from osbert.data.encoded import OnDemand
+from osbert.data.encoded_records import OnDemand
 from osbert.data.pack import Packer
 from osbert.errors import Problems
 from osbert.evaluation.score import constant_answer

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from osbert.data.encoded import EncodedAhead
+from osbert.data.encoded_records import EncodedAhead
 from osbert.data.example import Example, Target
 from osbert.data.record_loader import RecordLoader
 from osbert.models.architecture import Architecture

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from osbert.data.batch import Batch, collate
-from osbert.data.encoded import EncodedAhead
+from osbert.data.encoded_records import EncodedAhead
 from osbert.data.example import Example, Target
 from osbert.data.record_loader import RecordLoader
 from osbert.data.step import Cursor, Step

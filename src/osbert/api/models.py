@@ -11,11 +11,11 @@ from osbert.runs.contract import Watch, ignore
 if TYPE_CHECKING:
     from osbert.inference.engine import Engine
     from osbert.runs.compare import RunComparison
-    from osbert.runs.embed.run import FileVectors
+    from osbert.runs.embed.embed_file import FileVectors
     from osbert.runs.evaluate import EvaluationScores
     from osbert.runs.explain import ExplanationTally
     from osbert.runs.generate import GenerationTally
-    from osbert.runs.predict.run import PredictionTally
+    from osbert.runs.predict.predict_file import PredictionTally
     from osbert.runs.score import ScoringTally
     from osbert.runs.training_rows import TrainingRows
 
@@ -125,8 +125,9 @@ def predict(
     `file`: CSV, TSV, JSON lines or Parquet of any size; `out`: .csv, .tsv, .jsonl or .parquet, or .json for answers.
     `options`: those of `osbert predict --file`, such as top_k=3, probabilities=True, abstain=0.6 and the columns to
     read; trust and verify are as for `load`. The same call goes on with one that was stopped. `watch` is called with
-    each event, such as a PredictionProgress (osbert.runs.predict.run) after each window of rows. For texts that are
-    no file: `load(run).predict`. Raises osbert.errors.UserError with every row that cannot be used, before the work.
+    each event, such as a PredictionProgress (osbert.runs.predict.predict_file) after each window of rows. For texts
+    that are no file: `load(run).predict`. Raises osbert.errors.UserError with every row that cannot be used, before the
+    work.
 
     >>> counts = osbert.predict("run", "more.csv", out="predicted.csv", abstain=0.6)
     >>> counts.rows == counts.empty, Path("predicted.csv").read_text().startswith("text,label,prediction,")
@@ -135,7 +136,7 @@ def predict(
     from osbert import recipe
     from osbert.interop.hub import locate
     from osbert.runs.predict.output import PredictionOutput
-    from osbert.runs.predict.run import predict_file
+    from osbert.runs.predict.predict_file import predict_file
     from osbert.runs.predict.settings import PredictionKeywords
 
     chosen = recipe.settings(PredictionKeywords, options)
@@ -157,7 +158,7 @@ def explain(
     rows.csv has the five strongest words of each row, words.json and report.html those of each label. `label`: explain
     its score instead of that of the prediction. `options`: those of `osbert explain`, such as points, baseline,
     check and the columns to read; trust and verify are as for `load`. `watch` is called with each event, such as an
-    ExplanationProgress (osbert.runs.explained_rows). For texts that are no file: `load(run).explain`. Raises
+    ExplanationProgress (osbert.runs.explain_rows). For texts that are no file: `load(run).explain`. Raises
     osbert.errors.UserError with every row that cannot be used, before the work.
 
     >>> counts = osbert.explain("run", "more.csv", out="why", points=8, check=False)
@@ -262,7 +263,7 @@ def embed(
     `file`: texts a line, CSV, TSV, JSON lines or Parquet of any size. `options`: those of `osbert embed`, such as
     pooling, normalize, layers, tokens and the columns to read; trust and verify are as for `load`. The same call goes
     on with one that was stopped. `watch` is called with each event, such as an EmbeddingProgress
-    (osbert.runs.embed.run) after each window of texts. For texts that are no file: `load(model).embed`. Raises
+    (osbert.runs.embed.embed_file) after each window of texts. For texts that are no file: `load(model).embed`. Raises
     osbert.errors.UserError for unreadable input and invalid settings.
 
     >>> osbert.embed("encoder", "more.csv", out="vectors.npy", pooling="cls").shape[1:]
@@ -270,7 +271,7 @@ def embed(
     """
     from osbert import recipe
     from osbert.interop.hub import locate
-    from osbert.runs.embed.run import embed_file
+    from osbert.runs.embed.embed_file import embed_file
     from osbert.runs.embed.settings import EmbeddingKeywords, TextFile
 
     chosen = recipe.settings(EmbeddingKeywords, options)
@@ -305,7 +306,7 @@ def export(
     """
     from osbert import recipe
     from osbert.interop.hub import locate
-    from osbert.runs.export.run import export as run_export
+    from osbert.runs.export.onnx_export import export as run_export
     from osbert.runs.export.settings import ExportOptions
 
     chosen = recipe.settings(ExportOptions, settings)

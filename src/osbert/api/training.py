@@ -10,7 +10,7 @@ from osbert.runs.contract import Watch, ignore
 
 if TYPE_CHECKING:
     from osbert.corpus.shards import Corpus
-    from osbert.runs.distil.run import DistilRun
+    from osbert.runs.distil.distillation import DistilRun
     from osbert.runs.finetune.result import FinetuneRun
     from osbert.runs.pretrain.pretraining import EncoderRun
     from osbert.tasks import Task
@@ -204,8 +204,8 @@ def adapt(
     from osbert import recipe
     from osbert.interop.hub import locate
     from osbert.interop.opening import Opening
-    from osbert.runs.adapt.run import AdaptationRequest
-    from osbert.runs.adapt.run import adapt as run
+    from osbert.runs.adapt.adaptation import AdaptationRequest
+    from osbert.runs.adapt.adaptation import adapt as run
     from osbert.runs.adapt.settings import AdaptationOptions
 
     names = {field.name for field in dataclasses.fields(AdaptationOptions)}
@@ -299,8 +299,8 @@ def distil(
     (1.0, ['pos', 'neg'])
     """
     from osbert.interop.hub import locate
-    from osbert.runs.distil.run import DistilRequest
-    from osbert.runs.distil.run import distil as run
+    from osbert.runs.distil.distillation import DistilRequest
+    from osbert.runs.distil.distillation import distil as run
 
     request = DistilRequest(
         locate(teacher, watch=watch).path,

@@ -28,7 +28,7 @@ def adapt(
     Settings follow the texts. The run ends early when the loss on general text rises by more than --forgetting;
     the same command goes on with one that was stopped.
     """
-    from osbert.runs.adapt import run
+    from osbert.runs.adapt import adaptation as run
     from osbert.training.interruption import Interruption, StopRequest
 
     files = [*itertools.takewhile(lambda word: not word.startswith("-"), texts)]

@@ -43,7 +43,7 @@ def distil(
     student
         An encoder with no more layers than the teacher, in place of layers of the teacher.
     """
-    from osbert.runs.distil import run
+    from osbert.runs.distil import distillation as run
     from osbert.training.interruption import Interruption, StopRequest
 
     chosen = parse_settings(settings, DistilOptions) | {

@@ -77,7 +77,7 @@ def embed(
     form
         What standard input holds, if not a text a line: csv, tsv, jsonl or parquet.
     """
-    from osbert.runs.embed.run import embed_file
+    from osbert.runs.embed.embed_file import embed_file
 
     texts = TextFile(file, reading or TextTaskOptions(), form)
     streamed = out == STREAM

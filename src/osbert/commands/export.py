@@ -42,7 +42,7 @@ def export(
         The folder to write; left open, RUN-onnx, or RUN-int8, beside the run.
     """
     from osbert.runs.export.comparison import ExportComparison
-    from osbert.runs.export.run import export as run_export
+    from osbert.runs.export.onnx_export import export as run_export
 
     settings = settings or ExportSettings()
 

@@ -64,7 +64,7 @@ def predict(
         it, and with -, the rows go to standard output.
     """
     from osbert.runs.predict.output import PredictionOutput
-    from osbert.runs.predict.run import predict_file
+    from osbert.runs.predict.predict_file import predict_file
 
     usage = 'Give one text, as in osbert predict RUN "a text", or a file: --file in.csv --out out.csv.'
     require_texts_or_file(usage, texts, file, None, streams=True)

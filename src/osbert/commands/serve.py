@@ -64,7 +64,7 @@ def serve(
     """
     check_libraries()
     from osbert.server.keys import read_keys
-    from osbert.server.run import Address, run
+    from osbert.server.serve import Address, run
 
     chosen = limits or ServerLimits()
     chosen.check()

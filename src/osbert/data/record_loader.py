@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from osbert.data.batch import micro_batches
-from osbert.data.encoded import EncodedRecords
+from osbert.data.encoded_records import EncodedRecords
 from osbert.data.examples import Examples
 from osbert.data.loader import Purpose, seed_of
 from osbert.data.noise import Noise

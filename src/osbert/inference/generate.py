@@ -8,17 +8,17 @@ from typing import Protocol
 
 import numpy as np
 
+from osbert.data.decoder_inputs import decoder_prompt
 from osbert.data.example import Example
 from osbert.data.modes import Writing, source_of, with_mask
 from osbert.data.pack import Packer, PieceRun
-from osbert.data.written import decoder_prompt
 from osbert.errors import Problems, UserError
 from osbert.evaluation.writing import PromptWriter
 from osbert.models.contract import Learner
 from osbert.models.generation.contract import CachedDecoder
 from osbert.models.generation.defaults import WritingDefaults
+from osbert.models.generation.generated_text import Generation
 from osbert.models.generation.settings import GenerationOptions, GivenOptions
-from osbert.models.generation.written import Generation
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.tasks import Task
 from osbert.text.file_tokenizer import AnyTokenizer

@@ -19,8 +19,8 @@ from osbert.inference.text_windows import Text, samples, windows
 from osbert.models.contract import Learner
 from osbert.models.generation.contract import CachedDecoder
 from osbert.models.generation.defaults import WritingDefaults
+from osbert.models.generation.generated_text import Generation
 from osbert.models.generation.settings import GivenOptions
-from osbert.models.generation.written import Generation
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.tasks import Task
 from osbert.terminal import one_line

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osbert.data.corrupt import word_bounds
+from osbert.data.decoder_inputs import decoder_example
 from osbert.data.example import Booleans, Example
 from osbert.data.pack import Packer
 from osbert.data.ragged import Places, begins, ranges
 from osbert.data.sequences import Sequences
-from osbert.data.written import decoder_example
 from osbert.objectives.contract import WritingObjective
 from osbert.text.document import Document
 

@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from osbert.data.decoder_inputs import starting_piece
 from osbert.data.example import Example, Target
 from osbert.data.pack import Packer
-from osbert.data.written import starting_piece
 from osbert.objectives.contract import WritingObjective
 
 
@@ -18,9 +18,9 @@ class Fragment(WritingObjective):
     """Consecutive pieces of each text are masked in the source, and the decoder generates only these.
 
     The decoder's input is the piece before each, at its position in the text (section 3.2). Before the first piece of a
-    text it is the piece that starts every generated text (data/written.py); after the last one the decoder predicts the
-    end piece. A pretrained model thus begins and ends texts as in generation. The source keeps all special pieces
-    around the text; those between two documents may be in a fragment.
+    text it is the piece that starts every generated text (data/decoder_inputs.py); after the last one the decoder
+    predicts the end piece. A pretrained model thus begins and ends texts as in generation. The source keeps all special
+    pieces around the text; those between two documents may be in a fragment.
     """
 
     title: ClassVar[str] = "a missing fragment"

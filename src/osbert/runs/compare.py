@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from osbert.errors import UserError
 from osbert.evaluation.bootstrap import bootstrap, bootstrap_means, percentiles
 from osbert.evaluation.intervals import uniform_interval
-from osbert.evaluation.paired import McNemar, ScoreDifference, holm, mcnemar, score_difference
+from osbert.evaluation.paired_tests import McNemar, ScoreDifference, holm, mcnemar, score_difference
 from osbert.files import require_file
 from osbert.lock import claim
 from osbert.reading.memory import Data

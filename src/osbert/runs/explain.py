@@ -19,7 +19,7 @@ from osbert.remote.addresses import display_path, local_copy, local_output
 from osbert.remote.cache import reading_copies, with_addresses
 from osbert.reports.page import write_report
 from osbert.runs.contract import Notice, Watch, ignore, report_remarks
-from osbert.runs.explained_rows import (
+from osbert.runs.explain_rows import (
     ExplainedRow,
     ExplainedRows,
     ExplanationKeywords,

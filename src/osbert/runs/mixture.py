@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from osbert.corpus.mixture import Mixture
+from osbert.corpus.remote_corpus import open_corpus
 from osbert.corpus.shards import MANIFEST, Corpus
-from osbert.corpus.stored import open_corpus
 from osbert.errors import Problems, UserError
 from osbert.files import require_free, whole_folder
 from osbert.full_disk import disk_needed

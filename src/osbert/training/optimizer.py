@@ -154,7 +154,7 @@ def limit(weights: list[nn.Parameter], clip: float) -> Tensor:
     """
     import torch
 
-    from osbert.training.dealt import is_dealt
+    from osbert.training.sharded_tensors import is_dealt
 
     for weight in weights:
         if weight.grad is not None and weight.grad.is_sparse:

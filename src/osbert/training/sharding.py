@@ -11,8 +11,8 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import distribute_tensor
 
 from osbert.errors import UserError
-from osbert.training.dealt import is_dealt
 from osbert.training.distributed import Group
+from osbert.training.sharded_tensors import is_dealt
 
 
 class Sharding:

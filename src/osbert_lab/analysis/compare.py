@@ -23,7 +23,7 @@ from osbert.interop.hub import display_name
 from osbert.lock import claim
 from osbert.reports.page import Section, paragraph, table, write_report
 from osbert.runs.contract import Watch, ignore
-from osbert.runs.pretrain.run import MODELS
+from osbert.runs.pretrain.pretraining_run import MODELS
 from osbert.runs.unfinished import UnfinishedOutput, explaining_stops, open_unfinished_output
 from osbert.terminal import format_count
 from osbert.training.run_folder import RECIPE
@@ -34,9 +34,7 @@ from osbert_lab.analysis.figures import Figure
 from osbert_lab.analysis.forms.texts import documents
 from osbert_lab.analysis.kinds.heads import Heads
 from osbert_lab.analysis.likeness import LEAST
-from osbert_lab.analysis.opened import AnalysisProgress
-from osbert_lab.analysis.passes import PassedModel
-from osbert_lab.analysis.run import (
+from osbert_lab.analysis.model_analysis import (
     JSON,
     REPORT,
     ModelAnalysis,
@@ -44,6 +42,8 @@ from osbert_lab.analysis.run import (
     local_analysis,
     refuse_other_analysis,
 )
+from osbert_lab.analysis.opened_model import AnalysisProgress
+from osbert_lab.analysis.passes import PassedModel
 from osbert_lab.analysis.sample import oddities, punctuation
 from osbert_lab.analysis.settings import ComparisonRequest
 from osbert_lab.analysis.shared_words import SharedSample, draw_shared_sample, word_states

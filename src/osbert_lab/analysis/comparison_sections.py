@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from osbert.reports.explained import explain_picture
+from osbert.reports.caption import explain_picture
 from osbert.reports.page import Section, paragraph, table
 from osbert.reports.plot import Series, line_plot
 from osbert_lab.analysis.comparison import LIKENESS, MEAN, WORDS, of_model

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from osbert.reports.bars import IntervalRow, interval_plot
-from osbert.reports.explained import explain_picture
+from osbert.reports.caption import explain_picture
 from osbert.reports.page import Section, table
 from osbert_lab.analysis.figures import Figure, grid, select_figures
 from osbert_lab.analysis.heat import heat_map

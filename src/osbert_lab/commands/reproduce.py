@@ -84,7 +84,7 @@ def reproduce(
         The recipe that all rows share; of families each has its own (--recipes).
     """
     from osbert_lab.papers.request import TableRequest
-    from osbert_lab.papers.written import run_and_report
+    from osbert_lab.papers.run_table import run_and_report
 
     plan = TableRequest(
         name=table, data=data, out=out, corpus=corpus, model=model, recipe=recipe, scale=scale or TableScale(),

@@ -46,7 +46,7 @@ def topics(
         Seed of the k-means initialisation and of samples.
     """
     from osbert.runs.vector_input import VectorInput
-    from osbert_lab.topics.run import find_topics
+    from osbert_lab.topics.find_topics import find_topics
 
     given = VectorInput(data=file, model=model, options=options or EmbeddedOptions(), opening=opening)
     with showing_progress("numbers of topics") as watch:

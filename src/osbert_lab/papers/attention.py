@@ -19,8 +19,8 @@ from osbert_lab.analysis.figures import Figure, Floats, select_figures
 from osbert_lab.analysis.kinds.coreference import NEAREST, RANDOM, SAME, Coreference
 from osbert_lab.analysis.kinds.heads import ENTROPIES, NAMES, STRONG, UNIFORM, Heads
 from osbert_lab.analysis.kinds.relations import CHOSEN, OFFSET, Relations
-from osbert_lab.analysis.run import ModelAnalysis
-from osbert_lab.papers.analysed import AnalysisPlan, PaperComparison
+from osbert_lab.analysis.model_analysis import ModelAnalysis
+from osbert_lab.papers.analysis_runs import AnalysisPlan, PaperComparison
 
 PUBLISHED = {
     "det": ("det", "8-11", 94.3, "+1: 51.7"),

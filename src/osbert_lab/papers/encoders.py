@@ -14,7 +14,7 @@ from osbert.errors import Problems, UserError
 from osbert.files import file_sha256
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.recipe import as_table, defaults, difference
-from osbert.runs.pretrain.run import MODELS
+from osbert.runs.pretrain.pretraining_run import MODELS
 from osbert.runs.pretrain.settings import read_plan, read_settings
 from osbert.runs.study.runner import StudyTrial
 from osbert.runs.vectors.settings import StaticSettings, read_vector_settings, vector_schema

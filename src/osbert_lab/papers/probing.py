@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from osbert.reports.explained import explain_picture
+from osbert.reports.caption import explain_picture
 from osbert.reports.page import Section, paragraph, table
 from osbert.reports.plot import Series, line_plot
 from osbert.terminal import in_columns
 from osbert_lab.analysis.figures import Figure, select_figures
+from osbert_lab.analysis.model_analysis import ModelAnalysis
 from osbert_lab.analysis.probing import CONTROL, EMBEDDINGS, RANDOM, UNIFORM
-from osbert_lab.analysis.run import ModelAnalysis
-from osbert_lab.papers.analysed import AnalysisPlan, PaperComparison
+from osbert_lab.papers.analysis_runs import AnalysisPlan, PaperComparison
 
 TASKS = {
     "tags": ("part of speech", "tags"),

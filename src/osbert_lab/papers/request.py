@@ -9,7 +9,7 @@ from pathlib import Path
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL, Opening
 from osbert_lab.papers import tables
-from osbert_lab.papers.analysed import AnalysisPlan
+from osbert_lab.papers.analysis_runs import AnalysisPlan
 from osbert_lab.papers.attention import AttentionPlan
 from osbert_lab.papers.choices import at_steps, narrow_table
 from osbert_lab.papers.encoders import choose

@@ -8,10 +8,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from osbert.data.decoder_inputs import decoder_example
 from osbert.data.example import Example
 from osbert.data.pack import Packer, trim_lengths
 from osbert.data.sequences import Sequences
-from osbert.data.written import decoder_example
 from osbert.objectives.contract import WritingObjective
 from osbert.text.document import Document, Documents
 
@@ -25,8 +25,8 @@ class Translation(WritingObjective):
 
     Other documents are skipped: where a text of three sentences has a translation of one, nothing in a corpus says
     where the text ends. Source and target fit into data.length together; pieces that do not fit are cut from the end of
-    the longer one. The decoder starts with the piece that starts every generated text (data/written.py) and ends with
-    the end piece.
+    the longer one. The decoder starts with the piece that starts every generated text (data/decoder_inputs.py) and ends
+    with the end piece.
     """
 
     document_sentences: ClassVar[int] = 2

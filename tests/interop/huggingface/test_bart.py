@@ -19,9 +19,9 @@ from safetensors.torch import load_file, save_file
 
 import osbert
 from osbert.data.batch import Batch, collate
+from osbert.data.decoder_inputs import decoder_examples
 from osbert.data.example import Example
 from osbert.data.examples import Examples
-from osbert.data.written import decoder_examples
 from osbert.interop.conversion import model_of, open_any, write_model_as
 from osbert.interop.folder import open_folder
 from osbert.interop.huggingface.folders import osbert_only_reason, write_model

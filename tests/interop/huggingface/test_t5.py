@@ -20,9 +20,9 @@ from safetensors.torch import load_file
 
 import osbert
 from osbert.data.batch import collate
+from osbert.data.decoder_inputs import decoder_examples
 from osbert.data.example import Example
 from osbert.data.examples import Examples
-from osbert.data.written import decoder_examples
 from osbert.interop.folder import open_folder
 from osbert.interop.huggingface.folders import write_model
 from osbert.models.contract import Learner

@@ -9,7 +9,7 @@ import numpy as np
 import osbert
 from osbert_lab.analysis.forms.chunks import ChunkForm
 from osbert_lab.analysis.forms.contract import FileHead
-from osbert_lab.analysis.opened import AnalysisProgress
+from osbert_lab.analysis.opened_model import AnalysisProgress
 from refusals import refusal
 
 SETTINGS = {"texts": 20, "shortest": 3, "length": 16, "device": "cpu"}

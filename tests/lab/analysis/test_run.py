@@ -17,7 +17,7 @@ import osbert
 from osbert_lab.analysis.coreference_files import GAP
 from osbert_lab.analysis.kinds.heads import Heads
 from osbert_lab.analysis.kinds.relations import Relations
-from osbert_lab.analysis.opened import AnalysisProgress
+from osbert_lab.analysis.opened_model import AnalysisProgress
 from refusals import refusal
 from terminal import told
 

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from osbert_lab.analysis.figures import Figure
-from osbert_lab.analysis.run import ModelAnalysis
-from osbert_lab.papers import analysed, probing
+from osbert_lab.analysis.model_analysis import ModelAnalysis
+from osbert_lab.papers import analysis_runs as analysed
+from osbert_lab.papers import probing
 from osbert_lab.papers.request import TableRequest
 from osbert_lab.papers.scale import TableScale
 from refusals import refusal

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from osbert.data.batch import Batch, collate
+from osbert.data.decoder_inputs import decoder_examples
 from osbert.data.example import Example
 from osbert.data.examples import Examples
-from osbert.data.written import decoder_examples
 from osbert.models.contract import Learner, StepSize
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.objectives.mlm import MaskedLanguage

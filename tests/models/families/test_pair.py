@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from osbert.data.batch import Batch, collate
+from osbert.data.decoder_inputs import decoder_examples
 from osbert.data.example import Example
 from osbert.data.examples import Examples
-from osbert.data.written import decoder_examples
 from osbert.models.contract import Learner, StepSize
 from osbert.models.families.pair import Pair, previous_index
 from osbert.models.generation import steps

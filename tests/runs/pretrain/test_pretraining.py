@@ -22,7 +22,7 @@ from osbert.runs.contract import Notice
 from osbert.runs.events import Measurement, TrainingStart
 from osbert.runs.pretrain import budget
 from osbert.runs.pretrain import clock as run_clock
-from osbert.runs.pretrain import run as pretraining_run
+from osbert.runs.pretrain import pretraining_run as pretraining_run
 from osbert.runs.pretrain.pretraining import EncoderRun, PretrainRequest, pretrain
 from osbert.runs.pretrain.settings import read_plan
 from osbert.training.progress import Progress

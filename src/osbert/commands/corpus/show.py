@@ -13,7 +13,7 @@ from rich.text import Text
 from osbert.console.output import Result
 from osbert.console.printing import say
 from osbert.console.recipe_options import schemas
-from osbert.corpus.stored import open_corpus
+from osbert.corpus.remote_corpus import open_corpus
 from osbert.errors import UserError
 from osbert.interop.opening import Opening
 from osbert.options import parse_settings, takes_settings

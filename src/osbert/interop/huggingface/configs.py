@@ -8,7 +8,7 @@ from functools import cache, partial
 from typing import Any, get_args, get_type_hints
 
 from osbert.errors import Problems, nearest
-from osbert.interop.huggingface import own
+from osbert.interop.huggingface import native as own
 from osbert.interop.huggingface.family import (
     ACTIVATIONS,
     Family,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import fields
 
-from osbert.interop.huggingface import own
+from osbert.interop.huggingface import native as own
 from osbert.interop.huggingface.family import FREE, has_berts_names, of_architecture
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Head, Sizes

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from osbert.data.written import starting_piece
+from osbert.data.decoder_inputs import starting_piece
 from osbert.errors import UserError
 from osbert.files import write_json, write_text
 from osbert.guarded import LARGEST, read_bytes

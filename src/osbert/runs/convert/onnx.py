@@ -20,7 +20,7 @@ from osbert.interop.opening import Opening
 from osbert.interop.task_files import TaskHint
 from osbert.runs.contract import Watch
 from osbert.runs.convert.comparison import compare, require_small
-from osbert.runs.export.run import write
+from osbert.runs.export.onnx_export import write
 
 BOUND = 1e-4
 """Largest tolerated difference: onnxruntime sums in another order and computes attention with padding."""

@@ -11,7 +11,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from osbert.data.encoded import EncodedRecords, EncodedWithTargets
+from osbert.data.encoded_records import EncodedRecords, EncodedWithTargets
 from osbert.data.examples import Examples, Targets
 from osbert.data.pack import Packer
 from osbert.models.contract import Backbone, Head, Learner

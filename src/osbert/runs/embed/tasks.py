@@ -13,7 +13,7 @@ import numpy as np
 
 from osbert.inference.vectors.files import ENDS
 from osbert.inference.vectors.growing import GrowingFiles
-from osbert.runs.embed.opened import EmbeddedRows, EmbeddingSource
+from osbert.runs.embed.opened_texts import EmbeddedRows, EmbeddingSource
 from osbert.runs.embed.rows import TextRows
 from osbert.runs.row_tasks import RowRange, require_facts, require_whole
 

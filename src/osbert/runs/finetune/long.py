@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from osbert.data.encoded import EncodedAhead, EncodedRecords
+from osbert.data.encoded_records import EncodedAhead, EncodedRecords
 from osbert.data.examples import Examples
 from osbert.data.pack import Packer
 from osbert.evaluation.score import refuse_long

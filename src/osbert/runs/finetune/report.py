@@ -15,7 +15,7 @@ from osbert.reports.plot import Series, line_plot, smooth
 from osbert.runs.finetune.data_map import MAP
 from osbert.runs.finetune.data_summary import data_parts
 from osbert.runs.finetune.rows import TaskOutcome, TaskRows
-from osbert.runs.finetune.run import FinetuneTrainer
+from osbert.runs.finetune.training_loop import FinetuneTrainer
 from osbert.tasks import Prediction
 from osbert.tasks.calibration import Calibration, at_temperature
 from osbert.training.tracking import NAME, duration, read_lines

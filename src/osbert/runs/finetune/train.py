@@ -31,7 +31,7 @@ from osbert.runs.finetune.plan import LENGTH, FinetunePlan, flag
 from osbert.runs.finetune.records import Splits
 from osbert.runs.finetune.report import finetuning_report
 from osbert.runs.finetune.rows import FinetuneRows, TaskOutcome, TaskRows
-from osbert.runs.finetune.run import FinetuneTrainer
+from osbert.runs.finetune.training_loop import FinetuneTrainer
 from osbert.runs.finetune.tuning import describe as learning
 from osbert.runs.finetune.warnings import REMARKS
 from osbert.runs.seen_texts import sketch

@@ -18,7 +18,7 @@ import numpy as np
 from osbert.data.batch import Batch
 from osbert.data.stages import first_steps
 from osbert.errors import UserError
-from osbert.evaluation.expected import LossRange, predict_loss
+from osbert.evaluation.expected_loss import LossRange, predict_loss
 from osbert.evaluation.speed import training_flops
 from osbert.models.contract import Learner, Sizes, StepSize, matrix_weights
 from osbert.runs.pretrain.settings import PretrainPlan

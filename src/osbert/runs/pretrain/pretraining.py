@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-from osbert.corpus.stored import open_corpus
+from osbert.corpus.remote_corpus import open_corpus
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.lock import claim, hold_lock
@@ -19,10 +19,10 @@ from osbert.runs.contract import Notice, Run, Watch, ignore
 from osbert.runs.pretrain.budget import time_taken, within_minutes
 from osbert.runs.pretrain.other_text import with_general
 from osbert.runs.pretrain.passes import with_passes
-from osbert.runs.pretrain.run import MODELS, PretrainingRun
+from osbert.runs.pretrain.pretraining_run import MODELS, PretrainingRun
 from osbert.runs.pretrain.settings import PretrainPlan, read_plan
-from osbert.runs.vectors.run import TABLES, VectorRun
 from osbert.runs.vectors.settings import MethodSettings, read_vector_settings
+from osbert.runs.vectors.vector_run import TABLES, VectorRun
 from osbert.training.checkpoint import CHECKPOINTS, MANIFEST
 from osbert.training.distributed import Group, join_group
 from osbert.training.interruption import Interruption, StopRequest

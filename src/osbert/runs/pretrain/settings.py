@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from osbert import __version__, components, recipe
+from osbert.corpus.remote_corpus import open_corpus
 from osbert.corpus.shards import Corpus
-from osbert.corpus.stored import open_corpus
 from osbert.data.loader import PretrainingLoader
 from osbert.data.pack import Packer
 from osbert.data.stages import Stages, require_sequences

@@ -13,7 +13,7 @@ import torch
 
 from osbert import recipe
 from osbert.errors import UserError
-from osbert.evaluation.expected import AS_NEW, USELESS
+from osbert.evaluation.expected_loss import AS_NEW, USELESS
 from osbert.evaluation.speed import PEAKS
 from osbert.files import is_stream, require_file, writing_output
 from osbert.interop.opening import CAREFUL, Opening

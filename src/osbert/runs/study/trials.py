@@ -27,7 +27,7 @@ from osbert.runs.finetune.events import Epoch, row
 from osbert.runs.finetune.plan import FinetunePlan
 from osbert.runs.finetune.records import Splits
 from osbert.runs.finetune.rows import FinetuneRows
-from osbert.runs.finetune.run import tidy
+from osbert.runs.finetune.training_loop import tidy
 from osbert.runs.finetune.warnings import REMARKS
 from osbert.runs.study.report import COMPARED, remark, study_report
 from osbert.runs.study.runner import RESTART, Study, StudyTrial, TrialResult

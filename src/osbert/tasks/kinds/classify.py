@@ -21,7 +21,7 @@ from osbert.tasks.calibration.tempered import TemperedTask
 from osbert.tasks.edges import Edge
 from osbert.tasks.explained import ExplainedScore, contrast, require_label
 from osbert.tasks.probabilities import by_label, reply_fields
-from osbert.tasks.tables.joined import find_joined_labels
+from osbert.tasks.tables.joined_labels import find_joined_labels
 from osbert.tasks.tables.labels import list_labels, note_unknown
 from osbert.tasks.tables.orders import OrdersTask
 from osbert.tasks.tables.weights import WeightedTask

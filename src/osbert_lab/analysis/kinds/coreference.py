@@ -21,13 +21,13 @@ from osbert.evaluation.bootstrap import wilson_interval
 from osbert.evaluation.forward import evaluating
 from osbert.models.contract import Backbone
 from osbert.reports.bars import IntervalRow, interval_plot
-from osbert.reports.explained import explain_picture
+from osbert.reports.caption import explain_picture
 from osbert.reports.page import Section, paragraph, table
 from osbert_lab.analysis.coreference_files import MentionLink
 from osbert_lab.analysis.figures import Figure, select_figures
 from osbert_lab.analysis.kinds.contract import Advance, Experiment
 from osbert_lab.analysis.kinds.relations import by_word
-from osbert_lab.analysis.linked import LinkedItem
+from osbert_lab.analysis.linked_text import LinkedItem
 from osbert_lab.analysis.model import AnalysedModel
 from osbert_lab.analysis.passes import fresh
 from osbert_lab.analysis.sample import ItemSample

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from osbert.evaluation.bootstrap import bootstrap_interval, wilson_interval
 from osbert.reports.bars import IntervalRow, interval_plot
-from osbert.reports.explained import explain_picture
+from osbert.reports.caption import explain_picture
 from osbert.reports.page import Section, table
 from osbert_lab.analysis.figures import Figure, select_figures
 from osbert_lab.analysis.judgements import FactRelation, lay_out_pieces

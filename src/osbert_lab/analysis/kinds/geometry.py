@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from osbert.models.contract import Sizes
-from osbert.reports.explained import explain_picture
+from osbert.reports.caption import explain_picture
 from osbert.reports.page import Section
 from osbert.reports.plot import Series, line_plot
 from osbert_lab.analysis.figures import Figure, Floats, grid, select_figures

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from osbert.models.contract import Sizes
-from osbert.reports.explained import explain_picture
+from osbert.reports.caption import explain_picture
 from osbert.reports.page import Section, paragraph
 from osbert.reports.plot import Series, line_plot
 from osbert.terminal import format_count

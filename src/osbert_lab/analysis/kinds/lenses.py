@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from osbert.data.example import Example
 from osbert.evaluation.bootstrap import wilson_interval
-from osbert.reports.explained import explain_picture
+from osbert.reports.caption import explain_picture
 from osbert.reports.page import Section
 from osbert.reports.plot import Mark, Series, line_plot
 from osbert_lab.analysis.figures import Figure, Floats, RunningMeans, select_figures

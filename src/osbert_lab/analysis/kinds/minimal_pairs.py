@@ -14,7 +14,7 @@ import numpy as np
 
 from osbert.analysis.scoring import Masking
 from osbert.evaluation.bootstrap import wilson_interval
-from osbert.reports.explained import explain_picture
+from osbert.reports.caption import explain_picture
 from osbert.reports.page import Section, table
 from osbert.reports.strip import Dot, Strip, strip_plot
 from osbert_lab.analysis.figures import DEVIATIONS, Figure, Floats, select_figures

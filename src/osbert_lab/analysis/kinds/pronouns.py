@@ -19,7 +19,7 @@ from osbert.evaluation.bootstrap import wilson_interval
 from osbert.reports.page import Section
 from osbert_lab.analysis.figures import Figure, select_figures
 from osbert_lab.analysis.kinds.contract import Advance, LanguageExperiment
-from osbert_lab.analysis.linked import LinkedItem
+from osbert_lab.analysis.linked_text import LinkedItem
 from osbert_lab.analysis.model import AnalysedModel
 from osbert_lab.analysis.preferences import rate_plot
 from osbert_lab.analysis.sample import ItemSample, place_words

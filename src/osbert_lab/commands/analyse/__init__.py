@@ -45,7 +45,7 @@ def analyse(
     out
         The folder to write.
     """
-    from osbert_lab.analysis.run import analyse as run_analysis
+    from osbert_lab.analysis.model_analysis import analyse as run_analysis
 
     request = AnalysisRequest(
         analysis=analysis or AnalysisOptions(),

@@ -15,9 +15,9 @@ from osbert.inference.score import language_model
 from osbert_lab.analysis.coreference_files import LinkedText, MentionLink
 from osbert_lab.analysis.judgements import find_shared_pieces
 from osbert_lab.analysis.kinds import pronouns
-from osbert_lab.analysis.linked import LinkedItem
+from osbert_lab.analysis.linked_text import LinkedItem
 from osbert_lab.analysis.model import AnalysedModel
-from osbert_lab.analysis.run import ModelAnalysis
+from osbert_lab.analysis.model_analysis import ModelAnalysis
 from osbert_lab.analysis.sample import ItemSample
 from refusals import refusal
 from tiny_runs import WORDS, write_run

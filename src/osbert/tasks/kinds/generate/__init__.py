@@ -17,8 +17,8 @@ from osbert.data.noise import Noise
 from osbert.data.pack import Packer
 from osbert.errors import Problems as Problems
 from osbert.errors import UserError
+from osbert.models.generation.generated_text import Generation
 from osbert.models.generation.settings import GenerationOptions
-from osbert.models.generation.written import Generation
 from osbert.reading.held_out import hold_out
 from osbert.reading.table import Origin, Row, Table
 from osbert.tasks import Prediction, Record, Source, Task

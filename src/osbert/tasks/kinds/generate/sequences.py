@@ -7,11 +7,11 @@ from typing import Literal
 
 import numpy as np
 
+from osbert.data.decoder_inputs import decoder_example, starting_piece
 from osbert.data.example import Example, Integers, Target
 from osbert.data.examples import Examples
 from osbert.data.noise import Noise
 from osbert.data.pack import Packer, PieceRun
-from osbert.data.written import decoder_example, starting_piece
 from osbert.errors import UserError
 from osbert.text.form import Form
 
@@ -35,9 +35,9 @@ def end_piece(form: Form) -> int:
 class SourceLayout:
     """Lays out sources and targets with a packer: `before source between target end`, all in segment 0.
 
-    For a decoder the source is a separate text, and the prompt consists of the pieces before a text (data/written.py).
-    `most`: most pieces of a target, its end included. `name`: name of the target with the labels. `sight` as in
-    `Sight`; `auto` means prefix.
+    For a decoder the source is a separate text, and the prompt consists of the pieces before a text
+    (data/decoder_inputs.py). `most`: most pieces of a target, its end included. `name`: name of the target with the
+    labels. `sight` as in `Sight`; `auto` means prefix.
     """
 
     packer: Packer

@@ -31,7 +31,7 @@ from osbert.tasks.kinds.multilabel.thresholds import USUAL, best_threshold, labe
 from osbert.tasks.outcome import RecordOutcome
 from osbert.tasks.probabilities import as_array, by_label, reply_fields
 from osbert.tasks.tables import UnlabelledRow
-from osbert.tasks.tables.joined import find_joined_labels
+from osbert.tasks.tables.joined_labels import find_joined_labels
 from osbert.tasks.tables.labels import list_labels, note_unknown
 from osbert.tasks.tables.texts import TextSource
 from osbert.tasks.tables.weights import WeightedTask

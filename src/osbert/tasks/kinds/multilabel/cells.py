@@ -9,7 +9,7 @@ from typing import Any
 
 from osbert.errors import UserError
 from osbert.guarded import parse_json
-from osbert.tasks.tables.joined import SEPARATORS, find_joined_labels, parse_list
+from osbert.tasks.tables.joined_labels import SEPARATORS, find_joined_labels, parse_list
 
 Labels = tuple[str, ...]
 """The labels of a row, sorted by name, each once; () for none."""

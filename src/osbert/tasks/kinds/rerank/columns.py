@@ -12,7 +12,7 @@ from osbert.reading.columns import Header
 from osbert.reading.table import Row
 from osbert.tasks.kinds.rerank.records import QueryCandidates
 from osbert.tasks.tables import UnlabelledRow
-from osbert.tasks.tables.nested import cell_texts, parse_cell
+from osbert.tasks.tables.nested_cells import cell_texts, parse_cell
 
 _QUERIES = ("query", "question", "anchor", "text_a", "context")
 _DOCUMENTS = ("document", "passage", "text", "candidate", "doc", "answer", "sentence", "response", "context", "text_b")

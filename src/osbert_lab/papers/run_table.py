@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from osbert.runs.contract import Watch, ignore
 from osbert.runs.study.runner import TrialEnd
-from osbert_lab.papers.analysed import AnalysisPlan
+from osbert_lab.papers.analysis_runs import AnalysisPlan
 from osbert_lab.papers.families import write_families_report
 from osbert_lab.papers.figure import write_figure_report
 from osbert_lab.papers.plan import TablePlan

@@ -26,7 +26,7 @@ from osbert.remote.addresses import display_path
 from osbert.remote.cache import address_of
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.embed.addresses import local_texts
-from osbert.runs.embed.opened import EmbeddedRows, EmbeddingSource
+from osbert.runs.embed.opened_texts import EmbeddedRows, EmbeddingSource
 from osbert.runs.embed.output import (
     LINES,
     LineStream,

@@ -14,8 +14,8 @@ from osbert.interop.hub import display_name
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.reports.page import Section, paragraph, write_report
 from osbert.runs.contract import Notice, Watch, ignore
-from osbert_lab.analysis.opened import AnalysisProgress
-from osbert_lab.analysis.run import ModelAnalysis, analyse
+from osbert_lab.analysis.model_analysis import ModelAnalysis, analyse
+from osbert_lab.analysis.opened_model import AnalysisProgress
 from osbert_lab.analysis.settings import AnalysisOptions, AnalysisRequest
 
 PARTS = ("analysis", "results.json", "table.txt", "report.html")

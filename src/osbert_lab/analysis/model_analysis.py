@@ -25,7 +25,7 @@ from osbert.runs.unfinished import UnfinishedOutput, explaining_stops, open_unfi
 from osbert_lab.analysis.data import AnalysisFiles
 from osbert_lab.analysis.figures import Figure
 from osbert_lab.analysis.kinds.contract import Investigation
-from osbert_lab.analysis.opened import KINDS, AnalysisSource, OpenedAnalysis, figures_path, kinds_of
+from osbert_lab.analysis.opened_model import KINDS, AnalysisSource, OpenedAnalysis, figures_path, kinds_of
 from osbert_lab.analysis.settings import AnalysisRequest
 from osbert_lab.analysis.tasks import AnalysisWork, compute_in_tasks
 
