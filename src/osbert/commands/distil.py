@@ -46,10 +46,8 @@ def distil(
     from osbert.runs.distil import distillation as run
     from osbert.training.interruption import Interruption, StopRequest
 
-    chosen = parse_settings(settings, DistilOptions) | {
-        "opening.trust": opening.trust,
-        "opening.verify": opening.verify,
-    }
+    chosen = parse_settings(settings, DistilOptions)
+    chosen |= {"opening.trust": opening.trust, "opening.verify": opening.verify}
     request = run.DistilRequest(teacher, data, out, texts=texts, student=student, settings=chosen)
     wish = Interruption()  # entered while the student trains: before, a signal ends the work at once
     try:

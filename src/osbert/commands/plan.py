@@ -68,8 +68,6 @@ def plan(
         recipe=name, settings=chosen, corpus=corpus, minutes=minutes, gpu=gpu, seconds=seconds, opening=opening
     )
     comparison = plan_size(request, out=out, watch=watch)
-    command = shlex.join(
-        ["osbert", "pretrain", str(out), "--corpus", display_path(corpus), "--out", "run", *opening.words]
-    )
-    watch(Notice(f"The recipe is in {out}:\n  {command}"))
+    words = ["pretrain", str(out), "--corpus", display_path(corpus), "--out", "run", *opening.words]
+    watch(Notice(f"The recipe is in {out}:\n  osbert {shlex.join(words)}"))
     return comparison

@@ -47,7 +47,8 @@ def _read(config: Mapping[str, Any], problem: Problem) -> dict[str, Any]:
         numbers[setting] = value
     width, heads, layers = (config.get(name) for name in ("d_model", "num_heads", "num_layers"))
     even = isinstance(width, int) and isinstance(heads, int) and heads > 0 and width == heads * numbers["head_width"]
-    # A config that names a piece before texts is of a tokenizer in BERT's form: see `starting_piece` (data/decoder_inputs.py).
+    # A config that names a piece before texts is of a tokenizer in BERT's form: see
+    # `starting_piece` (data/decoder_inputs.py).
     begun = ("eos_token_id", 1) if config.get("bos_token_id") is not None else ("pad_token_id", 0)
     if config.get("decoder_start_token_id", begun[1]) != config.get(*begun):
         problem(f"decoder_start_token_id is not {begun[0]}, with which a text of its tokenizer's form starts.")
