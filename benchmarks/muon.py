@@ -111,7 +111,7 @@ def print_losses(recipe: str, cases: list[tuple[str, int, int]], corpus: Path, *
         trainer, started = trainer_of(plan_of(recipe, case, corpus, steps=steps)), time.process_time()
         for _ in trainer.run():
             pass
-        means = trainer.evaluate(trainer.loader.held_out())  # type: ignore[attr-defined]
+        means = trainer.evaluate(trainer.loader.make_held_out())  # type: ignore[attr-defined]
         losses = ", ".join(f"{name} {mean.loss:.3f}" for name, mean in means.items())
         print(f"{case[0]}, {case[1]} sequences, {case[2]} iterations: {losses}; {time.process_time() - started:.0f} s")
 

@@ -62,7 +62,7 @@ def test_plan_compares_sizes_of_its_family_and_writes_the_best(name, gpu, corpus
         for name in ("feedforward", "cells", "filters"):
             assert sizes[name] == round(usual[name] * model.width / base.model.width)
     written = read_settings(str(tmp_path / "plan.toml"))
-    assert written.model.changed(vocabulary=120) == found.best.size.sizes
+    assert written.model.replace(vocabulary=120) == found.best.size.sizes
     assert (written.objectives, written.optimizer.method) == (base.objectives, base.optimizer.method)
 
 

@@ -100,7 +100,7 @@ def test_stages_go_on_over_a_change_of_the_length(make, stop) -> None:
 
 
 def test_held_out_text_is_masked_at_the_first_rate(make) -> None:
-    staged, constant = (make(mlm).held_out() for mlm in (STAGES, MaskedLanguage(rate=0.4)))
+    staged, constant = (make(mlm).make_held_out() for mlm in (STAGES, MaskedLanguage(rate=0.4)))
     assert [batch.ids.tolist() for batch in staged] == [batch.ids.tolist() for batch in constant]
 
 

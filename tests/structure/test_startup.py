@@ -59,7 +59,7 @@ def test_the_settings_of_verbs_are_known_without_torch() -> None:
             "from osbert_lab.commands import reproduce\n"
             "from osbert_lab.papers.tables import table_names\n"
             "for task in components.names('tasks'): finetune.settings_of([task])\n"
-            "for name in recipe.packaged(): pretrain.schemas_shown([name])\n"
+            "for name in recipe.recipe_names(): pretrain.schemas_shown([name])\n"
             "for name in table_names(): reproduce.schemas_shown([name])\n"
             "print('known')"
         )

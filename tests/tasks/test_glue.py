@@ -41,7 +41,7 @@ def task(name: str, data: Path | str = "", **settings: Any) -> Any:
 def test_the_official_files(
     data: Path, name: str, folder: str, rows: tuple[int, int], first: tuple[str, ...] | None
 ) -> None:
-    fitted, records = load(task(name, data / "glue" / folder).source.resolved(), ("train", "dev"))
+    fitted, records = load(task(name, data / "glue" / folder).source.resolve(), ("train", "dev"))
     assert (len(records["train"]), len(records["dev"])) == rows
     assert first is None or records["train"][0].texts == first
     assert all(len(record.texts) == (1 if name == "cola" else 2) for record in records["dev"])
@@ -50,7 +50,7 @@ def test_the_official_files(
 
 
 def test_a_quote_in_an_official_file_is_a_character(data: Path) -> None:
-    _, records = load(task("mrpc", data / "glue" / "MRPC").source.resolved(), ("train", "dev"))
+    _, records = load(task("mrpc", data / "glue" / "MRPC").source.resolve(), ("train", "dev"))
     texts = Counter(record.texts[0] for split in records.values() for record in split)
     assert texts['Amrozi accused his brother, whom he called "the witness", of deliberately distorting his evidence.']
     lines = (data / "glue" / "MRPC" / "msr_paraphrase_train.txt").read_text("utf-8-sig").splitlines()[1:]
@@ -58,7 +58,7 @@ def test_a_quote_in_an_official_file_is_a_character(data: Path) -> None:
 
 
 def test_rows_without_all_cells_are_left_out_and_told(data: Path) -> None:
-    qqp = task("qqp", data / "glue" / "QQP").source.resolved()
+    qqp = task("qqp", data / "glue" / "QQP").source.resolve()
     (told,) = [line for line in findings(qqp) if line.startswith("rows left out: 1,")]
     assert "line 2: 5 cells, but there are 6 columns" in told
 
@@ -113,15 +113,15 @@ def test_official_and_hugging_face_rows_are_the_same_records(
     for folder in (tsv, jsonl):
         (tsv / f"dev{matched}.tsv").write_bytes((tsv / "train.tsv").read_bytes())
         (jsonl / f"validation{matched}.jsonl").write_bytes((jsonl / "train.jsonl").read_bytes())
-        here = task(name, folder).source.resolved()
+        here = task(name, folder).source.resolve()
         for split in ("train", "dev"):
             (record,) = here.source.records(split, problems)
             assert (record.texts, record.label) == expected
         here.check([record], problems)
-    (unlabelled,) = task(name, jsonl).source.resolved().source.records("test", problems)
+    (unlabelled,) = task(name, jsonl).source.resolve().source.records("test", problems)
     assert unlabelled.label is None and unlabelled.texts == expected[0]
     # A task that was resolved on one form reads the other.
-    (record,) = task(name, tsv).source.resolved().source.moved(jsonl, {}).source.records("train", problems)
+    (record,) = task(name, tsv).source.resolve().source.switch_data(jsonl, {}).source.records("train", problems)
     assert record.texts == expected[0] and not problems.count
 
 
@@ -132,7 +132,7 @@ def test_parquet_as_hugging_face_names_it(tmp_path: Path) -> None:
     rows = {"premise": ["a", "c"], "hypothesis": ["b", "d"], "label": [0, 2], "idx": [0, 1]}
     for split in ("train", "validation_matched", "validation_mismatched"):
         parquet.write_table(pyarrow.table(rows), tmp_path / f"{split}-00000-of-00001.parquet")
-    _, records = load(task("mnli", tmp_path).source.resolved(), ("train", "dev"))
+    _, records = load(task("mnli", tmp_path).source.resolve(), ("train", "dev"))
     assert [record.label for record in records["train"]] == ["entailment", "contradiction"]
     assert [record.number for record in records["dev"]] == [0, 1, 2, 3]
 
@@ -159,7 +159,7 @@ def test_a_few_bad_rows_of_mnli_are_left_out_and_many_refused(tmp_path: Path) ->
     (tmp_path / "train.tsv").write_text(
         "\n".join([head, *good, "300\ta\tb\t-", "301\ta\tb", "302\t\t\tneutral"]) + "\n"
     )
-    mnli = task("mnli", tmp_path).source.resolved()
+    mnli = task("mnli", tmp_path).source.resolve()
     _, records = load(mnli, ("train", "dev"))
     assert len(records["train"]) == 300
     told = " ".join(findings(mnli))
@@ -220,17 +220,17 @@ def test_wnli_is_the_majority_class_whatever_the_model_says() -> None:
 def test_the_diagnostic_set_is_not_trained_on(tmp_path: Path) -> None:
     (tmp_path / "diagnostic.tsv").write_text("index\tsentence1\tsentence2\n0\ta\tb\n")
     with refusal("missing-split"):
-        task("ax", tmp_path).source.resolved()
+        task("ax", tmp_path).source.resolve()
     (record,) = task("ax", tmp_path).source.records("test", Problems(heading=""))
     assert record.texts == ("a", "b") and record.label is None
 
 
 def test_a_column_that_the_user_names_wins_and_must_be_there(tmp_path: Path) -> None:
     (tmp_path / "train.tsv").write_text("index\tsentence1\tsentence2\tshort\tlabel\n0\ta\tb\tc\tentailment\n")
-    named = task("rte", tmp_path, text="sentence1", pair="short", label="label").source.resolved()
+    named = task("rte", tmp_path, text="sentence1", pair="short", label="label").source.resolve()
     assert (named.text, named.pair) == ("sentence1", "short")
     with refusal("unknown-column", "longer", "--pair"):
-        task("rte", tmp_path, text="sentence1", pair="longer").source.resolved()
+        task("rte", tmp_path, text="sentence1", pair="longer").source.resolve()
 
 
 def test_one_class_alone_is_nothing_to_learn_though_the_set_has_two(tmp_path: Path) -> None:
@@ -238,17 +238,17 @@ def test_one_class_alone_is_nothing_to_learn_though_the_set_has_two(tmp_path: Pa
     for name in ("train.tsv", "dev.tsv"):
         (tmp_path / name).write_text("index\tsentence1\tsentence2\tlabel\n" + rows)
     with refusal("nothing-to-learn", "entailment"):
-        load(task("rte", tmp_path).source.resolved(), ("train", "dev"))
+        load(task("rte", tmp_path).source.resolve(), ("train", "dev"))
 
 
 def test_a_missing_column_is_told_with_those_that_are_there(tmp_path: Path) -> None:
     (tmp_path / "train.tsv").write_text("index\tsentence1\tlabel\n0\ta\tentailment\n")
     (tmp_path / "dev.tsv").write_text("index\tsentence1\tsentence2\n0\ta\tb\n")
     with refusal("unknown-column", "train.tsv", "index", "sentence1", "label"):
-        task("rte", tmp_path).source.resolved()
+        task("rte", tmp_path).source.resolve()
     (tmp_path / "train.tsv").write_text("index\tsentence1\tsentence2\tlabel\n0\ta\tb\tentailment\n")
     with refusal("unknown-column", "dev.tsv"):
-        load(task("rte", tmp_path).source.resolved(), ("train", "dev"))
+        load(task("rte", tmp_path).source.resolve(), ("train", "dev"))
 
 
 @pytest.mark.parametrize("cell", ["NaN", "Infinity", "null", '"4,5"'])
@@ -257,7 +257,7 @@ def test_scores_that_are_no_numbers_in_json_lines(cell: str, tmp_path: Path) -> 
     (tmp_path / "train.jsonl").write_text(good + good.replace("1.5", cell) + good.replace("1.5", cell))
     (tmp_path / "validation.jsonl").write_text(good)
     with refusal("nothing-to-learn", "train.jsonl", "line 2", "line 3"):
-        load(task("stsb", tmp_path).source.resolved(), ("train", "dev"))
+        load(task("stsb", tmp_path).source.resolve(), ("train", "dev"))
 
 
 def test_glues_own_files_of_mrpc_go_before_microsofts(tmp_path: Path) -> None:
@@ -265,7 +265,7 @@ def test_glues_own_files_of_mrpc_go_before_microsofts(tmp_path: Path) -> None:
     for name in ("train.tsv", "dev.tsv", "msr_paraphrase_train.txt", "msr_paraphrase_test.txt"):
         extra = rows if name.startswith("msr") else ""
         (tmp_path / name).write_text("Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n" + rows + extra)
-    _, records = load(task("mrpc", tmp_path).source.resolved(), ("train", "dev", "test"))
+    _, records = load(task("mrpc", tmp_path).source.resolve(), ("train", "dev", "test"))
     assert {split: len(found) for split, found in records.items()} == {"train": 2, "dev": 2, "test": 4}
 
 
@@ -273,14 +273,14 @@ def test_sts_b_in_its_first_form_has_rows_with_two_more_cells(tmp_path: Path) ->
     row = 'main-captions\tMSRvid\t2012test\t0024\t2.500\tA "girl.\tA boy.'
     for split in ("train", "dev", "test"):
         (tmp_path / f"sts-{split}.tsv").write_text(f"{row}\n{row}\tsource\tlicence\n{row.replace('2.5', '5.0')}\n")
-    stsb, records = load(task("stsb", tmp_path).source.resolved(), ("train", "dev"))
+    stsb, records = load(task("stsb", tmp_path).source.resolve(), ("train", "dev"))
     assert [(record.texts, record.label, record.line) for record in records["train"]] == [
         (('A "girl.', "A boy."), 2.5, 1),
         (('A "girl.', "A boy."), 2.5, 2),
         (('A "girl.', "A boy."), 5.0, 3),
     ]
-    moved = stsb.source.moved(tmp_path / "sts-test.tsv", {})
+    moved = stsb.source.switch_data(tmp_path / "sts-test.tsv", {})
     assert len(load(moved, ("all",), fit=False)[1]["all"]) == 3
     (tmp_path / "sts-train.tsv").write_text(f"{row}\n{row}\tone more\n{row}\n")
     with refusal("unusable-row", "sts-train.tsv", "2", "8"):
-        load(task("stsb", tmp_path).source.resolved(), ("train", "dev"))
+        load(task("stsb", tmp_path).source.resolve(), ("train", "dev"))

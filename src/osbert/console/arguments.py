@@ -28,7 +28,7 @@ class ModelArgument:
 
     def open(self) -> Path:
         """Return the folder of the model, downloaded if necessary. Raises UserError as `locate`."""
-        from osbert.console.opening_options import locate_folder
+        from osbert.console.model_downloads import locate_folder
 
         return locate_folder(self.word)
 

@@ -335,7 +335,7 @@ def _head_config(learner: Learner, labels: Sequence[str] | None) -> dict[str, An
     if writes := next(filter(None, (getattr(head, "writes", None) for _, head in _heads(learner))), None):
         fields[WRITES] = writes
     if dropout := getattr(head or heads.get("choice"), "dropout", None):
-        fields["classifier_dropout"] = dropout.share
+        fields["classifier_dropout"] = dropout.probability
     if labels:
         fields["id2label"] = {str(index): label for index, label in enumerate(labels)}
         fields["label2id"] = {label: index for index, label in enumerate(labels)}

@@ -19,7 +19,7 @@ def fit_first_position(settings: Any, tokenizer: AnyTokenizer) -> tuple[Any, lis
         f"model.first_position is {wanted} instead of {first}: positions begin behind the padding id, which is "
         f"{tokenizer.pad} in the corpus's tokenizer."
     )
-    return dataclasses.replace(settings, model=settings.model.changed(first_position=wanted)), [remark]
+    return dataclasses.replace(settings, model=settings.model.replace(first_position=wanted)), [remark]
 
 
 def check_first_position(model: Any, tokenizer: AnyTokenizer, problems: Problems) -> None:

@@ -115,7 +115,7 @@ def resize(plan: PretrainPlan, layers: int, width: int) -> PretrainPlan:
     model, optimizer = plan.settings.model, plan.settings.optimizer
     if (layers, width) == (model.layers, model.width):
         return plan
-    resized = model.resized(layers, width)
+    resized = model.resize(layers, width)
     if resized.width != model.width:
         rate = float(f"{optimizer.learning_rate * math.sqrt(model.width / resized.width):.2g}")
         optimizer = replace(optimizer, learning_rate=rate)

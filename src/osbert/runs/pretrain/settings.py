@@ -195,7 +195,7 @@ def read_plan(
     tokenizer = read_any_tokenizer(corpus, opening)
     problems = Problems(heading="This run cannot begin")
     if settings.model.vocabulary in (0, len(tokenizer)):
-        settings = dataclasses.replace(settings, model=settings.model.changed(vocabulary=len(tokenizer)))
+        settings = dataclasses.replace(settings, model=settings.model.replace(vocabulary=len(tokenizer)))
     else:
         wanted = f"model.vocabulary is {settings.model.vocabulary:,}, but the corpus's tokenizer has {len(tokenizer):,}"
         problems.add(f"{wanted} pieces. Leave it at 0.", code="invalid-value")

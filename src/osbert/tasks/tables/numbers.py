@@ -47,7 +47,7 @@ class NumberSource(TextSource):
         commas = [f"the numbers in '{column}' have decimal commas"] if self._has_commas(table, column) else []
         return [*super().findings(), *commas]
 
-    def moved(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
+    def switch_data(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
         """Return the task for other data, whose decimal mark is detected again; see TextSource."""
         return super().switch_data(data, {"decimal": "auto"} | dict(given))
 
