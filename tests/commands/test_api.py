@@ -24,7 +24,9 @@ def test_nothing_is_printed_and_events_are_watched(place: Path, capsys: pytest.C
     events: list[Any] = []
     (place / "b.csv").write_text("a,b\ngood film,pos\nbad,neg\n")
     scores = osbert.evaluate("run", data="b.csv", text="a", label="b", watch=events.append)
-    assert scores["accuracy"] == 1 and [str(event) for event in events] == ["rows of b.csv"]
+    messages = [str(event) for event in events]
+    assert scores["accuracy"] == 1 and messages[0] == "rows of b.csv"
+    assert len(messages) == 2 and "training" in messages[1], "both texts are among the training rows"
     assert capsys.readouterr() == ("", "")
 
 

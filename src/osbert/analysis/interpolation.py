@@ -36,7 +36,7 @@ such as the windows of a text, each gives one summand."""
 
 @dataclass(frozen=True)
 class Blend:
-    """The example with index `index`: each token is `part` (n,) times itself plus 1 - part times the baseline."""
+    """The example `index`: each token is `part` (n,) times itself plus 1 - part times the baseline."""
 
     index: int
     part: NDArray[np.float32]
@@ -98,7 +98,7 @@ class Interpolation:
         for batch in batches([self.examples[blend.index] for blend in blends], tokens=tokens):
             blend_indices = batch.records.tolist()
             # batches() numbers the blends; the score needs the index of the example that each is a copy of.
-            originals = torch.tensor([blends[blend_index].place for blend_index in blend_indices])
+            originals = torch.tensor([blends[blend_index].index for blend_index in blend_indices])
             parts = np.concatenate([blends[blend_index].part for blend_index in blend_indices])
             device_batch = replace(batch, records=originals).to(device)
             yield blend_indices, device_batch, torch.from_numpy(parts).to(device)[:, None]

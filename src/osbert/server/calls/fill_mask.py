@@ -52,8 +52,9 @@ class FillCall(Call):
         from osbert.inference.fill import MASK, pack_with_masks
 
         masks = sum(text.count(MASK) for text in values["texts"])
-        if masks * values["top"] > MOST:
-            what = f"An answer has at most {MOST:,} pieces, not {values['top']} for each of {masks:,} masks."
+        top = values.get("top", 1)  # an explanation asks for none
+        if masks * top > MOST:
+            what = f"An answer has at most {MOST:,} pieces, not {top} for each of {masks:,} masks."
             raise Refusal(413, what, field="top")
         items = []
         for index, text in enumerate(values["texts"]):
