@@ -124,7 +124,7 @@ def opened(plan: FinetunePlan, folder: Path, way: Texts) -> Any:
 def scheduled(plan: FinetunePlan, optimizer: torch.optim.Optimizer, steps: int, *, side: str) -> Any:
     """Return the learning rates: transformers', whose first is 0, or for "paired" osbert's, which are a step ahead."""
     if side == "paired":
-        return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: plan.optimizer.share(step, steps))
+        return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: plan.optimizer.rate_factor(step, steps))
     return transformers.get_linear_schedule_with_warmup(optimizer, round(plan.optimizer.warmup * steps), steps)
 
 

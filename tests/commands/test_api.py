@@ -26,7 +26,7 @@ def test_nothing_is_printed_and_events_are_watched(place: Path, capsys: pytest.C
     scores = osbert.evaluate("run", data="b.csv", text="a", label="b", watch=events.append)
     messages = [str(event) for event in events]
     assert scores["accuracy"] == 1 and messages[0] == "rows of b.csv"
-    assert len(messages) == 2 and "training" in messages[1], "both texts are among the training rows"
+    assert len(messages) == 2 and "train" in messages[1], "both texts are among the training rows"
     assert capsys.readouterr() == ("", "")
 
 

@@ -45,7 +45,7 @@ def test_topics_of_texts(encoder: Path, table: Path, tmp_path: Path, capsys: pyt
     chosen = osbert.find_topics(table, model=encoder, out=tmp_path / "chosen")
     assert len(chosen.topics) == choose_count(chosen.silhouettes, len(TEXTS))
     alike = osbert.find_topics(["bad"] * 4, model=encoder, out=tmp_path / "alike", topics=3)
-    assert len(alike.topics) == 1 and "3" in alike.chosen()
+    assert len(alike.topics) == 1 and "3" in alike.explain_count()
     with refusal("output-exists", out):
         osbert.find_topics(table, model=encoder, out=out)
 

@@ -119,16 +119,16 @@ def _by_pieces(
         open_rows = []
         for index, (row, piece, chance, allowed_score) in enumerate(zip(rows, pieces.tolist(), *columns, strict=True)):
             if allowed_score == NEVER:  # no piece is left that may be written
-                yield row.written("most")
+                yield row.finish("most")
                 continue
             row.total += chance
             if piece == limits.end:
-                yield row.written("end")
+                yield row.finish("end")
                 continue
             row.pieces.append(piece)
             yield WrittenPiece(row=row.number, piece=piece)
             if count == options.most:
-                yield row.written("most")
+                yield row.finish("most")
             else:
                 open_rows.append(index)
         if not open_rows:
