@@ -73,3 +73,11 @@ def test_wrong_words_are_listed_before_a_model_is_fetched(
     assert not any("/resolve/" in path for _, path, *_ in hub.requests)
     words = ("evaluate", "someone/other", "--data", str(table), "--nothing", "1")
     assert codes_of(capsys, *words) == (2, {"usage", "unknown-model"})
+
+
+def test_words_are_taken_where_pydantic_is_loaded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """cyclopts lets pydantic check the arguments where it is loaded, as by the server."""
+    pytest.importorskip("pydantic", reason="needs the extra serve")
+    (tmp_path / "no-model").mkdir()
+    words = ["embed", str(tmp_path / "no-model"), str(tmp_path / "nothing.csv"), "--out", str(tmp_path / "out.npz")]
+    assert codes_of(capsys, *words) == (1, {"missing-file", "not-a-model"})

@@ -63,6 +63,15 @@ class FileArgument:
             raise UserError(f"{self.word}: there is no such file", code="missing-file")
 
 
+class Unvalidated:
+    """Metadata of a type: pydantic, which cyclopts asks where it is loaded, takes the argument as it is."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        return core_schema.any_schema()
+
+
 def _read_model(kind: Any, tokens: Sequence[cyclopts.Token]) -> ModelArgument:
     """Return the model that a word names; called by cyclopts."""
     return ModelArgument(tokens[0].value)
@@ -73,10 +82,10 @@ def _read_file(kind: Any, tokens: Sequence[cyclopts.Token]) -> FileArgument:
     return FileArgument(tokens[0].value)
 
 
-ModelFolder = Annotated[Path, Parameter(converter=_read_model)]
+ModelFolder = Annotated[Path, Parameter(converter=_read_model), Unvalidated()]
 """The type of an option for a model: a folder, or a name such as google-bert/bert-base-uncased or minilm."""
 
-InputFile = Annotated[Path, Parameter(converter=_read_file)]
+InputFile = Annotated[Path, Parameter(converter=_read_file), Unvalidated()]
 """The type of an option for an input file or folder, which is checked together with the options and the model."""
 
 
