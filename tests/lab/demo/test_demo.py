@@ -80,9 +80,9 @@ def test_a_demo_from_beginning_to_end(
         assert text in report
 
 
-def in_this_process(stage: Stage, watch: Watch, *, shown: bool) -> str:
+def in_this_process(stage: Stage, watch: Watch, *, shows_output: bool) -> str:
     """Stand for a process of the command."""
-    assert shown
+    assert shows_output
     with redirect_stdout(StringIO()) as output:
         assert run(*stage.words) == 0
     return output.getvalue() if stage.report_heading else ""
