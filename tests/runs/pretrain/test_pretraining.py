@@ -200,7 +200,7 @@ def test_ctrl_c_at_a_measurement_writes_no_line_twice(run, whole, of: str) -> No
 
 @pytest.mark.parametrize(("place", "name", "number"), [
     ("osbert.training.gradients.Gradients", "add", 2), ("osbert.training.trainer.Trainer", "evaluate", 1),
-    ("osbert.training.tracking.Metrics", "step", 2), ("osbert.training.tracking.Metrics", "held_out", 2),
+    ("osbert.training.tracking.Metrics", "step", 2), ("osbert.training.tracking.Metrics", "record_held_out", 2),
     ("osbert.training.checkpoint.Checkpoints", "save", 1), ("osbert.training.adamw.PlainAdamW", "zero_grad", 2),
 ])  # fmt: skip
 @pytest.mark.parametrize("after", [False, True])
