@@ -23,8 +23,8 @@ from terminal import told
 HOLD = """
 import sys
 from pathlib import Path
-from osbert.lock import locked
-with locked(Path(sys.argv[1])):
+from osbert.lock import hold_lock
+with hold_lock(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.readline()
 """

@@ -311,8 +311,8 @@ def test_the_corpus_folder_is_no_run_folder(run, tmp_path, corpus) -> None:
 
 def test_a_second_process_is_refused(run, tmp_path) -> None:
     hold = (
-        "import sys; from pathlib import Path; from osbert.lock import locked\n"
-        "with locked(Path(sys.argv[1])): print('held', flush=True); sys.stdin.readline()"
+        "import sys; from pathlib import Path; from osbert.lock import hold_lock\n"
+        "with hold_lock(Path(sys.argv[1])): print('held', flush=True); sys.stdin.readline()"
     )
     command = [sys.executable, "-c", hold, str(tmp_path / "run")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
