@@ -79,7 +79,8 @@ def test_a_killed_prediction_goes_on(
 ) -> None:
     out = tmp_path / "out.csv"
     program = (
-        "import sys, time; from osbert.runs.predict import part, predict_file; from osbert.cli import main; predict_file.TEXTS = 8\n"
+        "import sys, time; from osbert.runs.predict import part, predict_file; from osbert.cli import main\n"
+        "predict_file.TEXTS = 8\n"
         "append = part.RowPart.append\n"
         "part.RowPart.append = lambda *given: (append(*given), time.sleep(0.2))\n"
         "sys.exit(main())"

@@ -92,9 +92,7 @@ def test_a_long_run_takes_longer_to_choose(corpus, measurements, tmp_path) -> No
 
 def test_all_processes_choose_alike(plan, measurements, monkeypatch, tmp_path) -> None:
     """A process whose own memory suffices follows another whose does not."""
-    monkeypatch.setattr(
-        Group, "gather", lambda self, value, about: [value, False if about == "free memory" else value]
-    )
+    monkeypatch.setattr(Group, "gather", lambda self, value, about: [value, False if about == "free memory" else value])
     measurements += [(1e4, 1), (2e4, 2)]
     assert passes.choose(plan, tmp_path)[0] == 1024
 
