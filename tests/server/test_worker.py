@@ -72,7 +72,7 @@ def test_scores_that_are_no_numbers_are_never_answered(
     backend = worker.models["classifier"].engine.backend
     monkeypatch.setattr(backend, "outputs", lambda task, examples, tokens: [np.array([math.inf, 0.0])] * len(examples))
     for number in (1, 2):
-        assert worker.take_in([asking(number, "a")._replace(call="predict", asked={"texts": ["a"]})]) == []
+        assert worker.take_in([asking(number, "a")._replace(call="predict", request={"texts": ["a"]})]) == []
         (answer,) = worker.work().answers
         assert answer.status == 503 and "model classifier failed" in json.loads(answer.body)["error"]["message"]
     told = capfd.readouterr().err
