@@ -349,7 +349,7 @@ def test_one_tag_for_every_word_is_a_collapse() -> None:
     records = [Record(number=0, texts=("",), label=(*nouns[0][:1], EntitySpan(1, 2, "VB"))) for _ in nouns]
     task = Tag(scheme="words", types=("NN", "VB"))
     assert (
-        constant_answer(task, [EntityPrediction(value=value) for value in nouns], records)
+        constant_answer(task, [EntityPrediction(value=value, words=value) for value in nouns], records)
         == "tagged 'NN' in every word"
     )
 
