@@ -31,7 +31,7 @@ class VerbPackage:
         """Yield the words of each command: ("pretrain",), ("corpus", "build"), ("analyse", "compare")."""
         yield from ((verb,) for verb in self.verbs)
         yield from ((group, verb) for group, (_, verbs) in self.groups.items() for verb in verbs)
-        yield from ((verb, below) for verb, belows in self.subverbs.items() for below in belows)
+        yield from ((verb, name) for verb, subverbs in self.subverbs.items() for name in subverbs)
 
     def about(self, name: tuple[str, ...]) -> str:
         """Return the help of a command.
