@@ -26,7 +26,7 @@ SOURCE = Path(__file__).resolve().parent.parent / "src" / "osbert"
 FORMS: dict[str, tuple[str, tuple[str, ...]]] = {
     "reading": (
         "Text and tables",
-        ("inputs", "documents", "encodings", "compression", "wikipedia", "delimited", "parquet", "memory", "trees"),
+        ("inputs", "documents", "encodings", "compression", "wikipedia", "delimited", "parquet", "memory"),
     ),
     "reading/tagged": ("Tagged text", ("files", "rows", "marks")),
     "reading/file_forms": ("Files that are read whole", ()),
