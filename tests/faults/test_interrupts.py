@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -27,7 +28,7 @@ def test_a_child_is_spared_ctrl_c_and_the_parent_gets_it_at_the_end_of_the_block
     try:
         with pytest.raises(KeyboardInterrupt), holding_interrupts():
             assert is_spared()
-            os.kill(os.getpid(), signal.SIGINT)
+            signal.pthread_kill(threading.get_ident(), signal.SIGINT)
             held = True
     finally:
         signal.signal(signal.SIGINT, before)

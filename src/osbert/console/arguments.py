@@ -63,7 +63,7 @@ class FileArgument:
             raise UserError(f"{self.word}: there is no such file", code="missing-file")
 
 
-class Unvalidated:
+class ValidationExemption:
     """Metadata of a type: pydantic, which cyclopts asks where it is loaded, takes the argument as it is."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
@@ -82,10 +82,10 @@ def _read_file(kind: Any, tokens: Sequence[cyclopts.Token]) -> FileArgument:
     return FileArgument(tokens[0].value)
 
 
-ModelFolder = Annotated[Path, Parameter(converter=_read_model), Unvalidated()]
+ModelFolder = Annotated[Path, Parameter(converter=_read_model), ValidationExemption()]
 """The type of an option for a model: a folder, or a name such as google-bert/bert-base-uncased or minilm."""
 
-InputFile = Annotated[Path, Parameter(converter=_read_file), Unvalidated()]
+InputFile = Annotated[Path, Parameter(converter=_read_file), ValidationExemption()]
 """The type of an option for an input file or folder, which is checked together with the options and the model."""
 
 
