@@ -69,6 +69,12 @@ def extension(folder: str, name: str) -> EntryPoint | None:
     return _extensions(folder).get(name)
 
 
+def module(folder: str, name: str) -> ModuleType:
+    """Return the module of a component that `names` lists, of osbert or of another package."""
+    path = _modules(folder).get(name) or _extensions(folder)[name].value
+    return importlib.import_module(path)
+
+
 def resolve_synonym(folder: str, name: str) -> str:
     """Return the name of the component that others call so (`SYNONYMS` of the folder's package), or the name itself.
 

@@ -7,7 +7,6 @@ one `FAMILY`.
 
 from __future__ import annotations
 
-import importlib
 import math
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
@@ -359,8 +358,7 @@ def _pairs_to_halves(rows: Tensor, width: int) -> Tensor:
 @cache
 def every_family() -> tuple[Family, ...]:
     """Return all families, in the order of their files' names."""
-    families = [importlib.import_module(f"osbert.{FOLDER}.{name}").FAMILY for name in components.names(FOLDER)]
-    return tuple(families)
+    return tuple(components.module(FOLDER, name).FAMILY for name in components.names(FOLDER))
 
 
 def of_type(model_type: object) -> Family | None:
