@@ -73,6 +73,14 @@ def pytest_collection_finish() -> None:
     atexit.register(gc.freeze)
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """SIGINT interrupts, also where a shell has started the tests in the background, with SIGINT ignored."""
+    former = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, former)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Declare the mark of tests that need the lab."""
     config.addinivalue_line("markers", "lab: needs osbert_lab; skipped where the package is taken away")

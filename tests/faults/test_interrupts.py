@@ -14,7 +14,10 @@ import pytest
 
 from osbert.child_processes import holding_interrupts
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there are no signals to block")
+pytestmark = [
+    pytest.mark.skipif(sys.platform == "win32", reason="there are no signals to block"),
+    pytest.mark.usefixtures("interruptible"),
+]
 CHILD = "import signal; print(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ()))"
 
 
@@ -24,14 +27,10 @@ def is_spared() -> bool:
 
 
 def test_a_child_is_spared_ctrl_c_and_the_parent_gets_it_at_the_end_of_the_block() -> None:
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # workers of the test run ignore the signal
-    try:
-        with pytest.raises(KeyboardInterrupt), holding_interrupts():
-            assert is_spared()
-            signal.pthread_kill(threading.get_ident(), signal.SIGINT)
-            held = True
-    finally:
-        signal.signal(signal.SIGINT, before)
+    with pytest.raises(KeyboardInterrupt), holding_interrupts():
+        assert is_spared()
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+        held = True
     assert held
     assert not is_spared()
 

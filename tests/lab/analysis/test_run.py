@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -264,14 +263,6 @@ def test_a_single_text_has_no_figure_without_an_interval(runs: dict[str, Path], 
     with refusal("too-little-data", "one.txt", "heads", "similarity", "two texts"):
         osbert.analyse(runs["encoder"], data=tmp_path / "one.txt", out=tmp_path / "out", **SETTINGS)
     assert not (tmp_path / "out").exists() and not (tmp_path / "out.unfinished").exists()
-
-
-@pytest.fixture
-def interruptible() -> Iterator[None]:
-    """SIGINT interrupts, also where a shell has started the tests in the background, with SIGINT ignored."""
-    former = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, former)
 
 
 @pytest.mark.usefixtures("interruptible")
