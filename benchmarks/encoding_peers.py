@@ -1,4 +1,4 @@
-"""Vectors of 5,000 sentences on the CPU: osbert in fp32, bf16 and int8 beside transformers and onnxruntime.
+"""Vectors of 5,000 sentences on the CPU: osbert beside sentence-transformers, transformers and onnxruntime.
 
     python benchmarks/encoding_peers.py --data ../shared/data [--models minilm,base] [--sentences 5000] [--rounds 5]
 
@@ -7,22 +7,26 @@ MRPC, long ones of QNLI and RTE), shuffled. Every side takes texts and gives the
 
     osbert fp32, bf16   Engine.embed, in bf16 under autocast as in training
     osbert int8         the same on what `osbert export --to onnx --int8` wrote
+    sentence            sentence-transformers' encode, fp32, batches of 32 sorted by length, as is its default; a side
+                        that is left out where the package is not installed
     pipeline            transformers' feature-extraction pipeline, fp32, batches of 32 in the order given, tensors out;
                         the mean over its states is not timed
     padded int8         onnxruntime on the same int8 file: batches of 32 in the order given, padded to the longest,
                         transformers' fast tokenizer
 
 Each side is a process of its own that has loaded its model; in each round every side encodes all sentences, and
-another one goes first. Ratios are of one round, and their median is told: above 1, the first side is the faster. All
-vectors are compared with the pipeline's. "minilm" is the published all-MiniLM-L6-v2, "base" has BERT BASE's shape and
+another one goes first. Ratios are of one round, and their median is printed: above 1, the first side is the faster.
+With OMP_NUM_THREADS=1 the time is the processor's, which other work on the machine hardly changes. All vectors are
+compared with the pipeline's. "minilm" is the published all-MiniLM-L6-v2, "base" has BERT BASE's shape and
 fresh weights. --sides "osbert int8,padded int8" measures these and the pipeline.
-The Spearman correlation of cosines on STS-B's development pairs, in points, is told of minilm.
+The Spearman correlation of cosines on STS-B's development pairs, in points, is printed for minilm.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import importlib.util
 import multiprocessing
 import random
 import statistics
@@ -61,7 +65,7 @@ SOURCES = {
 }
 """GLUE's folders -> the columns read; CoLA has no header, and its sentence last."""
 RATIOS = (
-    *(("osbert fp32", "pipeline"), ("osbert bf16", "pipeline"), ("osbert int8", "pipeline")),
+    *((f"osbert {precision}", peer) for precision in ("fp32", "bf16", "int8") for peer in ("sentence", "pipeline")),
     ("osbert int8", "padded int8"),
 )
 
@@ -74,6 +78,11 @@ class Folders:
     int8: Path
 
 
+def read_clock() -> float:
+    """Return the seconds of a clock: of one thread the processor's, which other work hardly changes."""
+    return time.process_time() if torch.get_num_threads() == 1 else time.perf_counter()
+
+
 class Osbert:
     """osbert's engine in a precision; int8 is the exported folder's."""
 
@@ -82,10 +91,27 @@ class Osbert:
         self.processor = Processor(device=torch.device("cpu"), precision="bf16" if precision == "bf16" else "fp32")
 
     def encode(self, texts: Sequence[str]) -> tuple[np.ndarray, float]:
-        started = time.perf_counter()
+        started = read_clock()
         with self.processor.autocast():
             vectors = self.engine.embed(texts, pooling="mean", normalize=False, length=self.engine.packer.length)
-        return vectors, time.perf_counter() - started
+        return vectors, read_clock() - started
+
+
+class SentenceTransformer:
+    """sentence-transformers with its own sorting by length."""
+
+    def __init__(self, folders: Folders) -> None:
+        import sentence_transformers  # an opponent that need not be installed
+
+        # A folder without modules.json gets the mean of the states; MiniLM's makes unit vectors of them afterwards.
+        modules = sentence_transformers.SentenceTransformer(str(folders.whole), device="cpu")
+        self.model = sentence_transformers.SentenceTransformer(modules=list(modules)[:2], device="cpu")
+        self.model.max_seq_length = 512
+
+    def encode(self, texts: Sequence[str]) -> tuple[np.ndarray, float]:
+        started = read_clock()
+        vectors = self.model.encode(list(texts), batch_size=BATCH, show_progress_bar=False)
+        return vectors, read_clock() - started
 
 
 class Pipeline:
@@ -101,11 +127,11 @@ class Pipeline:
 
     def encode(self, texts: Sequence[str]) -> tuple[np.ndarray, float]:
         limit = {"truncation": True, "max_length": 512}
-        started = time.perf_counter()
+        started = read_clock()
         states = self.pipeline(list(texts), batch_size=BATCH, return_tensors=True, tokenize_kwargs=limit)
-        seconds = time.perf_counter() - started
+        seconds = read_clock() - started
         lengths = [len(ids) for ids in self.tokenizer(list(texts), **limit)["input_ids"]]
-        return np.stack([one[0, :n].mean(0).numpy() for one, n in zip(states, lengths)]), seconds
+        return np.stack([state[0, :length].mean(0).numpy() for state, length in zip(states, lengths)]), seconds
 
 
 class Padded:
@@ -116,8 +142,8 @@ class Padded:
         self.session = open_onnx(folders.int8 / ONNX).session
 
     def encode(self, texts: Sequence[str]) -> tuple[np.ndarray, float]:
-        found = []
-        started = time.perf_counter()
+        vectors = []
+        started = read_clock()
         for first in range(0, len(texts), BATCH):
             part = list(texts[first : first + BATCH])
             columns = dict(
@@ -125,8 +151,8 @@ class Padded:
             )
             (states,) = self.session.run(["last_hidden_state"], columns)
             mask = columns["attention_mask"][..., None]
-            found.append((states * mask).sum(1) / mask.sum(1))
-        return np.concatenate(found).astype(np.float32), time.perf_counter() - started
+            vectors.append((states * mask).sum(1) / mask.sum(1))
+        return np.concatenate(vectors).astype(np.float32), read_clock() - started
 
 
 _side: Any  # of a worker process; set once when it begins
@@ -137,7 +163,8 @@ def begin(name: str, folders: Folders, threads: int) -> None:
     global _side
     torch.set_num_threads(threads)
     kind, _, precision = name.partition(" ")
-    _side = Osbert(folders, precision) if kind == "osbert" else {"pipeline": Pipeline, "padded": Padded}[kind](folders)
+    peers = {"sentence": SentenceTransformer, "pipeline": Pipeline, "padded": Padded}
+    _side = Osbert(folders, precision) if kind == "osbert" else peers[kind](folders)
 
 
 def encode(texts: Sequence[str]) -> tuple[np.ndarray, float]:
@@ -147,11 +174,11 @@ def encode(texts: Sequence[str]) -> tuple[np.ndarray, float]:
 
 def sentences(data: Path, count: int) -> list[str]:
     """Return as many sentences, about as many from each set, in a random order."""
-    found: list[str] = []
+    texts: list[str] = []
     for left, (folder, columns) in zip(range(len(SOURCES), 0, -1), SOURCES.items()):
-        found += list(dict.fromkeys(_sentences(data / "glue" / folder, columns)))[: -(-(count - len(found)) // left)]
-    random.Random(0).shuffle(found)
-    return found
+        texts += list(dict.fromkeys(_sentences(data / "glue" / folder, columns)))[: -(-(count - len(texts)) // left)]
+    random.Random(0).shuffle(texts)
+    return texts
 
 
 def _sentences(folder: Path, columns: Sequence[str]) -> Iterator[str]:
@@ -159,9 +186,9 @@ def _sentences(folder: Path, columns: Sequence[str]) -> Iterator[str]:
     with path.open(encoding="utf-8-sig", newline="") as file:
         rows = csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
         header = next(rows) if columns else []
-        places = [header.index(name) for name in columns] or [-1]
+        indices = [header.index(name) for name in columns] or [-1]
         for row in rows:
-            yield from (row[place] for place in places)
+            yield from (row[index] for index in indices)
 
 
 def pairs(data: Path) -> tuple[list[str], list[str], list[float]]:
@@ -187,16 +214,19 @@ def model(name: str, data: Path, folder: Path) -> Folders:
     return Folders(whole=whole, int8=int8)
 
 
-SIDES = ("osbert fp32", "osbert bf16", "osbert int8", "pipeline", "padded int8")
+SIDES = ("osbert fp32", "osbert bf16", "osbert int8", "sentence", "pipeline", "padded int8")
 
 
 def compare(name: str, folders: Folders, options: argparse.Namespace) -> None:
-    """Measure all sides on one model and print what was found."""
+    """Measure all sides on one model and print the table."""
     # The pipeline's vectors are what all others are compared with.
     names = [side for side in SIDES if side == "pipeline" or side in options.sides.split(",")]
     if "osbert bf16" in names and not has_bf16(torch.device("cpu")):
         names.remove("osbert bf16")
         print("(this processor has no bf16 instructions: that side is left out)")
+    if "sentence" in names and importlib.util.find_spec("sentence_transformers") is None:
+        names.remove("sentence")
+        print("(sentence-transformers is not installed: that side is left out)")
     texts = sentences(options.data, options.sentences)
     context = multiprocessing.get_context("spawn")
     threads = torch.get_num_threads()
@@ -208,10 +238,10 @@ def compare(name: str, folders: Folders, options: argparse.Namespace) -> None:
         vectors = {}
         for turn in range(options.rounds):
             for side in names[turn % len(names) :] + names[: turn % len(names)]:
-                vectors[side], took = sides[side].submit(encode, texts).result()
-                seconds[side].append(took)
-            shown = ", ".join(f"{side} {took[-1]:.1f} s" for side, took in seconds.items())
-            print(f"{name}, round {turn + 1}: {shown}", file=sys.stderr, flush=True)
+                vectors[side], duration = sides[side].submit(encode, texts).result()
+                seconds[side].append(duration)
+            line = ", ".join(f"{side} {durations[-1]:.1f} s" for side, durations in seconds.items())
+            print(f"{name}, round {turn + 1}: {line}", file=sys.stderr, flush=True)
         correlations = spearman(sides, options.data) if name == "minilm" else {}
     finally:
         for pool in sides.values():
@@ -222,12 +252,14 @@ def compare(name: str, folders: Folders, options: argparse.Namespace) -> None:
 def spearman(sides: dict[str, ProcessPoolExecutor], data: Path) -> dict[str, float]:
     """Return each side's rank correlation of cosines and scores on STS-B, in points."""
     first, second, true = pairs(data)
-    found = {}
+    correlations = {}
     for side, pool in sides.items():
         vectors = pool.submit(encode, first + second).result()[0]
         vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-        found[side] = 100 * float(spearmanr((vectors[: len(first)] * vectors[len(first) :]).sum(1), true).statistic)
-    return found
+        correlations[side] = 100 * float(
+            spearmanr((vectors[: len(first)] * vectors[len(first) :]).sum(1), true).statistic
+        )
+    return correlations
 
 
 def report(
@@ -238,18 +270,18 @@ def report(
     print(f"\n{name}: {len(reference):,} sentences, vectors of {reference.shape[1]}\n")
     print("| side | sentences a second | largest difference from the pipeline | smallest cosine | STS-B |")
     print("|---|---|---|---|---|")
-    for side, found in vectors.items():
-        rate = len(found) / statistics.median(seconds[side])
-        lengths = np.linalg.norm(found, axis=1) * np.linalg.norm(reference, axis=1)
-        cosine = float(((found * reference).sum(1) / lengths).min())
+    for side, side_vectors in vectors.items():
+        rate = len(side_vectors) / statistics.median(seconds[side])
+        lengths = np.linalg.norm(side_vectors, axis=1) * np.linalg.norm(reference, axis=1)
+        cosine = float(((side_vectors * reference).sum(1) / lengths).min())
         points = f"{correlations[side]:.2f}" if side in correlations else ""
-        print(f"| {side} | {rate:,.1f} | {np.abs(found - reference).max():.1e} | {cosine:.5f} | {points} |")
+        print(f"| {side} | {rate:,.1f} | {np.abs(side_vectors - reference).max():.1e} | {cosine:.5f} | {points} |")
     print()
-    for one, other in RATIOS:
-        if one in seconds and other in seconds:
-            ratios = [slow / fast for fast, slow in zip(seconds[one], seconds[other])]
+    for side, peer in RATIOS:
+        if side in seconds and peer in seconds:
+            ratios = [slow / fast for fast, slow in zip(seconds[side], seconds[peer])]
             low, high = min(ratios), max(ratios)
-            print(f"{one} : {other}  {statistics.median(ratios):.2f} times as fast ({low:.2f} to {high:.2f})")
+            print(f"{side} : {peer}  {statistics.median(ratios):.2f} times as fast ({low:.2f} to {high:.2f})")
     print(flush=True)
 
 
