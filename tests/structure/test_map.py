@@ -1,4 +1,4 @@
-"""The pages tell the truth: docs/map.md is the code's map, and the commands that pages show exist."""
+"""The pages tell the truth: the code map and the tree have every file and folder; commands that pages show exist."""
 
 from __future__ import annotations
 
@@ -30,16 +30,27 @@ def _map_tool() -> ModuleType:
     return module
 
 
-def test_the_code_map_is_the_codes() -> None:
+def test_the_code_map_has_a_line_with_a_phrase_for_every_file() -> None:
     tool = _map_tool()
-    assert tool.PAGE.read_text(encoding="utf-8") == tool.page(ROOT), "the code map is stale: run `make map`"
+    text = tool.page(ROOT)
+    for folder in tool.FOLDERS:
+        for path in (ROOT / folder).rglob("*.py"):
+            if path.name[0] not in "_.":
+                assert re.search(rf"^ *{re.escape(path.name)} +\S", text, re.MULTILINE), path
 
 
 @pytest.mark.parametrize("readme", READMES, ids=lambda page: page.name)
-def test_the_readmes_link_to_the_map_and_hold_none(readme: Path) -> None:
-    text = readme.read_text(encoding="utf-8")
-    assert "](docs/map.md)" in text
-    assert "  cli.py " not in text
+def test_the_readmes_lead_to_the_tree(readme: Path) -> None:
+    assert "](CONTRIBUTING.md#the-tree)" in readme.read_text(encoding="utf-8")
+
+
+def test_the_tree_has_every_folder_of_the_code_and_no_other() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    tree = text.partition("## The tree\n\n```text\n")[2].partition("```")[0]
+    folders = re.findall(r"^ *([\w/]+)/ +\S", tree, re.MULTILINE)
+    packages = {path.parent.name for path in (ROOT / "src" / "osbert").glob("*/__init__.py")}
+    data = {path.parent.name for path in (ROOT / "src" / "osbert").glob("*/*.toml")}
+    assert {*folders} == {*_map_tool().FOLDERS} | packages | data | {"tests"}
 
 
 def commands(page: Path) -> Iterator[list[str]]:
