@@ -40,13 +40,16 @@ def test_the_code_map_has_a_line_with_a_phrase_for_every_file() -> None:
 
 
 @pytest.mark.parametrize("readme", READMES, ids=lambda page: page.name)
-def test_the_readmes_lead_to_the_tree(readme: Path) -> None:
-    assert "](CONTRIBUTING.md#the-tree)" in readme.read_text(encoding="utf-8")
+def test_the_readmes_are_short_and_begin_with_code(readme: Path) -> None:
+    text = readme.read_text(encoding="utf-8")
+    assert len(text.encode()) <= 9_216
+    assert len(text.partition("```")[0].split()) < 80
+    assert text.count("](") <= 20
+    assert all(f"make {target}" in text for target in ("demo", "test"))
 
 
 def test_the_tree_has_every_folder_of_the_code_and_no_other() -> None:
-    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    tree = text.partition("## The tree\n\n```text\n")[2].partition("```")[0]
+    tree = READMES[0].read_text(encoding="utf-8").partition("## The code\n\n```text\n")[2].partition("```")[0]
     folders = re.findall(r"^ *([\w/]+)/ +\S", tree, re.MULTILINE)
     packages = {path.parent.name for path in (ROOT / "src" / "osbert").glob("*/__init__.py")}
     data = {path.parent.name for path in (ROOT / "src" / "osbert").glob("*/*.toml")}
