@@ -15,6 +15,7 @@ import pytest
 
 from osbert import cli
 from osbert.console.output import OPTIONS
+from osbert.recipe import recipe_names
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "README.zh.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -54,6 +55,11 @@ def test_the_tree_has_every_folder_of_the_code_and_no_other() -> None:
     packages = {path.parent.name for path in (ROOT / "src" / "osbert").glob("*/__init__.py")}
     data = {path.parent.name for path in (ROOT / "src" / "osbert").glob("*/*.toml")}
     assert {*folders} == {*_map_tool().FOLDERS} | packages | data | {"tests"}
+
+
+def test_the_page_of_recipes_names_every_recipe() -> None:
+    text = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
+    assert [name for name in recipe_names() if f"`{name}`" not in text] == []
 
 
 def commands(page: Path) -> Iterator[list[str]]:
