@@ -14,13 +14,13 @@ QUICKLY := env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1
 
 help:
 	@echo "make install   make $(VENV) and install osbert into it, with MiniLM and the server"
-	@echo "make demo      install, then run the whole chain on text that this installation has (minutes)"
+	@echo "make demo      install, then run the whole chain on the docstrings of installed packages (minutes)"
 	@echo "make test      install what the tests need, then run all of them but those of make check"
 	@echo "make test-core run the tests of osbert in a copy without osbert_lab, which it does not need"
 	@echo "make test-ray  install Ray (250 MB) and run the tests that need it (minutes); make test runs them from then on"
 	@echo "make faults    kill, starve and damage real runs in every way (up to an hour); tally in build/faults.md"
 	@echo "make check     lint, format, types and structure"
-	@echo "make map       write the code map, docs/map.md, anew"
+	@echo "make map       print the code map: one line per file"
 	@echo "make notebook  run the notebooks of examples/ and store what they show (extra minilm)"
 	@echo "make tutorials run the commands that the tutorials show and store what they print (extras minilm, onnx, chinese)"
 	@echo "make docs      build the documentation site into build/site; links and spelling are checked"

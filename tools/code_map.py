@@ -1,4 +1,4 @@
-"""Writes docs/map.md, the code map, from the first lines of the modules' docstrings; run by `make map`."""
+"""Prints the code map, one line per file, from the first lines of the docstrings; tools/site.py makes a page of it."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "map.md"
 FOLDERS = ("src/osbert", "src/osbert_lab", "examples", "benchmarks", "tools")
 SUFFIXES = (".py", ".toml", ".sh", ".html", ".css", ".js")
 _OPENING = """# Code map
 
-One line per file, with the first line of its docstring. `make map` writes this page. [tour.md](tour.md) says in which
-order to read the code.
+One line per file: the first line of its docstring. `make map` prints the same. The [tour](tour.md) gives an order in
+which to read the code.
 """
 
 
@@ -27,7 +26,7 @@ def code_map(root: Path) -> str:
 
 
 def page(root: Path) -> str:
-    """Return the whole text of docs/map.md."""
+    """Return the page of the site, whose links are those of docs/."""
     return f"{_OPENING}\n```text\n{code_map(root)}\n```\n"
 
 
@@ -57,8 +56,8 @@ def _rows(folder: Path, name: str, depth: int) -> Iterator[tuple[str, str]]:
 
 
 def main() -> int:
-    """Write the page."""
-    PAGE.write_text(page(ROOT), encoding="utf-8")
+    """Print the map."""
+    print(code_map(ROOT))
     return 0
 
 

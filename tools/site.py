@@ -8,7 +8,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-import reference  # mkdocs has this folder on the path while it loads a hook
+import code_map  # mkdocs has this folder on the path while it loads a hook
+import reference
 from mkdocs.exceptions import PluginError
 from mkdocs.plugins import event_priority
 from mkdocs.structure.files import File, Files
@@ -36,9 +37,10 @@ def on_config(config: Any) -> Any:
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add the pages that are no files of docs/: the READMEs, the examples and the reference."""
+    """Add the pages that are no files of docs/: the READMEs, the code map, the examples and the reference."""
     for name, page in OUTSIDE.items():
         files.append(File.generated(config, page, content=(ROOT / name).read_text(encoding="utf-8")))
+    files.append(File.generated(config, "map.md", content=code_map.page(ROOT)))
     for page, text in reference.pages().items():
         files.append(File.generated(config, page, content=text))
     for path in examples():

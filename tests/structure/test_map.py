@@ -1,4 +1,4 @@
-"""The pages tell the truth: docs/map.md is the code's map, and the commands that pages show exist."""
+"""The pages tell the truth: the code map and the tree have every file and folder; commands that pages show exist."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import pytest
 
 from osbert import cli
 from osbert.console.output import OPTIONS
+from osbert.recipe import recipe_names
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "README.zh.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -30,16 +31,35 @@ def _map_tool() -> ModuleType:
     return module
 
 
-def test_the_code_map_is_the_codes() -> None:
+def test_the_code_map_has_a_line_with_a_phrase_for_every_file() -> None:
     tool = _map_tool()
-    assert tool.PAGE.read_text(encoding="utf-8") == tool.page(ROOT), "the code map is stale: run `make map`"
+    text = tool.page(ROOT)
+    for folder in tool.FOLDERS:
+        for path in (ROOT / folder).rglob("*.py"):
+            if path.name[0] not in "_.":
+                assert re.search(rf"^ *{re.escape(path.name)} +\S", text, re.MULTILINE), path
 
 
 @pytest.mark.parametrize("readme", READMES, ids=lambda page: page.name)
-def test_the_readmes_link_to_the_map_and_hold_none(readme: Path) -> None:
+def test_the_readmes_are_short_and_begin_with_code(readme: Path) -> None:
     text = readme.read_text(encoding="utf-8")
-    assert "](docs/map.md)" in text
-    assert "  cli.py " not in text
+    assert len(text.encode()) <= 9_216
+    assert len(text.partition("```")[0].split()) < 80
+    assert text.count("](") <= 20
+    assert all(f"make {target}" in text for target in ("demo", "test"))
+
+
+def test_the_tree_has_every_folder_of_the_code_and_no_other() -> None:
+    tree = READMES[0].read_text(encoding="utf-8").partition("## The code\n\n```text\n")[2].partition("```")[0]
+    folders = re.findall(r"^ *([\w/]+)/ +\S", tree, re.MULTILINE)
+    packages = {path.parent.name for path in (ROOT / "src" / "osbert").glob("*/__init__.py")}
+    data = {path.parent.name for path in (ROOT / "src" / "osbert").glob("*/*.toml")}
+    assert {*folders} == {*_map_tool().FOLDERS} | packages | data | {"tests"}
+
+
+def test_the_page_of_recipes_names_every_recipe() -> None:
+    text = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
+    assert [name for name in recipe_names() if f"`{name}`" not in text] == []
 
 
 def commands(page: Path) -> Iterator[list[str]]:

@@ -18,8 +18,8 @@ import osbert_lab
 from osbert.console.verbs import verb_packages
 
 ROOT = Path(__file__).resolve().parents[2]
-MADE = ("index", "index.zh", "contributing", "changelog")
-"""Pages that tools/site.py makes of files above docs/."""
+MADE = ("index", "index.zh", "contributing", "changelog", "map")
+"""Pages that tools/site.py makes of files above docs/ and of the code."""
 
 
 def navigation() -> list[str]:
