@@ -18,8 +18,7 @@ Cells are texts, so that a figure keeps its digits and its spread. In the page a
     <!-- table few-rows/tags columns=1,2 rows=1,3 bold=2 -->
     <!-- end -->
 
-`columns` and `rows` choose some, `bold` sets columns of the shown ones in bold; `short` leaves the line of the source out.
-`<!-- index -->` lists every measurement.
+`columns` and `rows` choose some, `bold` sets some of the shown columns in bold. `<!-- index -->` lists them all.
 """
 
 from __future__ import annotations
@@ -88,8 +87,6 @@ def part_of_page(words: list[str]) -> str:
     chosen = [[measurement["rows"][row - 1][column - 1] for column in columns] for row in rows]
     bold = tuple(numbers(options["bold"], 0)) if "bold" in options else ()
     text = table([measurement["columns"][column - 1] for column in columns], chosen, bold)
-    if "short" in options:
-        return text
     source = ", ".join(measurement[key] for key in ("machine", "commit") if key in measurement)
     return f"{text}\n\n{source + '; ' if source else ''}[{name}](../benchmarks/results/{name}.toml)"
 
@@ -127,17 +124,15 @@ def whole(name: str) -> str:
 
 
 def main(words: list[str]) -> None:
+    """Write the page anew, or print the measurements that the words name."""
     if not words:
         PAGE.write_text(page(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
     for word in words:
         found = [name for name in names() if name == word or name.startswith(f"{word}/")]
         if not found:
-            sys.exit(f"{word}: no topic and no measurement; topics: {', '.join(sorted({*map(topic, names())}))}")
+            topics = sorted({name.partition("/")[0] for name in names()})
+            sys.exit(f"{word}: no topic and no measurement; topics: {', '.join(topics)}")
         print("\n\n".join(map(whole, found)))
-
-
-def topic(name: str) -> str:
-    return name.partition("/")[0]
 
 
 if __name__ == "__main__":
