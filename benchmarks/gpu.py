@@ -24,7 +24,7 @@ of build/. `make gpu` runs the first set of stages, most telling first:
     recipe-scores  both fine-tuned on SST-2, MRPC and RTE, or one if the other is not there
 
 A stage starts no measurement after its time is up, and ends a side that does not answer by then. Each measurement is
-in DIR/STAGE.json the moment it is made; DIR/STAGE.md has the rows for docs/results.md, and DIR/STAGE.log what the
+in DIR/STAGE.json the moment it is made; DIR/STAGE.md has them as rows of tables, and DIR/STAGE.log what the
 processes said. The exit status is 1 when something failed, 3 when something was left out, mostly for want of time.
 """
 

@@ -50,11 +50,14 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **context: Any) -> str:
-    """Lead links to files of the repository to their pages on the site, at any depth; keep lists out of the search."""
+    """Lead links to files of the repository to their pages on the site, at any depth; keep lists out of the search.
+
+    The files of the measurements have no pages: their names stay.
+    """
     if page.file.src_uri in UNSEARCHED:
         page.meta["search"] = {"exclude": True}
     up = "../" * page.file.src_uri.count("/")
-    markdown = markdown.replace("](../docs/", "](docs/")
+    markdown = re.sub(r"\[([^\]]+)\]\((?:\.\./)?benchmarks/[^)]*\)", r"\1", markdown).replace("](../docs/", "](docs/")
     for name, target in OUTSIDE.items():
         markdown = re.sub(rf"\]\((\.\./)?{re.escape(name)}\b", f"]({up}{target}", markdown)
     return re.sub(r"(\]\(|src=\")docs/", rf"\g<1>{up}", markdown).replace("[LICENSE](LICENSE)", "LICENSE")
