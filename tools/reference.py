@@ -62,8 +62,8 @@ CLASSES = {
         "osbert_lab.analysis.model_analysis.ModelAnalysis",
         "osbert.runs.predict.predict_file.PredictionTally",
         "osbert.runs.explain.ExplanationTally",
-        "osbert.runs.score.ScoringTally",
-        "osbert.runs.generate.GenerationTally",
+        "osbert.runs.rows.score.ScoringTally",
+        "osbert.runs.rows.generate.GenerationTally",
         "osbert.runs.training_rows.TrainingRows",
     ),
     "Vectors": (

@@ -12,8 +12,8 @@ from osbert.commands.embed import embed
 from osbert.commands.predict import predict
 from osbert.runs.embed import opened_texts as embed_opened
 from osbert.runs.embed import windows
-from osbert.runs.embed.rows import TextRows
 from osbert.runs.predict import rows as predict_rows
+from osbert.runs.rows.texts import TextRows
 from refusals import refusal
 
 CSV = "text,n\ngood film,1\nbad film,2\nfine,3\nplay,4\n"

@@ -21,7 +21,7 @@ from osbert.models.contract import Learner
 from osbert.runs.embed import windows
 from osbert.runs.embed.embed_file import EmbeddingProgress, embed_file
 from osbert.runs.embed.settings import TextFile
-from osbert.runs.file_options import TextOptions
+from osbert.runs.rows.options import TextOptions
 from refusals import refusal
 
 TEXTS = ["a good film", "bad", "the plays . the plays", "film", "poor actor"]

@@ -10,9 +10,9 @@ import pytest
 from osbert.commands.evaluate import evaluate
 from osbert.commands.finetune import finetune
 from osbert.commands.predict import predict
-from osbert.runs.predict.output import PredictionOutput
 from osbert.runs.predict.predict_file import predict_file
-from osbert.runs.predict.settings import PredictionOptions
+from osbert.runs.rows.output import PredictionOutput
+from osbert.runs.rows.prediction_settings import PredictionOptions
 from refusals import refusal
 
 FORGED = "pos\nerror: x"

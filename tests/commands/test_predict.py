@@ -14,10 +14,10 @@ from osbert.errors import Problems, UserError
 from osbert.inference.engine import load
 from osbert.reading.table import open_table
 from osbert.runs.contract import Notice, Watch
-from osbert.runs.file_options import FileOptions
-from osbert.runs.predict.output import PredictionOutput
 from osbert.runs.predict.predict_file import predict_file
-from osbert.runs.predict.settings import PredictionOptions
+from osbert.runs.rows.options import FileOptions
+from osbert.runs.rows.output import PredictionOutput
+from osbert.runs.rows.prediction_settings import PredictionOptions
 from osbert.tasks.kinds.classify import Classify
 from refusals import refusal
 

@@ -19,11 +19,11 @@ import pytest
 import osbert
 from osbert.commands.predict import predict
 from osbert.inference.engine import Engine, load
-from osbert.runs.file_options import FileOptions
 from osbert.runs.predict import predict_file as predict_run
-from osbert.runs.predict.forms import parquet as forms_parquet
-from osbert.runs.predict.output import PredictionOutput
-from osbert.runs.predict.settings import PredictionOptions
+from osbert.runs.rows.forms import parquet as forms_parquet
+from osbert.runs.rows.options import FileOptions
+from osbert.runs.rows.output import PredictionOutput
+from osbert.runs.rows.prediction_settings import PredictionOptions
 from refusals import refusal
 
 WORDS = ("good", "a bad play", "film . the actor", "", "poor films " * 20)

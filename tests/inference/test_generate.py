@@ -10,14 +10,14 @@ import pytest
 from numpy.typing import NDArray
 
 import osbert
-import osbert.runs.generate as runs_generate
+import osbert.runs.rows.generate as runs_generate
 from osbert.commands.generate import generate
 from osbert.errors import UserError
 from osbert.evaluation import writing
 from osbert.inference.engine import Engine
 from osbert.models.generation.settings import GenerationOptions, GivenOptions
-from osbert.runs.file_options import EmbeddedOptions
-from osbert.runs.generate import GenerationProgress
+from osbert.runs.rows.generate import GenerationProgress
+from osbert.runs.rows.options import EmbeddedOptions
 from osbert.text.tokenizer import Tokenizer
 from refusals import refusal
 from terminal import told

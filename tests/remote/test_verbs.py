@@ -9,7 +9,7 @@ import pytest
 
 import osbert
 from object_store import QUIET
-from osbert.runs import score as scoring
+from osbert.runs.rows import score as scoring
 from refusals import refusal
 from terminal import told
 from tiny_runs import write_run

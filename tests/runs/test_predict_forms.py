@@ -18,9 +18,9 @@ from osbert.reading.snapshot import Snapshot
 from osbert.reading.tagged.files import TagReading, read_tagged
 from osbert.runs.contract import Notice
 from osbert.runs.predict import predict_file as predict_run
-from osbert.runs.predict.output import PredictionOutput
 from osbert.runs.predict.predict_file import predict_file
-from osbert.runs.predict.settings import PredictionOptions
+from osbert.runs.rows.output import PredictionOutput
+from osbert.runs.rows.prediction_settings import PredictionOptions
 from refusals import refusal
 
 TEXT = "🙂 a good film, the bad actor plays"

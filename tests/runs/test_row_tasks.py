@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 import osbert
 from osbert.corpus import executors
 from osbert.corpus.executors import ExecutorStage, PendingTasks
-from osbert.runs import explain_rows as explained_rows
-from osbert.runs import row_tasks
 from osbert.runs.embed import windows
 from osbert.runs.predict import predict_file as predict_run
 from osbert.runs.predict import rows
-from osbert.runs.row_tasks import divide_rows
+from osbert.runs.rows import explain as explained_rows
+from osbert.runs.rows import tasks as row_tasks
+from osbert.runs.rows.tasks import divide_rows
 from refusals import refusal
 
 pytest.importorskip("datatrove", reason="the extra 'scale' is not installed")

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import osbert
-from osbert.runs import score as scoring
 from osbert.runs.contract import Notice
+from osbert.runs.rows import score as scoring
 from refusals import refusal
 from terminal import told
 

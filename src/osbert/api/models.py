@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from osbert.runs.embed.embed_file import FileVectors
     from osbert.runs.evaluate import EvaluationScores
     from osbert.runs.explain import ExplanationTally
-    from osbert.runs.generate import GenerationTally
     from osbert.runs.predict.predict_file import PredictionTally
-    from osbert.runs.score import ScoringTally
+    from osbert.runs.rows.generate import GenerationTally
+    from osbert.runs.rows.score import ScoringTally
     from osbert.runs.training_rows import TrainingRows
 
 
@@ -135,9 +135,9 @@ def predict(
     """
     from osbert import recipe
     from osbert.interop.hub import locate
-    from osbert.runs.predict.output import PredictionOutput
     from osbert.runs.predict.predict_file import predict_file
-    from osbert.runs.predict.settings import PredictionKeywords
+    from osbert.runs.rows.output import PredictionOutput
+    from osbert.runs.rows.prediction_settings import PredictionKeywords
 
     chosen = recipe.settings(PredictionKeywords, options)
     return predict_file(
@@ -158,7 +158,7 @@ def explain(
     rows.csv has the five strongest words of each row, words.json and report.html those of each label. `label`: explain
     its score instead of that of the prediction. `options`: those of `osbert explain`, such as points, baseline,
     check and the columns to read; trust and verify are as for `load`. `watch` is called with each event, such as an
-    ExplanationProgress (osbert.runs.explain_rows). For texts that are no file: `load(run).explain`. Raises
+    ExplanationProgress (osbert.runs.rows.explain). For texts that are no file: `load(run).explain`. Raises
     osbert.errors.UserError with every row that cannot be used, before the work.
 
     >>> counts = osbert.explain("run", "more.csv", out="why", points=8, check=False)
@@ -181,8 +181,8 @@ def score(
 
     `out`: .csv, .tsv or .jsonl, the last with the log-probability of each piece. `options`: those of `osbert score`,
     such as masking and the columns to read; trust and verify are as for `load`. The same call goes on with one that was
-    stopped. `watch` is called with each event, such as a ScoringProgress (osbert.runs.score) after each window of rows.
-    For texts that are no file: `load(model).score`. Raises osbert.errors.UserError with every text that cannot be
+    stopped. `watch` is called with each event, such as a ScoringProgress (osbert.runs.rows.score) after each window of
+    rows. For texts that are no file: `load(model).score`. Raises osbert.errors.UserError with every text that cannot be
     scored, before the work.
 
     >>> found = osbert.score("encoder", "more.csv", out="scores.csv")
@@ -192,7 +192,7 @@ def score(
     from osbert import recipe
     from osbert.interop.hub import locate
     from osbert.runs.embed.settings import TextFile
-    from osbert.runs.score import ScoringKeywords, score_file
+    from osbert.runs.rows.score import ScoringKeywords, score_file
 
     chosen = recipe.settings(ScoringKeywords, options)
     folder = locate(model, watch=watch).path
@@ -206,7 +206,7 @@ def generate(
 
     `out`: .csv, .tsv or .jsonl. `options`: those of `osbert generate`, such as beams=4, most=60 and the column to read;
     trust and verify are as for `load`. `watch` is called with each event, such as a GenerationProgress
-    (osbert.runs.generate). For texts that are no file: `load(model).generate`. Raises osbert.errors.UserError with
+    (osbert.runs.rows.generate). For texts that are no file: `load(model).generate`. Raises osbert.errors.UserError with
     every row that cannot be used.
 
     >>> counts = osbert.generate("writer", "more.csv", out="written.csv", most=3)
@@ -216,7 +216,7 @@ def generate(
     from osbert import recipe
     from osbert.interop.hub import locate
     from osbert.runs.embed.settings import TextFile
-    from osbert.runs.generate import GenerationKeywords, generate_file
+    from osbert.runs.rows.generate import GenerationKeywords, generate_file
 
     chosen = recipe.settings(GenerationKeywords, options)
     folder = locate(model, watch=watch).path

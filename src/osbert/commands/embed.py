@@ -21,8 +21,8 @@ from osbert.inference.vectors.settings import Pooling  # noqa: F401
 from osbert.interop.opening import CAREFUL
 from osbert.runs.contract import Notice
 from osbert.runs.embed.settings import TextFile, VectorOptions
-from osbert.runs.file_options import TextTaskOptions
-from osbert.runs.standard_input import STREAM
+from osbert.runs.rows.options import TextTaskOptions
+from osbert.runs.rows.standard_input import STREAM
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,9 +20,9 @@ from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.remote.addresses import display_path
 from osbert.runs.contract import Notice, report_remarks
-from osbert.runs.file_options import FileTaskOptions
-from osbert.runs.predict.settings import PredictionOptions
-from osbert.runs.standard_input import STREAM
+from osbert.runs.rows.options import FileTaskOptions
+from osbert.runs.rows.prediction_settings import PredictionOptions
+from osbert.runs.rows.standard_input import STREAM
 from osbert.terminal import format_count, one_line
 
 
@@ -63,8 +63,8 @@ def predict(
         official scorer reads. A .csv file of a .csv file keeps its delimiter, line ends and byte-order mark. Without
         it, and with -, the rows go to standard output.
     """
-    from osbert.runs.predict.output import PredictionOutput
     from osbert.runs.predict.predict_file import predict_file
+    from osbert.runs.rows.output import PredictionOutput
 
     usage = 'Give one text, as in osbert predict RUN "a text", or a file: --file in.csv --out out.csv.'
     require_texts_or_file(usage, texts, file, None, streams=True)

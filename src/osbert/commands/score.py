@@ -14,7 +14,7 @@ from osbert.console.opening_options import ModelFolder, OpeningOptions
 from osbert.console.output import Result, row_stream
 from osbert.console.texts_or_file import require_texts_or_file
 from osbert.interop.opening import CAREFUL
-from osbert.runs.file_options import EmbeddedOptions
+from osbert.runs.rows.options import EmbeddedOptions
 from osbert.terminal import one_line
 
 
@@ -46,7 +46,7 @@ def score(
     """
     from osbert.inference.engine import load
     from osbert.runs.embed.settings import TextFile
-    from osbert.runs.score import ScoringKeywords, score_file
+    from osbert.runs.rows.score import ScoringKeywords, score_file
 
     usage = 'Give texts, as in osbert score MODEL "a text", or a file: --file in.csv --out out.csv.'
     require_texts_or_file(usage, texts, file, out, streams=True)

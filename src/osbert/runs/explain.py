@@ -19,7 +19,8 @@ from osbert.remote.addresses import display_path, local_copy, local_output
 from osbert.remote.cache import reading_copies, with_addresses
 from osbert.reports.page import write_report
 from osbert.runs.contract import Notice, Watch, ignore, report_remarks
-from osbert.runs.explain_rows import (
+from osbert.runs.json_lines import plain
+from osbert.runs.rows.explain import (
     ExplainedRow,
     ExplainedRows,
     ExplanationKeywords,
@@ -27,10 +28,9 @@ from osbert.runs.explain_rows import (
     in_one_process,
     in_tasks,
 )
-from osbert.runs.json_lines import plain
-from osbert.runs.predict.forms.contract import free_names
-from osbert.runs.row_tasks import RowTasks, row_plan
-from osbert.runs.unfinished import open_unfinished_output
+from osbert.runs.rows.forms.contract import free_names
+from osbert.runs.rows.tasks import RowTasks, row_plan
+from osbert.runs.rows.unfinished import open_unfinished_output
 from osbert.terminal import format_count
 
 if TYPE_CHECKING:

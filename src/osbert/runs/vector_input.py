@@ -19,8 +19,8 @@ from osbert.interop.opening import CAREFUL, Opening
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.embed.embed_file import embed_file
 from osbert.runs.embed.settings import TextFile, VectorOptions
-from osbert.runs.file_options import EmbeddedOptions
-from osbert.runs.standard_input import NAME, STREAM
+from osbert.runs.rows.options import EmbeddedOptions
+from osbert.runs.rows.standard_input import NAME, STREAM
 
 
 @dataclass(frozen=True, kw_only=True)

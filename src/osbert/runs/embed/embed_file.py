@@ -37,14 +37,14 @@ from osbert.runs.embed.output import (
     open_stream,
     refuse_half,
 )
-from osbert.runs.embed.rows import TextRows
 from osbert.runs.embed.settings import TextFile, VectorOptions
 from osbert.runs.embed.tasks import EmbeddingWork, join_columns
 from osbert.runs.embed.windows import GrowingColumns, name_column_files
-from osbert.runs.file_options import TextOptions
-from osbert.runs.row_tasks import RowTasks, row_plan
-from osbert.runs.standard_input import rename_in_errors
-from osbert.runs.unfinished import UnfinishedOutput, explaining_stops, link_or_copy, open_unfinished_output
+from osbert.runs.rows.options import TextOptions
+from osbert.runs.rows.standard_input import rename_in_errors
+from osbert.runs.rows.tasks import RowTasks, row_plan
+from osbert.runs.rows.texts import TextRows
+from osbert.runs.rows.unfinished import UnfinishedOutput, explaining_stops, link_or_copy, open_unfinished_output
 from osbert.terminal import format_count
 
 

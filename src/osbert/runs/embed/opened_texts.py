@@ -14,9 +14,9 @@ from osbert.inference.engine import Engine, load
 from osbert.interop.folder import open_folder
 from osbert.interop.opening import Opening
 from osbert.reading.table import Row
-from osbert.runs.embed.rows import TextRows
 from osbert.runs.embed.settings import TextFile, VectorOptions
 from osbert.runs.embed.windows import GrowingColumns, RowBatches
+from osbert.runs.rows.texts import TextRows
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,8 +14,8 @@ import numpy as np
 from osbert.inference.vectors.files import ENDS
 from osbert.inference.vectors.growing import GrowingFiles
 from osbert.runs.embed.opened_texts import EmbeddedRows, EmbeddingSource
-from osbert.runs.embed.rows import TextRows
-from osbert.runs.row_tasks import RowRange, require_facts, require_whole
+from osbert.runs.rows.tasks import RowRange, require_facts, require_whole
+from osbert.runs.rows.texts import TextRows
 
 STARTS = "starts"
 """The column with the first token of each text, and at its end the number of tokens."""

@@ -17,14 +17,14 @@ from osbert.lock import claim
 from osbert.remote.addresses import local_copy, local_output
 from osbert.remote.cache import reading_copies
 from osbert.runs.contract import Notice, Watch, ignore, report_remarks
-from osbert.runs.file_options import FileOptions
-from osbert.runs.predict.output import PredictionOutput
-from osbert.runs.predict.part import RowPart, RowSink, RowStream
 from osbert.runs.predict.rows import PredictedFile, PredictionRows, chunks
 from osbert.runs.predict.tasks import PredictionWork, join_parts
-from osbert.runs.row_tasks import RowTasks, row_plan
-from osbert.runs.standard_input import as_given, rename_in_errors, resolve_input
-from osbert.runs.unfinished import UnfinishedOutput, explaining_stops, open_unfinished_output
+from osbert.runs.rows.options import FileOptions
+from osbert.runs.rows.output import PredictionOutput
+from osbert.runs.rows.part import RowPart, RowSink, RowStream
+from osbert.runs.rows.standard_input import as_given, rename_in_errors, resolve_input
+from osbert.runs.rows.tasks import RowTasks, row_plan
+from osbert.runs.rows.unfinished import UnfinishedOutput, explaining_stops, open_unfinished_output
 from osbert.terminal import format_count
 from osbert.training.run_folder import FACTS, OURS
 

@@ -17,9 +17,9 @@ from osbert.reading.form import plain_suffix
 from osbert.reading.snapshot import Snapshot
 from osbert.reading.table import Row
 from osbert.runs.contract import Notice, Watch
-from osbert.runs.file_options import FileOptions
-from osbert.runs.predict.forms.contract import PredictedRow, RowForm, RowLayout, name_first, nonfinite_notice
-from osbert.runs.predict.output import PredictionOutput, form_name
+from osbert.runs.rows.forms.contract import PredictedRow, RowForm, RowLayout, name_first, nonfinite_notice
+from osbert.runs.rows.options import FileOptions
+from osbert.runs.rows.output import PredictionOutput, form_name
 from osbert.tasks import Inputs, Prediction, Record, Task
 from osbert.terminal import one_line
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from osbert.runs.predict.forms.contract import RowForm
-from osbert.runs.predict.part import RowPart
 from osbert.runs.predict.rows import PredictedFile, PredictionRows
-from osbert.runs.row_tasks import RowRange, require_facts, require_whole
+from osbert.runs.rows.forms.contract import RowForm
+from osbert.runs.rows.part import RowPart
+from osbert.runs.rows.tasks import RowRange, require_facts, require_whole
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,9 +13,9 @@ from osbert.errors import Problems
 from osbert.reading.annotated import AnnotatedTable
 from osbert.reading.memory import tables
 from osbert.reading.rows import Row
-from osbert.runs.predict.forms.contract import PredictedRow, RowLayout
-from osbert.runs.predict.forms.records import JsonRecords
-from osbert.runs.predict.settings import PredictionOptions
+from osbert.runs.rows.forms.contract import PredictedRow, RowLayout
+from osbert.runs.rows.forms.records import JsonRecords
+from osbert.runs.rows.prediction_settings import PredictionOptions
 from osbert.server.calls.contract import Call, Item, RequestFields, item_of, windows
 from osbert.server.models import ServerModel
 from osbert.server.schemas import Refusal, Reply, Request

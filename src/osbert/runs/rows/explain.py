@@ -15,10 +15,10 @@ from osbert.interop.folder import open_folder
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.reading.snapshot import Snapshot
 from osbert.runs.contract import Notice, Watch
-from osbert.runs.file_options import FileTaskOptions
-from osbert.runs.predict.part import RowPart
-from osbert.runs.row_tasks import RowRange, RowTasks, require_facts, require_whole
-from osbert.runs.unfinished import UnfinishedOutput, explaining_stops
+from osbert.runs.rows.options import FileTaskOptions
+from osbert.runs.rows.part import RowPart
+from osbert.runs.rows.tasks import RowRange, RowTasks, require_facts, require_whole
+from osbert.runs.rows.unfinished import UnfinishedOutput, explaining_stops
 from osbert.tasks import Inputs
 from osbert.terminal import format_count
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from osbert.reading.parquet import parquet_library
-from osbert.runs.predict.forms.contract import PredictedRow, RowForm, RowLayout, as_json, free_names
+from osbert.runs.rows.forms.contract import PredictedRow, RowForm, RowLayout, as_json, free_names
 
 FEATURES = b"huggingface"
 """The key of what the datasets library says of columns, such as the names of classes that are numbers."""

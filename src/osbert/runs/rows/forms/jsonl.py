@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from osbert.runs.predict.forms.contract import PredictedRow, RowForm, RowLayout, as_json, free_names
+from osbert.runs.rows.forms.contract import PredictedRow, RowForm, RowLayout, as_json, free_names
 
 
 class JsonLines(RowForm):

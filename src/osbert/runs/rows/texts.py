@@ -14,8 +14,8 @@ from osbert.reading.columns import TextColumns, choose, is_known
 from osbert.reading.snapshot import Snapshot
 from osbert.reading.table import Row, Table, TableReading, open_table, require_columns
 from osbert.runs.embed.settings import TextFile
-from osbert.runs.predict.forms.contract import free_names
-from osbert.runs.standard_input import NAME, STREAM, resolve_input
+from osbert.runs.rows.forms.contract import free_names
+from osbert.runs.rows.standard_input import NAME, STREAM, resolve_input
 from osbert.terminal import format_count
 
 TAKEN = ("vectors", "vector", "lines", "line", "text", "pair", "starts", "ids", "settings")

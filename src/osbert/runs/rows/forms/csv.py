@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from osbert.reading.table import CellStyle
-from osbert.runs.predict.forms.contract import PredictedRow, RowForm, RowLayout, free_names
+from osbert.runs.rows.forms.contract import PredictedRow, RowForm, RowLayout, free_names
 from osbert.terminal import one_line
 
 FORMULA_SIGNS = ("=", "+", "-", "@")

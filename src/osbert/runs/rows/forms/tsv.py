@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from osbert.runs.predict.forms.csv import CsvTable
+from osbert.runs.rows.forms.csv import CsvTable
 
 
 class TsvTable(CsvTable):

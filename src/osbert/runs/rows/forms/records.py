@@ -6,7 +6,7 @@ from osbert.reading.annotated import AnnotatedTable, WholeTable
 from osbert.reading.file_forms.array import Array
 from osbert.reading.record_forms.contract import Suggestion
 from osbert.reading.rows import Table
-from osbert.runs.predict.forms.contract import PredictedRow, RowForm, RowLayout, as_json, free_names
+from osbert.runs.rows.forms.contract import PredictedRow, RowForm, RowLayout, as_json, free_names
 from osbert.tasks import Inputs
 
 

@@ -15,8 +15,8 @@ from typing import Any, ClassVar
 
 from osbert.reading.table import Row
 from osbert.runs.contract import Notice
-from osbert.runs.predict.settings import PredictionOptions
-from osbert.runs.unfinished import link_or_copy
+from osbert.runs.rows.prediction_settings import PredictionOptions
+from osbert.runs.rows.unfinished import link_or_copy
 from osbert.tasks import Inputs, Prediction, Task
 from osbert.terminal import format_count
 

@@ -15,7 +15,7 @@ from osbert import recipe
 from osbert.errors import UserError
 from osbert.files import read_own, refuse_foreign, write_sealed
 from osbert.runs.contract import Notice, Watch
-from osbert.runs.standard_input import KEPT
+from osbert.runs.rows.standard_input import KEPT
 
 FACTS = "run.json"
 OTHERS = ("progress.json", f"{KEPT}*", "*.bin", "*.figures.json", "tasks-*", "submitted.json")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from osbert.runs.predict.forms.contract import PredictedRow, RowForm, as_json
+from osbert.runs.rows.forms.contract import PredictedRow, RowForm, as_json
 from osbert.tasks import Inputs
 
 

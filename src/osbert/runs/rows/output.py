@@ -12,13 +12,13 @@ from osbert import components
 from osbert.errors import UserError, nearest
 from osbert.files import is_stream
 from osbert.reading.form import plain_suffix
-from osbert.runs.predict.forms.contract import RowForm, RowLayout
-from osbert.runs.predict.forms.records import holds_array
-from osbert.runs.predict.settings import PredictionOptions
-from osbert.runs.standard_input import STREAM
+from osbert.runs.rows.forms.contract import RowForm, RowLayout
+from osbert.runs.rows.forms.records import holds_array
+from osbert.runs.rows.prediction_settings import PredictionOptions
+from osbert.runs.rows.standard_input import STREAM
 from osbert.terminal import Screen
 
-FORMS = "runs.predict.forms"
+FORMS = "runs.rows.forms"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,14 +25,14 @@ from osbert.models.generation.settings import GivenOptions
 from osbert.reading.table import Row
 from osbert.runs.contract import Notice, Watch, ignore, report_remarks
 from osbert.runs.embed.addresses import local_texts
-from osbert.runs.embed.rows import TextRows
 from osbert.runs.embed.settings import TextFile
-from osbert.runs.file_options import EmbeddedOptions
-from osbert.runs.predict.forms.contract import free_names
-from osbert.runs.predict.part import RowPart, RowSink, RowStream
-from osbert.runs.row_file import RowText, require_row_file
-from osbert.runs.standard_input import rename_in_errors
-from osbert.runs.unfinished import UnfinishedOutput, explaining_stops, link_or_copy, open_unfinished_output
+from osbert.runs.rows.forms.contract import free_names
+from osbert.runs.rows.options import EmbeddedOptions
+from osbert.runs.rows.part import RowPart, RowSink, RowStream
+from osbert.runs.rows.row_file import RowText, require_row_file
+from osbert.runs.rows.standard_input import rename_in_errors
+from osbert.runs.rows.texts import TextRows
+from osbert.runs.rows.unfinished import UnfinishedOutput, explaining_stops, link_or_copy, open_unfinished_output
 from osbert.terminal import format_count
 
 WINDOW = 256
