@@ -3,36 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from itertools import islice
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from osbert.data.example import Example
 from osbert.errors import Problems, UserError
-from osbert.files import is_stream, replace_file
-from osbert.full_disk import disk_needed
-from osbert.inference.engine import load
+from osbert.inference.engine import Engine, load
 from osbert.inference.generate import TextWriter
 from osbert.interop.folder import open_folder
 from osbert.interop.opening import CAREFUL, Opening
-from osbert.lock import claim
 from osbert.models.generation.generated_text import Generation
 from osbert.models.generation.settings import GivenOptions
 from osbert.reading.table import Row
 from osbert.runs.contract import Notice, Watch, ignore, report_remarks
-from osbert.runs.embed.addresses import local_texts
-from osbert.runs.embed.settings import TextFile
-from osbert.runs.rows.forms.contract import free_names
-from osbert.runs.rows.options import EmbeddedOptions
-from osbert.runs.rows.part import RowPart, RowSink, RowStream
-from osbert.runs.rows.row_file import RowText, require_row_file
-from osbert.runs.rows.standard_input import rename_in_errors
-from osbert.runs.rows.texts import TextRows
-from osbert.runs.rows.unfinished import UnfinishedOutput, explaining_stops, link_or_copy, open_unfinished_output
+from osbert.runs.rows.contract import ROWS, RowProgress
+from osbert.runs.rows.forms.contract import ResultRow, RowForm, RowResult
+from osbert.runs.rows.machine import open_workspace
+from osbert.runs.rows.options import EmbeddedOptions, TextFile
+from osbert.runs.rows.output import RowOutput, form_name
+from osbert.runs.rows.table import LostFields, TableJob, write_rows
+from osbert.runs.rows.texts import TextRows, local_texts
 from osbert.terminal import format_count
 
 WINDOW = 256
@@ -49,12 +41,8 @@ class GenerationKeywords:
     opening: Opening = CAREFUL
 
 
-@dataclass(frozen=True, kw_only=True)
-class GenerationProgress:
+class GenerationProgress(RowProgress):
     """Event: `done` of `count` rows are finished."""
-
-    done: int
-    count: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,112 +63,131 @@ class GenerationTally:
         yield f"{format_count(self.rows, 'row')}, {format_count(self.pieces, 'piece')} written{empty}{cut}{blank}"
 
 
-def _cells(generation: Generation | None) -> tuple[Any, ...]:
-    if generation is None:
-        return (None,) * len(COLUMNS)
-    # Further decimals depend on the other rows of a batch, by the rounding of fp32.
-    return (
-        generation.text,
-        generation.pieces,
-        round(generation.log_probability, 4),
-        generation.ended,
-        generation.truncated,
-    )
+@dataclass(frozen=True, kw_only=True)
+class WrittenGeneration(RowResult):
+    """The text generated for a row; None for a row with nothing to read."""
+
+    generation: Generation | None
+
+    def cells(self) -> Mapping[str, Any]:
+        """Return the cells of a table's row."""
+        return {name: "" if value is None else value for name, value in self.fields().items()}
+
+    def fields(self) -> Mapping[str, Any]:
+        """Return the fields of a JSON object."""
+        if self.generation is None:
+            return dict.fromkeys(COLUMNS)
+        # Further decimals depend on the other rows of a batch, by the rounding of fp32.
+        values = {name: getattr(self.generation, name) for name in COLUMNS if name != "generated"}
+        return {
+            "generated": self.generation.text,
+            **values,
+            "log_probability": round(self.generation.log_probability, 4),
+        }
 
 
-def generate_file(
-    model: Path, texts: TextFile, *, out: Path, options: GenerationKeywords, watch: Watch = ignore
-) -> GenerationTally:
-    """Write the rows of a file with the text generated for each to `out`: .csv, .tsv or .jsonl.
+@dataclass(frozen=True, kw_only=True)
+class GenerationSource:
+    """The texts to go on with, the folder of the model, and the output; `folder`: for a copy of standard input."""
 
-    With sampling, a result depends on the seed and the text's index among the rows with text. Rows without a piece to
-    read get no result. The file gets its name when it is complete; until then its rows are in OUT.unfinished, and the
-    same call resumes a stopped one. Raises UserError if the model cannot generate, for invalid options and unusable
-    rows, and if the unfinished work is of another call.
-    """
-    with local_texts(texts, out) as (local, local_out):
-        return _generate(model, local, out=local_out, options=options, watch=watch)
+    model: Path
+    texts: TextFile
+    options: GenerationKeywords
+    output: RowOutput
+    folder: Path
 
+    @property
+    def inputs(self) -> tuple[Path, ...]:
+        """The paths of the model and of the file."""
+        return self.model, self.texts.path
 
-def _generate(model: Path, texts: TextFile, *, out: Path, options: GenerationKeywords, watch: Watch) -> GenerationTally:
-    """Generate for the rows of a local file into a local output."""
-    require_row_file(out, [texts.path])
-    with ExitStack() as held:
-        work = None
-        if not is_stream(out):
-            held.enter_context(disk_needed(out, goes_on="after the last window"))
-            output_path = held.enter_context(claim(out))
-            work = held.enter_context(open_unfinished_output(output_path, "a generation that was begun"))
-        folder = work.folder if work else Path(held.enter_context(TemporaryDirectory(prefix="osbert-")))
-        held.enter_context(rename_in_errors(folder))
-        source = open_folder(model, options.opening)
-        weights = source.fingerprint if work else ""  # before `load`, which frees the memory of the weights
-        engine = load(source, device=options.file.device)
-        report_remarks(engine, watch, writes=True)
-        writer = TextWriter.of(engine, options.writing)
-        rows = TextRows.open(texts, folder)
-        if rows.columns.pair:
-            raise UserError(
-                f"{rows.name}: one text a row is gone on with. A run that reads several: osbert predict --file.",
-                code="wrong-number-of-texts",
-            )
-        watch(Notice(rows.describe()))
+    @property
+    def name(self) -> str:
+        """What messages call the file."""
+        return str(self.texts.path)
+
+    def open(self) -> GenerationJob:
+        """Open the model and the file. Raises UserError, as for a model that cannot generate."""
+        rows = TextRows.open(self.texts, self.folder)
+        form = self.output.choose_form(rows.layout(COLUMNS, self.output))
+        folder = open_folder(self.model, self.options.opening)
+        weights = folder.fingerprint if self.output.kept else ""  # before `load`, which frees the memory of the weights
+        engine = load(folder, device=self.options.file.device)
+        writer = TextWriter.of(engine, self.options.writing)
         facts = {
             "input": rows.before.sha256,
             "weights": weights,
             "tokenizer": engine.tokenizer.fingerprint,
             "column": rows.columns.text,
+            "form": form_name(type(form)),
             "writing": asdict(writer.writer.options),
         }
-        return _FileGeneration(writer=writer, rows=rows, work=work, watch=watch).complete(out, folder, facts)
+        return GenerationJob(engine=engine, writer=writer, rows=rows, form=form, before=rows.before, facts=facts)
 
 
 @dataclass(frozen=True, kw_only=True)
-class _FileGeneration:
-    """Generation for the rows of a file, started or resumed.
+class GenerationJob(TableJob):
+    """The texts of a file, what generates for them, and the form of the output."""
 
-    `work`: the unfinished output; None if the output is a stream.
-    """
+    progress = GenerationProgress
 
+    engine: Engine
     writer: TextWriter
     rows: TextRows
-    work: UnfinishedOutput | None
-    watch: Watch
+    form: RowForm
+    before: Any
+    facts: Mapping[str, Any]
 
-    def complete(self, out: Path, folder: Path, facts: Mapping[str, Any]) -> GenerationTally:
-        """Generate for the remaining rows. Raises UserError if the work was started with other `facts`."""
-        if self.work and (begun := self.work.begun):
-            self.work.refuse_other(begun["facts"], facts)
-            # The file was checked when the work began, and its hash is among the facts.
-            self.rows.count = int(begun["count"])
-        else:
-            self._check()
-        input_columns = self.rows.table.columns
-        text = RowText(suffix=out.suffix, columns=[*input_columns, *free_names(COLUMNS, input_columns)])
-        if self.work is None:
-            with out.open("w", encoding="utf-8", errors="backslashreplace", newline="") as stream:
-                sink: RowSink = RowStream(stream)
-                self._follow(sink, text, facts)
-        else:
-            sink = part = RowPart(folder)
-            if done := part.tally.get("rows"):
-                self.watch(Notice(f"going on after {done:,} of {format_count(self.rows.count, 'row')}"))
-            self._follow(part, text, facts)
-            part.check()
-            replace_file(self.work.out, partial(link_or_copy, part.path))
-            self.work.end()
-        return GenerationTally(
-            **{name: sink.tally.get(name, 0) for name in ("rows", "empty", "cut", "blank", "pieces")}
-        )
-
-    def _check(self) -> None:
+    def check(self, watch: Watch) -> int:
         """Raise UserError that lists every unusable row, or if the memory does not suffice for the longest one."""
+        if self.rows.columns.pair:
+            raise UserError(
+                f"{self.rows.name}: `osbert generate` reads one text per row, but two columns were found "
+                f"({self.rows.columns.text}, {self.rows.columns.pair}). Choose one with --text; a run that reads "
+                "several texts together: osbert predict --file.",
+                code="wrong-number-of-texts",
+            )
         self.rows.check()
         problems = Problems(heading=f"{self.rows.name} cannot be used")
+        lost = LostFields(self.form)
         for row in self.rows.rows():
             if (prompt := self._prompt(row, problems)) is not None:
                 self.writer.writer.require_memory([prompt])
+            lost.add(row)
         problems.stop_if_any()
+        for notice in lost.notices():
+            watch(notice)
+        return self.rows.count
+
+    def windows(self, start: int = 0, stop: int | None = None) -> Iterator[list[Row]]:
+        """Yield the rows, so many at a time."""
+        rows = islice(self.rows.rows(), start, stop)
+        while window := list(islice(rows, WINDOW)):
+            yield window
+
+    def results(self, window: Sequence[Row], tally: Mapping[str, int]) -> tuple[list[ResultRow], dict[str, int]]:
+        """Return the rows with what is generated for each."""
+        problems = self.before.problems()
+        prompts = [self._prompt(row, problems) for row in window]
+        problems.stop_if_any()
+        # The index among rows with text seeds the sampling: a resumed call draws as an uninterrupted one would.
+        first = tally.get(ROWS, 0) - tally.get("empty", 0)
+        generations = self.writer.writer.write([prompt for prompt in prompts if prompt is not None], first=first)
+        remaining = iter(generations)
+        rows = [
+            ResultRow(
+                number=tally.get(ROWS, 0) + index,
+                row=row,
+                result=WrittenGeneration(generation=None if prompt is None else next(remaining)),
+            )
+            for index, (row, prompt) in enumerate(zip(window, prompts, strict=True))
+        ]
+        return rows, {
+            "empty": prompts.count(None),
+            "cut": sum(generation.truncated > 0 for generation in generations),
+            "blank": sum(not generation.pieces for generation in generations),
+            "pieces": sum(generation.pieces for generation in generations),
+        }
 
     def _prompt(self, row: Row, problems: Problems) -> Example | None:
         """Return the prompt of a row, None if there is nothing in it to read; an unusable row goes to `problems`."""
@@ -192,38 +199,25 @@ class _FileGeneration:
             return None
         return None if prompt is None or self.writer.lack(prompt) else prompt
 
-    def _follow(self, sink: RowSink, text: RowText, facts: Mapping[str, Any]) -> None:
-        """Generate for the remaining rows, window by window."""
-        left = islice(self.rows.rows(), sink.tally.get("rows", 0), None)
-        of = format_count(self.rows.count, "row")
-        with explaining_stops(self.work, lambda: sink.tally.get("rows", 0), of, self.watch):
-            while window := list(islice(left, WINDOW)):
-                self.rows.before.require_same()
-                if self.work and not (sink.tally or self.work.begun):
-                    self.work.begin(facts, self.rows.count)
-                written, tally = self._window(window, sink.tally, text)
-                sink.append(written, tally)
-                self.watch(GenerationProgress(done=tally["rows"], count=self.rows.count))
 
-    def _window(self, window: Sequence[Row], tally: Mapping[str, int], text: RowText) -> tuple[str, Mapping[str, int]]:
-        """Return the output text of a window of rows after those of `tally`, and the new tally."""
-        problems = self.rows.before.problems()
-        prompts = [self._prompt(row, problems) for row in window]
-        problems.stop_if_any()
-        # The index among rows with text seeds the sampling: a resumed call draws as an uninterrupted one would.
-        first = tally.get("rows", 0) - tally.get("empty", 0)
-        generations = iter(self.writer.writer.write([prompt for prompt in prompts if prompt is not None], first=first))
-        # An empty tally means that nothing is written yet.
-        lines = [] if tally else [text.header]
-        empty, cut, blank, pieces = (tally.get(name, 0) for name in ("empty", "cut", "blank", "pieces"))
-        for row, prompt in zip(window, prompts, strict=True):
-            generation = None if prompt is None else next(generations)
-            lines.append(
-                text.row([*(row.values.get(name, "") for name in self.rows.table.columns), *_cells(generation)])
-            )
-            empty += generation is None
-            cut += generation is not None and generation.truncated > 0
-            blank += generation is not None and not generation.pieces
-            pieces += generation.pieces if generation else 0
-        rows = tally.get("rows", 0) + len(window)
-        return "".join(lines), {"rows": rows, "empty": empty, "cut": cut, "blank": blank, "pieces": pieces}
+def generate_file(
+    model: Path, texts: TextFile, *, out: Path, options: GenerationKeywords, watch: Watch = ignore
+) -> GenerationTally:
+    """Write the rows of a file with the text generated for each to `out`, in the form of its ending.
+
+    With sampling, a result depends on the seed and the text's index among the rows with text. Rows without a piece to
+    read get no result. The file gets its name when it is complete; until then its rows are in OUT.unfinished, and the
+    same call resumes a stopped one. Raises UserError if the model cannot generate, for invalid options and unusable
+    rows, and if the unfinished work is of another call.
+    """
+    with local_texts(texts, out) as (local, local_out):
+        output = RowOutput(path=local_out)
+        output.refuse_inputs((local.path,))
+        with open_workspace(output.kept, "a generation that was begun") as (folder, work):
+            source = GenerationSource(model=model, texts=local, options=options, output=output, folder=folder)
+            job = source.open()
+            report_remarks(job.engine, watch, writes=True)
+            watch(Notice(job.rows.describe()))
+            tally = write_rows(job, source, output, folder=folder, work=work, watch=watch)
+        counts = {name: tally.get(name, 0) for name in ("rows", "empty", "cut", "blank", "pieces")}
+        return GenerationTally(**counts)

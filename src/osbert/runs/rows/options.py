@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from osbert import recipe
@@ -29,6 +30,15 @@ class TextOptions:
     """Whether double quotes around a cell are part of the format."""
     encoding: str = ""
     """The file's encoding, if it is not UTF-8."""
+
+
+@dataclass(frozen=True)
+class TextFile:
+    """A file of texts, - for standard input, and how it is read. `form`: what standard input holds, lines if open."""
+
+    path: Path
+    options: TextOptions = field(default_factory=TextOptions)
+    form: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,8 +1,8 @@
-"""Where predictions are written: the form of an output, by its name or the user's word."""
+"""Where rows with results are written: the form of an output, by its name or the user's word, and streams."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,11 +10,10 @@ from typing import BinaryIO, TextIO, cast
 
 from osbert import components
 from osbert.errors import UserError, nearest
-from osbert.files import is_stream
+from osbert.files import is_stream, require_file
 from osbert.reading.form import plain_suffix
 from osbert.runs.rows.forms.contract import RowForm, RowLayout
 from osbert.runs.rows.forms.records import holds_array
-from osbert.runs.rows.prediction_settings import PredictionOptions
 from osbert.runs.rows.standard_input import STREAM
 from osbert.terminal import Screen
 
@@ -22,25 +21,31 @@ FORMS = "runs.rows.forms"
 
 
 @dataclass(frozen=True, kw_only=True)
-class PredictionOutput:
-    """Where predictions are written, and how: to `path`, whose suffix decides the form, or to `stream`, for -.
+class RowOutput:
+    """Where rows are written: to `path`, whose suffix decides the form, or to `stream`, without a path and for -.
 
-    `options`: the columns, and the form where the path does not say it.
+    `out_form`: the form where the path does not tell it. `spreadsheet_safe`: see RowLayout.
     """
 
     path: Path | None = None
     stream: TextIO | None = None
-    options: PredictionOptions = PredictionOptions()  # noqa: RUF009 - it is frozen
+    out_form: str = ""
+    spreadsheet_safe: bool = False
 
     @property
     def file(self) -> Path | None:
         """Return the path, None of `stream`."""
-        return None if self.stream and self.path == STREAM else self.path
+        return None if self.stream and self.path in (None, STREAM) else self.path
 
     @property
-    def is_kept(self) -> bool:
-        """Return whether it is a file, which a stopped command goes on with."""
-        return self.file is not None and not is_stream(self.file)
+    def kept(self) -> Path | None:
+        """Return the file, which a stopped command goes on with; None if the output is a stream."""
+        return None if self.file is None or is_stream(self.file) else self.file
+
+    def refuse_inputs(self, inputs: Iterable[Path]) -> None:
+        """Raise UserError if the file cannot be an output, or is one of `inputs`."""
+        if self.file is not None:
+            require_file(self.file, inputs)
 
     @property
     def is_terminal(self) -> bool:
@@ -52,39 +57,33 @@ class PredictionOutput:
         with self.file.open("wb", buffering=0) as device:
             return device.isatty()
 
-    def form(self, layout: RowLayout) -> RowForm:
+    def choose_form(self, layout: RowLayout) -> RowForm:
         """Return what writes rows; on standard output and devices without an ending the form is the input's.
 
-        Raises UserError at a form that there is not, and at options that do not go with it.
+        Raises UserError at an unknown form, and at options that do not go with it.
         """
         input_form = plain_suffix(layout.file)[1:]
-        if self.options.out_form and holds_array(layout.inputs.table):
+        if self.out_form and holds_array(layout.table):
             input_form = "json"  # an array in a .jsonl file is not the lines that --out-form jsonl means
         suffix = self.file.suffix.lower()[1:] if self.file else ""
-        alike = self.options.out_form in ("", input_form) and suffix in ("", input_form)
-        if not (suffix or self.is_kept):
-            suffix = "jsonl" if layout.inputs.lines else "csv"
-        name = self.options.out_form or suffix
+        alike = self.out_form in ("", input_form) and suffix in ("", input_form)
+        if not (suffix or self.kept):
+            suffix = "jsonl" if layout.lines else "csv"
+        name = self.out_form or suffix
         kinds: list[type[RowForm]] = [components.find(FORMS, name, base=RowForm) for name in components.names(FORMS)]
         matches = [kind for kind in kinds if form_name(kind) == name or name in kind.endings]
-        fitting = [kind for kind in matches if kind.suits(layout.inputs, alike=alike)]
+        fitting = [kind for kind in matches if kind.suits(layout, alike=alike)]
         fitting.sort(key=lambda kind: ("suits" not in vars(kind), form_name(kind) != name))  # the special first
         if not fitting:
-            names = ", ".join(form_name(kind) for kind in kinds if kind.suits(layout.inputs, alike=False))
+            names = ", ".join(form_name(kind) for kind in kinds if kind.suits(layout, alike=False))
             raise UserError(
-                f"{self.path or 'standard output'}: predictions of these rows are not written as '{name}'. Give one "
-                f"of {names} as the ending of --out, or as --out-form.{nearest(name, map(form_name, kinds))}",
+                f"{self.path or 'standard output'}: these rows are not written as '{name}'. Give one of {names} as the "
+                f"ending of --out, or as --out-form.{nearest(name, map(form_name, kinds))}",
                 code="unknown-output-format",
             )
-        if self.options.spreadsheet_safe and not fitting[0].has_cells:
+        if self.spreadsheet_safe and not fitting[0].has_cells:
             raise UserError(
                 "--spreadsheet-safe is for .csv and .tsv: a spreadsheet takes nothing else for a formula.",
-                code="options-exclude-each-other",
-            )
-        if not fitting[0].has_columns and (self.options.top_k or self.options.probabilities):
-            raise UserError(
-                f"--top-k and --probabilities have no place in the form '{form_name(fitting[0])}': "
-                "write .jsonl or .csv.",
                 code="options-exclude-each-other",
             )
         return fitting[0](layout)

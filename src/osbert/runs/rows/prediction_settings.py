@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from osbert.errors import UserError
 from osbert.interop.opening import Opening
+from osbert.runs.rows.forms.contract import RowResult
 from osbert.runs.rows.options import FileTaskOptions
 from osbert.tasks import Prediction, Task
 from osbert.tasks.probabilities import LABELS, LIKELIEST
@@ -102,6 +104,24 @@ class PredictionColumns:
                 {"value": value, "probability": probability} for value, probability in likeliest
             ] or None
         return json_fields | ({"abstained": withheld if prediction else None} if self.abstain else {})
+
+
+@dataclass(frozen=True, kw_only=True)
+class WrittenPrediction(RowResult):
+    """A prediction in the columns that the user chose; None for a row without text."""
+
+    task: Task
+    columns: PredictionColumns
+    prediction: Prediction | None = None
+    withheld: int = 0
+
+    def cells(self) -> Mapping[str, Any]:
+        """Return the cells of a table's row."""
+        return self.columns.cells(self.task, self.prediction, self.withheld)
+
+    def fields(self) -> Mapping[str, Any]:
+        """Return the fields of a JSON object."""
+        return self.columns.fields(self.prediction, self.withheld)
 
 
 @dataclass(frozen=True, kw_only=True)

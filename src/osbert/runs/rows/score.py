@@ -2,41 +2,29 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, TextIO
 
 from osbert.analysis.likelihood import LanguageModel
 from osbert.analysis.scoring import ScoringOptions, TextLikelihood, perplexity
-from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
-from osbert.files import replace_file
-from osbert.full_disk import disk_needed
-from osbert.inference.engine import load
+from osbert.inference.engine import Engine, load
 from osbert.inference.score import language_model, refuse_unscorable, score_texts
 from osbert.interop.folder import open_folder
 from osbert.interop.opening import CAREFUL, Opening
-from osbert.lock import claim
 from osbert.reading.table import Row
 from osbert.runs.contract import Notice, Watch, ignore, report_remarks
-from osbert.runs.embed.addresses import local_texts
-from osbert.runs.embed.settings import TextFile
-from osbert.runs.rows.forms.contract import as_json, free_names, nonfinite_notice
-from osbert.runs.rows.options import EmbeddedOptions
-from osbert.runs.rows.part import RowPart, RowSink, RowStream
-from osbert.runs.rows.row_file import require_row_file
-from osbert.runs.rows.standard_input import rename_in_errors
-from osbert.runs.rows.texts import TextRows
-from osbert.runs.rows.unfinished import UnfinishedOutput, explaining_stops, link_or_copy, open_unfinished_output
+from osbert.runs.rows.contract import ROWS, RowProgress
+from osbert.runs.rows.forms.contract import ResultRow, RowForm, RowResult
+from osbert.runs.rows.machine import open_workspace
+from osbert.runs.rows.options import EmbeddedOptions, TextFile
+from osbert.runs.rows.output import RowOutput, form_name
+from osbert.runs.rows.table import LostFields, TableJob, write_rows
+from osbert.runs.rows.texts import TextRows, local_texts
 from osbert.terminal import format_count
 
 WINDOW = 256
@@ -55,12 +43,8 @@ class ScoringKeywords:
     opening: Opening = CAREFUL
 
 
-@dataclass(frozen=True, kw_only=True)
-class ScoringProgress:
-    """Event: `done` rows are scored and written."""
-
-    done: int
-    count: int
+class ScoringProgress(RowProgress):
+    """Event: `done` of `count` rows are scored and written."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,164 +84,182 @@ class ScoringTally:
             yield f"perplexity {self.perplexity:,.2f} per piece, {self.word_perplexity:,.2f} per word"
 
 
+class Decimal(float):
+    """A number in a cell with four decimals: further ones depend on the other rows of a batch, by the rounding of fp32.
+
+    >>> str(Decimal(1.5)), Decimal(0.123456) == 0.1235
+    ('1.5000', True)
+    """
+
+    def __new__(cls, value: float) -> Decimal:
+        """Round a number."""
+        return super().__new__(cls, round(value, 4))
+
+    def __str__(self) -> str:
+        """Format it with four decimals."""
+        return f"{float(self):.4f}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class WrittenScore(RowResult):
+    """The likelihood of a text; None for a row without text."""
+
+    likelihood: TextLikelihood | None
+
+    def cells(self) -> Mapping[str, Any]:
+        """Return the cells of a table's row."""
+        return {name: "" if value is None else value for name, value in self._values().items()}
+
+    def fields(self) -> Mapping[str, Any]:
+        """Return the fields of a JSON object, with the log-probability of each piece."""
+        pieces = self.likelihood and [
+            {name: _round_float(value) for name, value in piece.items()}
+            for piece in self.likelihood.as_dict()["pieces"]
+        ]
+        return {**self._values(), "pieces": pieces or None}
+
+    def _values(self) -> dict[str, Any]:
+        likelihood = self.likelihood.as_dict() if self.likelihood else {}
+        return {name: _round_float(likelihood.get(name)) for name in COLUMNS}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoringSource:
+    """The texts to score, the folder of the model, and the output; `name`: what messages call the file."""
+
+    model: Path
+    texts: TextFile
+    options: ScoringKeywords
+    output: RowOutput
+    folder: Path
+    """For a copy of standard input."""
+
+    @property
+    def inputs(self) -> tuple[Path, ...]:
+        """The paths of the model and of the file."""
+        return self.model, self.texts.path
+
+    @property
+    def name(self) -> str:
+        """What messages call the file."""
+        return str(self.texts.path)
+
+    def open(self) -> ScoringJob:
+        """Open the model and the file. Raises UserError, as for a model without a language head."""
+        rows = TextRows.open(self.texts, self.folder)
+        form = self.output.choose_form(rows.layout(COLUMNS, self.output))
+        folder = open_folder(self.model, self.options.opening)
+        weights = folder.fingerprint  # before `load`, which frees the memory of the weights
+        engine = load(folder, device=self.options.file.device)
+        facts = {
+            "weights": weights,
+            "tokenizer": engine.tokenizer.fingerprint,
+            "input": rows.before.sha256,
+            "columns": asdict(rows.columns),
+            "form": form_name(type(form)),
+            **asdict(self.options.scoring),
+        }
+        model = language_model(engine)
+        return ScoringJob(
+            engine=engine,
+            model=model,
+            rows=rows,
+            form=form,
+            options=self.options.scoring,
+            before=rows.before,
+            facts=facts,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoringJob(TableJob):
+    """The texts of a file, the model that scores them, and the form of the output."""
+
+    progress = ScoringProgress
+
+    engine: Engine
+    model: LanguageModel
+    rows: TextRows
+    form: RowForm
+    options: ScoringOptions
+    before: Any
+    facts: Mapping[str, Any]
+
+    def check(self, watch: Watch) -> int:
+        """Read the whole file and return the number of rows. Raises UserError with all rows that cannot be scored."""
+        if self.rows.columns.pair:
+            columns = self.rows.columns
+            raise UserError(
+                f"{self.rows.name}: `osbert score` reads one text per row, but two columns were found "
+                f"({columns.text}, {columns.pair}). Choose one with --text.",
+                code="wrong-number-of-texts",
+            )
+        self.rows.check()  # that the table can be read; of blank lines it says what matters for vectors
+        problems = Problems(heading=f"{self.rows.name} cannot be scored")
+        lost = LostFields(self.form)
+        count = 0
+        for count, row in enumerate(self.rows.rows(blanks=True), 1):  # noqa: B007 - the count is returned
+            if (text := row.values[self.rows.columns.text]).strip():
+                refuse_unscorable(self.engine.packer, text, f"{self.rows.name}, line {row.line}", problems)
+            lost.add(row)
+        problems.stop_if_any()
+        for notice in lost.notices():
+            watch(notice)
+        return count
+
+    def windows(self, start: int = 0, stop: int | None = None) -> Iterator[list[Row]]:
+        """Yield the rows, blank ones too, so many at a time."""
+        rows = islice(self.rows.rows(blanks=True), start, stop)
+        while window := list(islice(rows, WINDOW)):
+            yield window
+
+    def results(self, window: Sequence[Row], tally: Mapping[str, int]) -> tuple[list[ResultRow], dict[str, int]]:
+        """Return the rows with their scores; empty texts have none."""
+        texts = [row.values[self.rows.columns.text] for row in window]
+        scores = score_texts(
+            self.model, self.engine.packer, [text for text in texts if text.strip()], self.options.masking
+        )
+        remaining = iter(scores)
+        rows = [
+            ResultRow(
+                number=tally.get(ROWS, 0) + index,
+                row=row,
+                result=WrittenScore(likelihood=next(remaining) if text.strip() else None),
+            )
+            for index, (row, text) in enumerate(zip(window, texts, strict=True))
+        ]
+        return rows, {
+            "empty": len(window) - len(scores),
+            "tokens": sum(score.tokens for score in scores),
+            "words": sum(score.words for score in scores),
+            "unknown": sum(score.unknown for score in scores),
+            # fsum rounds once: the sum of a window does not depend on the order of its terms.
+            "millionths": round(math.fsum(round(score.log_likelihood, 4) for score in scores) * MILLIONTHS),
+        }
+
+
 def score_file(
     model: Path, texts: TextFile, *, out: Path | TextIO, options: ScoringKeywords, watch: Watch = ignore
 ) -> ScoringTally:
-    """Score every text of a file; write the rows with their scores to `out`: .csv, .tsv or .jsonl, or a stream.
+    """Score every text of a file; write the rows with their scores to `out`, in the form of its ending, or to a stream.
 
     A stream gets JSON lines. A stopped call keeps its rows in OUT.unfinished, and the same call resumes it. Raises
     UserError if the model has no language head, and, before anything is written, with every text that cannot be scored.
     """
     with local_texts(texts, out) as (local, local_out):
-        return _score(model, local, out=local_out, options=options, watch=watch)
-
-
-def _score(model: Path, texts: TextFile, *, out: Path | TextIO, options: ScoringKeywords, watch: Watch) -> ScoringTally:
-    """Score the texts of a local file into a local output, or a stream."""
-    with ExitStack() as held:
-        if isinstance(out, Path):
-            require_row_file(out, (texts.path,))
-            held.enter_context(disk_needed(out, goes_on="after the last window"))
-            output_path = held.enter_context(claim(out))
-            work = held.enter_context(open_unfinished_output(output_path, "a scoring that was begun"))
-            folder, suffix = work.folder, out.suffix
+        if isinstance(local_out, Path):
+            output = RowOutput(path=local_out)
         else:
-            work, suffix = None, ".jsonl"
-            folder = Path(held.enter_context(TemporaryDirectory(prefix="osbert-")))
-        held.enter_context(rename_in_errors(folder))
-        source = open_folder(model, options.opening)
-        weights = source.fingerprint  # before `load`, which frees the memory of the weights
-        engine = load(source, device=options.file.device)
-        report_remarks(engine, watch)
-        rows = TextRows.open(texts, folder)
-        scoring = _FileScoring(
-            model=language_model(engine), packer=engine.packer, rows=rows, suffix=suffix, options=options.scoring
-        )
-        facts = {"weights": weights, "tokenizer": engine.tokenizer.fingerprint, **scoring.facts}
-        watch(Notice(rows.describe()))
-        count = scoring.check(watch)
-        sink = RowPart(folder) if work else RowStream(out)  # type: ignore[arg-type] # a stream where nothing is kept
-        scoring.follow(sink, _Begun(work=work, facts=json.loads(json.dumps(facts)), count=count), watch)
-        if work and isinstance(sink, RowPart):
-            sink.check()
-            replace_file(work.out, lambda aside: link_or_copy(sink.path, aside))
-            work.end()
-        return ScoringTally.of(sink.tally)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Begun:
-    """The saved state of a call: its facts and number of rows, in `work`; None if the output is a stream."""
-
-    work: UnfinishedOutput | None
-    facts: Mapping[str, Any]
-    count: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class _FileScoring:
-    """The texts of a file, the scorer, and the output format."""
-
-    model: LanguageModel
-    packer: Packer
-    rows: TextRows
-    suffix: str
-    options: ScoringOptions
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """The facts that must be equal for a call to resume earlier work."""
-        columns = asdict(self.rows.columns)
-        return {"input": self.rows.before.sha256, "columns": columns, "form": self.suffix, **asdict(self.options)}
-
-    def check(self, watch: Watch) -> int:
-        """Read the whole file and return the number of rows. Raises UserError with all rows that cannot be scored."""
-        if self.rows.columns.pair:
-            raise UserError(f"{self.rows.name}: one text a row is scored, not pairs.", code="wrong-number-of-texts")
-        self.rows.check()  # that the table can be read; of blank lines it says what matters for vectors
-        problems = Problems(heading=f"{self.rows.name} cannot be scored")
-        nonfinite: dict[str, int] = {}
-        count = 0
-        for count, row in enumerate(self.rows.rows(blanks=True), 1):  # noqa: B007 - the count is returned
-            text = row.values[self.rows.columns.text]
-            if text.strip():
-                refuse_unscorable(self.packer, text, f"{self.rows.name}, line {row.line}", problems)
-            for name in sorted(row.nonfinite) if self.suffix == ".jsonl" else ():
-                nonfinite.setdefault(name, row.line)
-        problems.stop_if_any()
-        if nonfinite:
-            watch(nonfinite_notice(nonfinite))
-        return count
-
-    def follow(self, sink: RowSink, begun: _Begun, watch: Watch) -> None:
-        """Score and write the remaining rows, window by window."""
-        work, count = begun.work, begun.count
-        if work and (before := work.begun):
-            work.refuse_other(before["facts"], begun.facts)
-            watch(Notice(f"going on after {sink.tally.get('rows', 0):,} of {format_count(count, 'row')}"))
-        with explaining_stops(work, lambda: sink.tally.get("rows", 0), format_count(count, "row"), watch):
-            # Skip the rows that an earlier call has written.
-            rows = islice(self.rows.rows(blanks=True), sink.tally.get("rows", 0), None)
-            while window := list(islice(rows, WINDOW)):
-                self.rows.before.require_same()
-                text, tally = self._score_window(window, sink.tally)
-                if work and not sink.tally:
-                    work.begin(begun.facts, count)
-                sink.append(text, tally)
-                watch(ScoringProgress(done=tally["rows"], count=count))
-            self.rows.before.require_same(whole=True)
-
-    def _score_window(self, window: Sequence[Row], tally: Mapping[str, int]) -> tuple[str, dict[str, int]]:
-        """Return the text of some rows, with the header before the first ones, and the tally up to their end."""
-        texts = [row.values[self.rows.columns.text] for row in window]
-        # Empty texts are not scored; `found` puts None in their positions.
-        scores = iter(
-            score_texts(self.model, self.packer, [text for text in texts if text.strip()], self.options.masking)
-        )
-        row_scores = [next(scores) if text.strip() else None for text in texts]
-        lines = [] if tally or self.suffix == ".jsonl" else [self._line([*self._columns, *self._names])]
-        lines += [self._row(row, score) for row, score in zip(window, row_scores, strict=True)]
-        scored = [score for score in row_scores if score]
-        counts = {
-            "rows": len(window),
-            "empty": len(window) - len(scored),
-            "tokens": sum(score.tokens for score in scored),
-            "words": sum(score.words for score in scored),
-            "unknown": sum(score.unknown for score in scored),
-            # fsum rounds once: the sum of a window does not depend on the order of its terms.
-            "millionths": round(math.fsum(_round_float(score.log_likelihood) for score in scored) * MILLIONTHS),
-        }
-        return "".join(lines), {name: tally.get(name, 0) + value for name, value in counts.items()}
-
-    @property
-    def _columns(self) -> tuple[str, ...]:
-        return self.rows.table.columns
-
-    @cached_property
-    def _names(self) -> list[str]:
-        return free_names(COLUMNS, self._columns)
-
-    def _row(self, row: Row, score: TextLikelihood | None) -> str:
-        score_fields: Mapping[str, Any] = {} if score is None else score.as_dict()
-        cells = {
-            name: _round_float(score_fields.get(column)) for name, column in zip(self._names, COLUMNS, strict=True)
-        }
-        if self.suffix == ".jsonl":
-            pieces = score_fields and [
-                {name: _round_float(value) for name, value in piece.items()} for piece in score_fields["pieces"]
-            ]
-            return as_json({**(row.source or row.values), **cells, "pieces": pieces or None}) + "\n"
-        cell_texts = [
-            "" if cell is None else f"{cell:.4f}" if isinstance(cell, float) else cell for cell in cells.values()
-        ]
-        return self._line([*(row.values.get(name, "") for name in self._columns), *cell_texts])
-
-    def _line(self, cells: Sequence[object]) -> str:
-        line = io.StringIO()
-        csv.writer(line, delimiter="\t" if self.suffix == ".tsv" else ",", lineterminator="\n").writerow(cells)
-        return line.getvalue()
+            output = RowOutput(stream=local_out, out_form="jsonl")
+        output.refuse_inputs((local.path,))
+        with open_workspace(output.kept, "a scoring that was begun") as (folder, work):
+            source = ScoringSource(model=model, texts=local, options=options, output=output, folder=folder)
+            job = source.open()
+            report_remarks(job.engine, watch)
+            watch(Notice(job.rows.describe()))
+            tally = write_rows(job, source, output, folder=folder, work=work, watch=watch)
+        return ScoringTally.of(tally)
 
 
 def _round_float(value: Any) -> Any:
-    """Return a number with four decimals: further ones depend on the other rows of a batch, by the rounding of fp32."""
-    return round(value, 4) if isinstance(value, float) else value
+    return Decimal(value) if isinstance(value, float) else value

@@ -7,18 +7,25 @@ the same rows as in one process, and the joined output has the same bytes (with 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence, Sized
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import asdict, dataclass
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
 
 from osbert.corpus.executors import ExecutorStage, PendingTasks, TaskFolders, run_stages
 from osbert.corpus.task_options import TaskOptions, TaskPlan, cores
 from osbert.corpus.tasks import MOST_TASKS, task_folder
 from osbert.errors import UserError
 from osbert.files import read_own, write_sealed
+from osbert.inference.vectors.files import ENDS
+from osbert.inference.vectors.growing import GrowingFiles
 from osbert.remote.cache import require_copy
+from osbert.runs.rows.contract import READ, ROWS, RowJob, RowSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,6 +33,10 @@ if TYPE_CHECKING:
 RANGES = "ranges.json"
 TASKS = "tasks-{}"
 """The folder of a division into so many tasks."""
+STARTS = "starts"
+"""The part with the first token of each text, and at its end the number of tokens."""
+BLOCK = 2**25
+"""Bytes of a part that are copied at a time."""
 
 
 @dataclass(frozen=True)
@@ -147,11 +158,73 @@ def require_facts(facts: Mapping[str, Any], known: Mapping[str, Any], name: str)
         )
 
 
-def require_whole(rows: RowRange, reached: int | None, folder: Path) -> None:
-    """Raise UserError if the part in a folder does not reach to the end of its rows."""
-    if reached != rows.stop:
-        raise UserError(
-            f"{folder}: the part of rows {rows.start:,} to {rows.stop:,} is not whole. Remove {folder.parent} and give "
-            "the same command again.",
-            code="damaged-file",
-        )
+@dataclass(frozen=True, kw_only=True)
+class RowWork:
+    """The work of a verb on a range of rows. `facts`: those of the model and the file that the command has opened."""
+
+    source: RowSource
+    facts: Mapping[str, Any]
+
+    @property
+    def inputs(self) -> tuple[Path, ...]:
+        """The paths of the model and of the file."""
+        return self.source.inputs
+
+    def __call__(self, rows: RowRange, folder: Path) -> None:
+        """Write the results of the rows into `folder`, after the last window that a killed task has written.
+
+        Raises UserError if the model or the file is another than that of the command.
+        """
+        job = self.source.open()
+        require_facts(job.facts, self.facts, self.source.name)
+        growing = GrowingFiles(folder)
+        # The tally counts from the start of the file: the first row of all is written in another way than the others,
+        # and JSON lines of vectors number the rows of the whole file.
+        growing.tally = growing.tally or {READ: rows.start, ROWS: rows.start}
+        for parts, tally in job.grow(growing, rows.stop):
+            growing.append(parts, tally)
+
+
+def join_parts(parts: Sequence[tuple[RowRange, Path]], folder: Path, job: RowJob) -> GrowingFiles:
+    """Join what was written for all ranges in a folder, which is made anew; offsets count from the first range on.
+
+    Raises UserError if a part is damaged or not whole.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    joined = GrowingFiles(folder)
+    tally: Counter[str] = Counter()
+    if (text := job.begin()) is not None:
+        joined.append({ROWS: text}, {})
+    for rows, part_folder in parts:
+        part = GrowingFiles(part_folder)
+        if part.tally.get(READ) != rows.stop:
+            raise UserError(
+                f"{part_folder}: the part of rows {rows.start:,} to {rows.stop:,} is not whole. Remove "
+                f"{part_folder.parent} and give the same command again.",
+                code="damaged-file",
+            )
+        before = dict(joined.sizes)
+        for name in part.sizes:
+            base = tally["pieces"] if name == STARTS else before.get(name.removesuffix(ENDS), 0)
+            for block in _blocks(part, name, base, skipped=name == STARTS and bool(before)):
+                # All columns grow together: the others by nothing.
+                joined.append({column: block if column == name else b"" for column in part.sizes}, {})
+        tally.update(part.tally)
+        tally.subtract({READ: rows.start, ROWS: rows.start})
+    if (text := job.end(tally)) is not None:
+        joined.append({ROWS: text}, {})
+    joined.tally = dict(tally)
+    return joined
+
+
+def _blocks(part: GrowingFiles, name: str, base: int, *, skipped: bool) -> Iterator[bytes]:
+    """Yield the bytes of a column; offsets plus `base`. `skipped`: without the first one, the last of the part before.
+
+    The columns of offsets are `starts`, of tokens, and those of the ends of texts.
+    """
+    offsets = name == STARTS or (name.endswith(ENDS) and name.removesuffix(ENDS) in part.sizes)
+    with part.path(name).open("rb") as file:
+        file.seek(8 if skipped else 0)
+        while block := file.read(BLOCK):
+            yield (np.frombuffer(block, np.int64) + base).tobytes() if offsets else block

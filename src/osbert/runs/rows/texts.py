@@ -1,10 +1,12 @@
-"""The texts that are embedded: a file's rows, or the lines of standard input, kept so that they can be read again."""
+"""A file of texts: its rows, or the lines of standard input, kept so that they can be read again."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 from osbert.errors import Problems, UserError
 from osbert.inference.embedder import Embedder
@@ -13,13 +15,40 @@ from osbert.inference.vectors.files import ENDS
 from osbert.reading.columns import TextColumns, choose, is_known
 from osbert.reading.snapshot import Snapshot
 from osbert.reading.table import Row, Table, TableReading, open_table, require_columns
-from osbert.runs.embed.settings import TextFile
-from osbert.runs.rows.forms.contract import free_names
+from osbert.remote.addresses import local_copy, local_output
+from osbert.remote.cache import reading_copies
+from osbert.runs.rows.forms.contract import RowLayout, free_names
+from osbert.runs.rows.options import TextFile
+from osbert.runs.rows.output import RowOutput
 from osbert.runs.rows.standard_input import NAME, STREAM, resolve_input
 from osbert.terminal import format_count
 
 TAKEN = ("vectors", "vector", "lines", "line", "text", "pair", "starts", "ids", "settings")
 """The names that columns of a file of vectors have."""
+
+Out = TypeVar("Out")
+
+
+@contextmanager
+def local_files(file: Path, out: Out) -> Iterator[tuple[Path, Out | Path]]:
+    """Yield a file and an output as local paths, where the user gave addresses; the output is uploaded at the end.
+
+    `out`: a path, or what stays as it is, such as a stream. Copies are held until the end of the block, and its errors
+    name their addresses. Raises UserError as `local_copy` and `local_output`.
+    """
+    with ExitStack() as held:
+        held.enter_context(reading_copies())
+        local_out: Out | Path = out
+        if isinstance(out, Path):
+            local_out = held.enter_context(local_output(out, inputs=[file]))
+        yield local_copy(file), local_out
+
+
+@contextmanager
+def local_texts(texts: TextFile, out: Out) -> Iterator[tuple[TextFile, Out | Path]]:
+    """Yield texts and an output with local paths, as `local_files` does."""
+    with local_files(texts.path, out) as (path, local_out):
+        yield replace(texts, path=path), local_out
 
 
 @dataclass(kw_only=True)
@@ -65,6 +94,18 @@ class TextRows:
         clashing = [name for name in other_names if name in TAKEN or name.endswith(ENDS)]
         free = dict(zip(clashing, free_names(clashing, {*TAKEN, *other_names})))
         return {free.get(name, name): name for name in other_names}
+
+    def layout(self, headings: Sequence[str], output: RowOutput) -> RowLayout:
+        """Return the layout of an output with these rows and results under `headings`."""
+        return RowLayout(
+            file=self.before.path,
+            columns=self.table.columns,
+            headings=headings,
+            table=self.table,
+            bare=output.file is None,
+            on_terminal=output.is_terminal,
+            spreadsheet_safe=output.spreadsheet_safe,
+        )
 
     def describe(self) -> str:
         """Describe the file, and a first line of standard input that may be a header."""

@@ -1,4 +1,4 @@
-"""The contract of a form in which predicted rows are written: the form "csv" is the one RowForm in csv.py.
+"""The contract of a form in which rows with results are written: the form "csv" is the one RowForm in csv.py.
 
 Text of rows grows in a part, window by window, so that a stopped command goes on behind its last window. `finish` makes
 the output of the whole part; where the part is the output, as in most forms, it only gives it its name.
@@ -8,45 +8,71 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from osbert.reading.table import Row
 from osbert.runs.contract import Notice
-from osbert.runs.rows.prediction_settings import PredictionOptions
 from osbert.runs.rows.unfinished import link_or_copy
-from osbert.tasks import Inputs, Prediction, Task
 from osbert.terminal import format_count
+
+if TYPE_CHECKING:
+    from osbert.reading.table import Row, Table
+    from osbert.tasks import Prediction, Task
+
+
+class RowResult(ABC):
+    """What a verb has computed for a row."""
+
+    @abstractmethod
+    def cells(self) -> Mapping[str, Any]:
+        """Return the cells of a table's row, by heading: the same headings for every row, "" for what is not there."""
+
+    @abstractmethod
+    def fields(self) -> Mapping[str, Any]:
+        """Return the fields of a JSON object, which may be nested."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RowLayout:
-    """What an output is of: the rows `inputs` of the file `file`, predicted by `task`, with the columns in `options`.
+    """What an output is of: the rows of the file `file`, with their `columns`, and the results of a verb.
 
-    `bare`: whether it goes to standard output, where nothing of the input's form stands before the first row.
+    `table`: the source of the rows, if it is a table. `lines`: whether JSON lines suit the rows better than cells.
+    `headings`: those of the cells of a result. `name_row`: returns the id of a row, None where rows have none.
+    `task`: the task whose predictions are written, None for results of other verbs.
+    `bare`: whether the output is standard output, where nothing of the input's form stands before the first row.
     `on_terminal`: whether people read it on a terminal, where a line end in a cell would look like a further row.
+    `spreadsheet_safe`: whether a cell that a spreadsheet may take for a formula gets an apostrophe.
+    `complete`: whether an annotation tool's records hold the whole result, so that it needs no fields of its own.
     """
 
     file: Path
-    task: Task
-    inputs: Inputs
-    options: PredictionOptions
+    columns: Sequence[str]
+    headings: Sequence[str]
+    table: Table | None = None
+    lines: bool = False
+    name_row: Callable[[Row], str] | None = None
+    task: Task | None = None
     bare: bool = False
     on_terminal: bool = False
+    spreadsheet_safe: bool = False
+    complete: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
-class PredictedRow:
-    """A row with its prediction, None where it holds nothing to predict; `number`: its index among the rows written.
+class ResultRow:
+    """A row with its result; `number`: its index among the rows written.
 
-    `withheld`: how many answers the prediction lacks because they were not probable enough (--abstain).
+    `prediction`: of a task, None where the row holds nothing to predict; `withheld`: how many answers it lacks because
+    they were not probable enough (--abstain).
     """
 
     number: int
     row: Row
-    prediction: Prediction | None
+    result: RowResult
+    prediction: Prediction | None = None
     withheld: int = 0
 
 
@@ -56,11 +82,11 @@ class RowForm:
     endings: ClassVar[tuple[str, ...]] = ()
     """Endings that mean this form besides its own name."""
     keyed: ClassVar[bool] = False
-    """Whether rows are written by their ids (`Inputs.called`), each of which must be one row's alone."""
+    """Whether rows are written by their ids, each of which must be one row's alone."""
     has_cells: ClassVar[bool] = False
     """Whether a spreadsheet opens it and may take a cell for a formula."""
     has_columns: ClassVar[bool] = True
-    """Whether --top-k and --probabilities have a place in it."""
+    """Whether it holds more of a result than its value."""
     is_text: ClassVar[bool] = True
     """Whether the part is the output, which can then go to a stream as it grows."""
     drops_nonfinite: bool = False
@@ -71,8 +97,8 @@ class RowForm:
         self.layout = layout
 
     @classmethod
-    def suits(cls, inputs: Inputs, *, alike: bool) -> bool:
-        """Return whether rows of a file can be written so. Of two forms with one ending, that which says this wins.
+    def suits(cls, layout: RowLayout, *, alike: bool) -> bool:
+        """Return whether rows can be written so. Of two forms with one ending, that which has this method wins.
 
         `alike`: whether the output has the input's ending, or none, so that the input's own form is meant.
         """
@@ -82,7 +108,7 @@ class RowForm:
         """Return what stands before the first row."""
         return ""
 
-    def row(self, predicted_row: PredictedRow) -> str:
+    def row(self, row: ResultRow) -> str:
         """Return the text of a row, with its line break."""
         raise NotImplementedError
 

@@ -1,4 +1,4 @@
-"""CSV: the columns as they were, then the cells of the prediction."""
+"""CSV: the columns as they were, then the cells of the result."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from osbert.reading.table import CellStyle
-from osbert.runs.rows.forms.contract import PredictedRow, RowForm, RowLayout, free_names
+from osbert.runs.rows.forms.contract import ResultRow, RowForm, RowLayout, free_names
 from osbert.terminal import one_line
 
 FORMULA_SIGNS = ("=", "+", "-", "@")
@@ -33,27 +33,24 @@ class CsvTable(RowForm):
     def __init__(self, layout: RowLayout) -> None:
         """Prepare for one output."""
         super().__init__(layout)
-        table = layout.inputs.table
+        table = layout.table
         usual = CellStyle(delimiter="\t" if self.suffix == ".tsv" else ",")
         style = table.style(self.suffix) if table else usual
         self.style = replace(style, start="") if layout.bare else style
 
     def begin(self) -> str:
-        """Return the header: the columns of the input, then those of the predictions under names that are free."""
-        columns = self.layout.inputs.columns
-        cell_names = list(self.layout.options.cells(self.layout.task, None))
-        return self.style.start + self._line([*columns, *free_names(cell_names, columns)])
+        """Return the header: the columns of the input, then the headings of the results under names that are free."""
+        columns = self.layout.columns
+        return self.style.start + self._line([*columns, *free_names(self.layout.headings, columns)])
 
-    def row(self, predicted_row: PredictedRow) -> str:
+    def row(self, row: ResultRow) -> str:
         """Return one row."""
-        cells = self.layout.options.cells(self.layout.task, predicted_row.prediction, predicted_row.withheld)
-        return self._line(
-            [*(predicted_row.row.values.get(name, "") for name in self.layout.inputs.columns), *cells.values()]
-        )
+        values = (row.row.values.get(name, "") for name in self.layout.columns)
+        return self._line([*values, *row.result.cells().values()])
 
     def _line(self, cells: Sequence[object]) -> str:
         line = io.StringIO()
-        written: Iterable[object] = map(guard_cell, cells) if self.layout.options.spreadsheet_safe else cells
+        written: Iterable[object] = map(guard_cell, cells) if self.layout.spreadsheet_safe else cells
         if self.layout.on_terminal:  # where nobody sees the quotes around a cell that forges rows
             written = (one_line(cell) if isinstance(cell, str) else cell for cell in written)
         csv.writer(line, delimiter=self.style.delimiter, lineterminator=ROW_END).writerow(written)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from osbert.runs.rows.forms.contract import PredictedRow, RowForm, as_json
-from osbert.tasks import Inputs
+from osbert.runs.rows.forms.contract import ResultRow, RowForm, RowLayout, as_json
 
 
 class JsonObject(RowForm):
@@ -13,15 +12,16 @@ class JsonObject(RowForm):
     has_columns = False
 
     @classmethod
-    def suits(cls, inputs: Inputs, *, alike: bool) -> bool:
+    def suits(cls, layout: RowLayout, *, alike: bool) -> bool:
         """Return whether rows have ids."""
-        return bool(inputs.key)
+        return layout.name_row is not None
 
-    def row(self, predicted_row: PredictedRow) -> str:
+    def row(self, row: ResultRow) -> str:
         """Return one entry."""
-        value = "" if predicted_row.prediction is None else predicted_row.prediction.value
-        before = ",\n" if predicted_row.number else "{"
-        return f"{before}{as_json(self.layout.inputs.name_row(predicted_row.row))}: {as_json(value)}"
+        assert self.layout.name_row is not None  # `suits`
+        value = "" if row.prediction is None else row.prediction.value
+        before = ",\n" if row.number else "{"
+        return f"{before}{as_json(self.layout.name_row(row.row))}: {as_json(value)}"
 
     def end(self, rows: int) -> str:
         """Return the end of the object."""

@@ -1,8 +1,8 @@
-"""JSON lines: the object as it was, with the fields of the prediction ("prediction" and more)."""
+"""JSON lines: the object as it was, with the fields of the result."""
 
 from __future__ import annotations
 
-from osbert.runs.rows.forms.contract import PredictedRow, RowForm, RowLayout, as_json, free_names
+from osbert.runs.rows.forms.contract import ResultRow, RowForm, RowLayout, as_json, free_names
 
 
 class JsonLines(RowForm):
@@ -14,12 +14,12 @@ class JsonLines(RowForm):
     def __init__(self, layout: RowLayout) -> None:
         """Take the line ends from the input."""
         super().__init__(layout)
-        table = layout.inputs.table
+        table = layout.table
         self.newline = table.format.newline if table and table.format.kind == "jsonl" else "\n"
 
-    def row(self, predicted_row: PredictedRow) -> str:
+    def row(self, row: ResultRow) -> str:
         """Return one row as an object."""
-        fields = self.layout.options.fields(predicted_row.prediction, predicted_row.withheld)
-        values = predicted_row.row.source or predicted_row.row.values
-        names = free_names(list(fields), {*self.layout.inputs.columns, *values})
+        fields = row.result.fields()
+        values = row.row.source or row.row.values
+        names = free_names(list(fields), {*self.layout.columns, *values})
         return as_json({**values, **dict(zip(names, fields.values()))}) + self.newline

@@ -1,4 +1,4 @@
-"""Parquet: the input's columns, of a Parquet file in their own types, then those of the prediction; needs pyarrow.
+"""Parquet: the input's columns, of a Parquet file in their own types, then those of the result; needs pyarrow.
 
 The part holds a row a line as JSON. The columns' types are known when it is whole; then it is read again, in blocks.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from osbert.reading.parquet import parquet_library
-from osbert.runs.rows.forms.contract import PredictedRow, RowForm, RowLayout, as_json, free_names
+from osbert.runs.rows.forms.contract import ResultRow, RowForm, RowLayout, as_json, free_names
 
 FEATURES = b"huggingface"
 """The key of what the datasets library says of columns, such as the names of classes that are numbers."""
@@ -31,30 +31,28 @@ class ParquetTable(RowForm):
         """Prepare for one output. Raises UserError where pyarrow is not installed."""
         super().__init__(layout)
         self.library = parquet_library(layout.file)
-        table = layout.inputs.table
+        table = layout.table
         self.typed = table.path if table and table.format.kind == "parquet" else None
         self.drops_nonfinite = self.typed is None
 
-    def row(self, predicted_row: PredictedRow) -> str:
-        """Return one row as JSON: the cells of the file, unless they keep their own types, and of the prediction."""
-        cells = self.layout.options.cells(self.layout.task, predicted_row.prediction, predicted_row.withheld)
-        values = {} if self.typed else dict(predicted_row.row.source or predicted_row.row.values)
+    def row(self, row: ResultRow) -> str:
+        """Return one row as JSON: the cells of the file, unless they keep their own types, and of the result."""
+        cells = row.result.cells()
+        values = {} if self.typed else dict(row.row.source or row.row.values)
         line = as_json([values, {name: None if cell == "" else cell for name, cell in cells.items()}]) + "\n"
         return line.encode("utf-8", "replace").decode()  # Parquet's texts hold no half of a pair
 
     def finish(self, part: Path, out: Path) -> None:
         """Write the table."""
-        kinds, prediction_kinds = self._kinds(part)
+        kinds, result_kinds = self._kinds(part)
         features: dict[bytes, bytes] = {}
         if self.typed:
             with self._open_table(self.typed) as table:
                 kinds = {field.name: field.type for field in table.schema_arrow}
                 noted = table.schema_arrow.metadata or {}
                 features = {key: noted[key] for key in noted if key == FEATURES}
-        added = free_names(list(prediction_kinds), kinds)
-        schema = self.library.schema(
-            [*kinds.items(), *zip(added, prediction_kinds.values())], metadata=features or None
-        )
+        added = free_names(list(result_kinds), kinds)
+        schema = self.library.schema([*kinds.items(), *zip(added, result_kinds.values())], metadata=features or None)
         waiting: list[Any] = []
         with self.library.parquet.ParquetWriter(out, schema) as writer:
             for block, typed in zip(_blocks(part), self._read_columns()):
@@ -63,10 +61,7 @@ class ParquetTable(RowForm):
                 ]
                 columns = [
                     *columns,
-                    *(
-                        self._array([row[name] for _, row in block], prediction_kinds[name])
-                        for name in prediction_kinds
-                    ),
+                    *(self._array([row[name] for _, row in block], result_kinds[name]) for name in result_kinds),
                 ]
                 waiting.append(self.library.table(columns, schema=schema))
                 if sum(map(len, waiting)) >= GROUP or sum(table.nbytes for table in waiting) >= BYTES:
@@ -88,17 +83,16 @@ class ParquetTable(RowForm):
                 yield batch.columns
 
     def _kinds(self, part: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the type of each column of the file, and of the prediction."""
+        """Return the type of each column of the file, and of the result."""
         file_kinds: dict[str, Any] = {}
-        empty = self.layout.options.cells(self.layout.task, None)
-        prediction_kinds: dict[str, Any] = dict.fromkeys(empty, self.library.null())
+        result_kinds: dict[str, Any] = dict.fromkeys(self.layout.headings, self.library.null())
         for block in _blocks(part):
-            for kinds, rows in ((file_kinds, [row for row, _ in block]), (prediction_kinds, [row for _, row in block])):
+            for kinds, rows in ((file_kinds, [row for row, _ in block]), (result_kinds, [row for _, row in block])):
                 for name in dict.fromkeys(name for row in rows for name in row):
                     kind = self._kind([row.get(name) for row in rows])
                     kinds[name] = self._unify_kinds(kinds.get(name, kind), kind)
-        file_kinds = dict.fromkeys(self.layout.inputs.columns, self.library.null()) | file_kinds
-        return self._storable(file_kinds), self._storable(prediction_kinds)
+        file_kinds = dict.fromkeys(self.layout.columns, self.library.null()) | file_kinds
+        return self._storable(file_kinds), self._storable(result_kinds)
 
     def _storable(self, kinds: Mapping[str, Any]) -> dict[str, Any]:
         """Return the types with text in place of those that Parquet has not."""

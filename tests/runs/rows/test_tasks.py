@@ -17,11 +17,10 @@ from hypothesis import strategies as st
 import osbert
 from osbert.corpus import executors
 from osbert.corpus.executors import ExecutorStage, PendingTasks
-from osbert.runs.embed import windows
-from osbert.runs.predict import predict_file as predict_run
-from osbert.runs.predict import rows
 from osbert.runs.rows import explain as explained_rows
+from osbert.runs.rows import predict as predict_run
 from osbert.runs.rows import tasks as row_tasks
+from osbert.runs.rows import vector_parts as windows
 from osbert.runs.rows.tasks import divide_rows
 from refusals import refusal
 
@@ -54,7 +53,7 @@ class HereTasks:
 
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> HereTasks:
-    monkeypatch.setattr(rows, "TEXTS", 8)
+    monkeypatch.setattr(predict_run, "TEXTS", 8)
     monkeypatch.setattr(windows, "ROWS", 8)
     monkeypatch.setattr(explained_rows, "WINDOW", 4)
     monkeypatch.setattr(row_tasks, "run_stages", here := HereTasks())
@@ -182,9 +181,9 @@ def test_of_three_tasks_the_killed_one_alone_is_written_again(
 ) -> None:
     """The process of the second task is killed when it starts, and is not started again by the same command."""
     monkeypatch.setattr(executors, "TRIES", 1)
-    monkeypatch.setattr(rows, "TEXTS", 16)  # of this process, which divides the rows
+    monkeypatch.setattr(predict_run, "TEXTS", 16)  # of this process, which divides the rows
     three = {**TASKS, "workers": 3}
-    out, join = tmp_path / "two.csv", predict_run.join_parts
+    out, join = tmp_path / "two.csv", row_tasks.join_parts
     parts = out.with_name("two.csv.unfinished") / "tasks-3"
     times: list[dict[str, int]] = []
 
@@ -201,7 +200,7 @@ def test_of_three_tasks_the_killed_one_alone_is_written_again(
         times.append(written())
         return join(*given)
 
-    monkeypatch.setattr(predict_run, "join_parts", joined)
+    monkeypatch.setattr(row_tasks, "join_parts", joined)
     killer = threading.Thread(target=kill)
     killer.start()
     with refusal("child-failed", "Task 1"):

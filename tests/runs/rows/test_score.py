@@ -6,6 +6,7 @@ import csv
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -106,3 +107,28 @@ def test_the_command_line_prints_pieces_and_streams_rows(
     rows = [json.loads(line) for line in done.output.splitlines()]
     assert [row["tokens"] for row in rows] == [2, None, 2] and "perplexity" in done.error
     assert told(capsys, "score", runs["pretrained"]).codes == ["missing-option"]
+
+
+@pytest.mark.parametrize("form", ["tsv", "jsonl", "parquet"])
+def test_every_form_holds_the_scores(runs: dict[str, Path], table: Path, tmp_path: Path, form: str) -> None:
+    if form == "parquet":
+        pytest.importorskip("pyarrow", reason="needs the extra parquet")
+    osbert.score(runs["pretrained"], table, out=tmp_path / "out.csv")
+    osbert.score(runs["pretrained"], table, out=tmp_path / f"out.{form}")
+    tables = [read_rows(tmp_path / name) for name in ("out.csv", f"out.{form}")]
+    for column in ("log_likelihood", "tokens 2", "perplexity"):
+        expected, values = ([float(row[column]) if row[column] else None for row in rows] for rows in tables)
+        assert values == pytest.approx(expected) and values[1] is None
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """Return the rows of an output by their columns."""
+    if path.suffix == ".parquet":
+        from pyarrow import parquet
+
+        rows: list[dict[str, Any]] = parquet.read_table(path).to_pylist()
+        return rows
+    lines = path.read_text().splitlines()
+    if path.suffix == ".jsonl":
+        return [json.loads(line) for line in lines]
+    return [*csv.DictReader(lines, delimiter="\t" if path.suffix == ".tsv" else ",")]

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from osbert.errors import UserError
 from osbert.files import is_stream
 from osbert.inference.vectors.files import beside
 from osbert.inference.vectors.settings import NAMED
-from osbert.runs.embed.settings import VectorOptions
+from osbert.runs.rows.vector_options import VectorOptions
 
 SUFFIXES = (".npy", ".npz", ".parquet", ".jsonl")
 """The forms in which vectors are written."""
@@ -94,19 +93,3 @@ def refuse_half(out: Path) -> None:
             f"{out} is a link to {real}, whose rows are described in {other}. Give --out {real}.",
             code="output-holds-something-else",
         )
-
-
-class LineStream:
-    """A stream of JSON lines, which grows as GrowingFiles do."""
-
-    def __init__(self, stream: BinaryIO) -> None:
-        """Write to `stream`."""
-        self._stream = stream
-        self.sizes: dict[str, int] = {}
-        self.tally: dict[str, Any] = {}
-
-    def append(self, parts: Mapping[str, bytes], tally: Mapping[str, Any]) -> None:
-        """Write the lines among the parts. Raises OSError."""
-        self._stream.write(parts[LINES])
-        self._stream.flush()
-        self.tally = dict(tally)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,22 +15,13 @@ from osbert.inference.embedder import Embedder
 from osbert.inference.vectors.files import ENDS
 from osbert.interop.tensorflow.features import feature_line
 from osbert.reading.table import Row
-from osbert.runs.embed.output import LINES
+from osbert.runs.rows.contract import RowSink
+from osbert.runs.rows.vector_output import LINES
 
 TEXTS = ("text", "pair")
 """Stored names of the columns of texts, whatever their names in the input."""
 ROWS, CHARACTERS = 2**13, 2**19
 """Most texts in a window, and about the most characters: large enough for batches of texts of similar length."""
-
-
-class GrowingColumns(Protocol):
-    """The output that rows are appended to, a folder or a stream: sizes in bytes by name, and counts so far."""
-
-    sizes: dict[str, int]
-    tally: dict[str, Any]
-
-    def append(self, parts: Mapping[str, bytes], tally: Mapping[str, Any]) -> None:
-        """Append a part to each column. Raises OSError."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,8 +56,10 @@ class RowBatches:
         if window:
             yield window
 
-    def grow(self, growing: GrowingColumns, rows: Sequence[Row], names: Sequence[str]) -> None:
-        """Embed the rows' texts in the columns `names`, and append the results to `growing`."""
+    def compute(
+        self, rows: Sequence[Row], names: Sequence[str], sink: RowSink
+    ) -> tuple[dict[str, bytes], dict[str, int]]:
+        """Embed the rows' texts in the columns `names`; return what is appended to `sink`, and the counts."""
         texts = {key: [row.values[name] for row in rows] for key, name in zip(TEXTS, names)}
         groups = [
             self.embedder.sequences(row_texts, index)
@@ -75,28 +68,28 @@ class RowBatches:
         values = self.embedder.vectors(groups)
         if self.is_json:
             tokens = self.embedder.settings.pooling == "tokens"
-            first = growing.tally.get("rows", 0)
+            first = sink.tally.get("rows", 0)
             parts = {
                 LINES: self._lines(rows, groups, values, first) if tokens else self._vector_lines(rows, texts, values)
             }
         else:
             named = zip(name_column_files(self.other_columns), self.other_columns.values())
             others = {file_name: [row.values.get(name, "") for row in rows] for file_name, name in named}
-            parts = self._vectors(groups, values, growing) | _texts(texts | others, growing)
+            parts = self._vectors(groups, values, sink) | _texts(texts | others, sink)
             parts["lines"] = np.array([row.line for row in rows], np.int64).tobytes()
-        growing.append(parts, _tally(growing.tally, texts, groups))
+        return parts, _counts(texts, groups)
 
-    def _vectors(self, groups: Sequence[Sequence[Example]], values: Any, growing: GrowingColumns) -> dict[str, bytes]:
+    def _vectors(self, groups: Sequence[Sequence[Example]], values: Any, sink: RowSink) -> dict[str, bytes]:
         """Return the vectors; with vectors of tokens also the start of each text and the ids of the pieces."""
         if self.embedder.settings.pooling != "tokens":
             return {"vectors": values.tobytes()}
         # Offsets (n + 1,) of the texts' tokens in the whole file. Later windows leave out the first one: it is the last
         # one of the window before.
-        starts = np.cumsum([growing.tally.get("pieces", 0), *map(len, values)]).astype(np.int64)
+        starts = np.cumsum([sink.tally.get("pieces", 0), *map(len, values)]).astype(np.int64)
         ids = np.concatenate([example.ids for (example,) in groups]).astype(np.int64)
         return {
             "vectors": np.concatenate(values).tobytes(),
-            "starts": (starts[1:] if growing.sizes else starts).tobytes(),
+            "starts": (starts[1:] if sink.sizes else starts).tobytes(),
             "ids": ids.tobytes(),
         }
 
@@ -139,21 +132,19 @@ def name_column_files(columns: Iterable[str]) -> dict[str, str]:
     return {f"kept-{index}": name for index, name in enumerate(columns)}
 
 
-def _texts(texts: Mapping[str, Sequence[str]], growing: GrowingColumns) -> dict[str, bytes]:
+def _texts(texts: Mapping[str, Sequence[str]], sink: RowSink) -> dict[str, bytes]:
     """Return each column of texts as UTF-8 bytes, and the end offsets of its texts in the whole file."""
     parts: dict[str, bytes] = {}
     for name, column in texts.items():
         spelt = [text.encode("utf-8", "replace") for text in column]
-        ends = growing.sizes.get(name, 0) + np.cumsum([len(text) for text in spelt])
+        ends = sink.sizes.get(name, 0) + np.cumsum([len(text) for text in spelt])
         parts |= {name: b"".join(spelt), name + ENDS: ends.astype(np.int64).tobytes()}
     return parts
 
 
-def _tally(
-    before: Mapping[str, int], texts: Mapping[str, Sequence[str]], groups: Sequence[Sequence[Example]]
-) -> dict[str, int]:
+def _counts(texts: Mapping[str, Sequence[str]], groups: Sequence[Sequence[Example]]) -> dict[str, int]:
     cut = [sum(example.truncated for example in group) for group in groups]
-    counts = {
+    return {
         "rows": len(groups),
         "pieces": sum(len(example) for group in groups for example in group),
         "empty": sum(not any(text.strip() for text in row_texts) for row_texts in zip(*texts.values(), strict=True)),
@@ -161,4 +152,3 @@ def _tally(
         "unread": sum(cut),
         "windowed": sum(len(group) > 1 for group in groups),
     }
-    return {name: before.get(name, 0) + count for name, count in counts.items()}

@@ -17,9 +17,9 @@ from osbert.reading.parquet import read_rows
 from osbert.reading.snapshot import Snapshot
 from osbert.reading.tagged.files import TagReading, read_tagged
 from osbert.runs.contract import Notice
-from osbert.runs.predict import predict_file as predict_run
-from osbert.runs.predict.predict_file import predict_file
-from osbert.runs.rows.output import PredictionOutput
+from osbert.runs.rows import predict as predict_run
+from osbert.runs.rows.output import RowOutput
+from osbert.runs.rows.predict import predict_file
 from osbert.runs.rows.prediction_settings import PredictionOptions
 from refusals import refusal
 
@@ -38,7 +38,7 @@ def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def predicted(run: Path, file: Path, out: str, **options: Any) -> Path:
     path = file.with_name(out)
-    predict_file(run, file, output=PredictionOutput(path=path, options=PredictionOptions(**options)))
+    predict_file(run, file, output=RowOutput(path=path), written=PredictionOptions(**options))
     return path
 
 
@@ -191,7 +191,7 @@ def test_an_output_may_lie_among_the_documents(tagger: Path, tmp_path: Path) -> 
     before = Snapshot(folder)
     (folder / ".out.jsonl.lock").write_text("another process")
     before.require_same(whole=True)
-    predict_file(tagger, folder, output=PredictionOutput(path=folder / "out.jsonl"))
+    predict_file(tagger, folder, output=RowOutput(path=folder / "out.jsonl"))
     assert json.loads((folder / "out.jsonl").read_text())["prediction"]
 
 
@@ -212,7 +212,7 @@ def test_parquet_keeps_the_names_of_its_classes(classifier: Path, tmp_path: Path
 def test_an_array_that_is_stopped_ends_in_the_same_bytes_from_wherever_it_comes(
     tagger: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record: dict[str, Any]
 ) -> None:
-    monkeypatch.setattr("osbert.runs.predict.rows.TEXTS", 2)
+    monkeypatch.setattr("osbert.runs.rows.predict.TEXTS", 2)
     content = json.dumps([{**record, "id": number} for number in range(7)]).encode()
     (path := tmp_path / "in.json.gz").write_bytes(gzip.compress(content))
     out = tmp_path / "out.json"
@@ -227,7 +227,7 @@ def test_an_array_that_is_stopped_ends_in_the_same_bytes_from_wherever_it_comes(
                     raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            predict_file(tagger, path, output=PredictionOutput(path=out), watch=stop)
+            predict_file(tagger, path, output=RowOutput(path=out), watch=stop)
         with (tmp_path / "out.json.unfinished" / "rows.bin").open("ab") as rows:
             rows.write(b",\n{")
     predicted(tagger, path, out.name)
@@ -236,7 +236,7 @@ def test_an_array_that_is_stopped_ends_in_the_same_bytes_from_wherever_it_comes(
     assert [one["id"] for one in json.loads(whole.read_text())] == [*range(7)]
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
     stream = io.StringIO()
-    predict_file(tagger, Path("-"), output=PredictionOutput(path=Path("-"), stream=stream))
+    predict_file(tagger, Path("-"), output=RowOutput(path=Path("-"), stream=stream))
     assert stream.getvalue() == whole.read_text()
 
 
@@ -245,7 +245,7 @@ def test_fields_that_get_no_column_are_told(classifier: Path, tmp_path: Path) ->
     path.write_text('{"text": "good"}\n' * 1001 + '{"text": "bad", "late": "lost"}\n')
     events: list[Any] = []
     for form in ("csv", "jsonl"):
-        output = PredictionOutput(path=tmp_path / f"out.{form}")
+        output = RowOutput(path=tmp_path / f"out.{form}")
         predict_file(classifier, path, output=output, watch=events.append)
     [warning] = [event.text for event in events if isinstance(event, Notice) and event.warning]
     assert "'late'" in warning and "line 1002" in warning

@@ -1,14 +1,13 @@
-"""The inputs of a file of vectors: the file with the texts, and how their vectors are computed."""
+"""The settings of a file of vectors: how vectors are made, and how the file of texts is read."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 
 from osbert.data.long_texts import Long  # noqa: F401  (the command line looks up inherited fields' types here)
 from osbert.inference.vectors.settings import EmbeddingOptions, Pooling  # noqa: F401
 from osbert.interop.opening import Opening
-from osbert.runs.rows.options import TextOptions, TextTaskOptions
+from osbert.runs.rows.options import TextTaskOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,12 +31,3 @@ class EmbeddingKeywords:
     vectors: VectorOptions
     file: TextTaskOptions
     opening: Opening
-
-
-@dataclass(frozen=True)
-class TextFile:
-    """A file of texts, - for standard input, and how it is read. `form`: what standard input holds, lines if open."""
-
-    path: Path
-    options: TextOptions = field(default_factory=TextOptions)
-    form: str = ""
