@@ -205,8 +205,8 @@ def generate(
 ) -> GenerationTally:
     """Write the rows of a file with the text that a model generates for each to the file `out`; return counts.
 
-    `out`: .csv, .tsv, .jsonl or .parquet. `options`: those of `osbert generate`, such as beams=4, most=60 and the column to read;
-    trust and verify are as for `load`. `watch` is called with each event, such as a GenerationProgress
+    `out`: .csv, .tsv, .jsonl or .parquet. `options`: those of `osbert generate`, such as beams=4, most=60 and the
+    column to read; trust and verify are as for `load`. `watch` is called with each event, such as a GenerationProgress
     (osbert.runs.rows.generate). For texts that are no file: `load(model).generate`. Raises osbert.errors.UserError with
     every row that cannot be used.
 
