@@ -18,10 +18,9 @@ from osbert.commands.embed import VectorOptions, embed
 from osbert.inference.engine import load
 from osbert.inference.vectors.reading import open_vectors
 from osbert.models.contract import Learner
-from osbert.runs.embed import windows
-from osbert.runs.embed.embed_file import EmbeddingProgress, embed_file
-from osbert.runs.embed.settings import TextFile
-from osbert.runs.file_options import TextOptions
+from osbert.runs.rows import vector_parts as windows
+from osbert.runs.rows.embed import EmbeddingProgress, embed_file
+from osbert.runs.rows.options import TextFile, TextOptions
 from refusals import refusal
 
 TEXTS = ["a good film", "bad", "the plays . the plays", "film", "poor actor"]
@@ -254,9 +253,9 @@ def test_a_killed_run_goes_on_and_ends_in_the_same_bytes(
     path, out, whole = tmp_path / "many.txt", tmp_path / f"killed{suffix}", tmp_path / f"whole{suffix}"
     path.write_text("".join(f"{TEXTS[n % 5]} {'film ' * (n % 17)}\n" for n in range(400)))
     program = (
-        "import sys, time; from osbert.runs.embed import windows; from osbert.cli import main; windows.ROWS = 20\n"
-        "grow = windows.RowBatches.grow\n"
-        "windows.RowBatches.grow = lambda *given: (grow(*given), time.sleep(0.2))\n"
+        "import sys, time; from osbert.runs.rows import vector_parts; from osbert.cli import main\n"
+        "vector_parts.ROWS = 20; compute = vector_parts.RowBatches.compute\n"
+        "vector_parts.RowBatches.compute = lambda *given: (compute(*given), time.sleep(0.2))[0]\n"
         "sys.exit(main())"
     )
     words = [sys.executable, "-c", program, "embed", encoder, path, "--out", out, "--length", "20"]
@@ -285,13 +284,14 @@ def test_a_killed_run_goes_on_and_ends_in_the_same_bytes(
 def test_a_run_that_was_begun_goes_on_with_nothing_else(
     encoder: Path, run: Path, lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def stop(*given: object) -> None:
-        raise KeyboardInterrupt
+    def stop(event: object) -> None:
+        if isinstance(event, EmbeddingProgress) and event.done:
+            raise KeyboardInterrupt
 
     out = tmp_path / "x.npy"
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(windows.RowBatches, "grow", stop)
-        embed(encoder, lines, out=out)
+        patched.setattr(windows, "ROWS", 2)
+        embed_file(encoder, TextFile(lines), out=out, watch=stop)
     with refusal("begun-with-other-settings", "vectors.pooling", "mean", "cls"):
         embed(encoder, lines, out=out, vectors=VectorOptions(pooling="cls"))
     with refusal("begun-with-other-settings"):

@@ -16,7 +16,7 @@ import pytest
 
 import osbert
 from osbert.inference.explain import explain_records
-from osbert.runs import explain_rows as explained_rows
+from osbert.runs.rows import explain as explained_rows
 from refusals import refusal, refused
 from terminal import end_with, told
 

@@ -10,9 +10,9 @@ import pytest
 from osbert.commands.evaluate import evaluate
 from osbert.commands.finetune import finetune
 from osbert.commands.predict import predict
-from osbert.runs.predict.output import PredictionOutput
-from osbert.runs.predict.predict_file import predict_file
-from osbert.runs.predict.settings import PredictionOptions
+from osbert.runs.rows.output import RowOutput
+from osbert.runs.rows.predict import predict_file
+from osbert.runs.rows.prediction_settings import PredictionOptions
 from refusals import refusal
 
 FORGED = "pos\nerror: x"
@@ -52,8 +52,7 @@ def test_a_cell_forges_no_row_on_a_terminal(run: Path, tmp_path: Path, ending: s
     table = tmp_path / "in.csv"
     table.write_text(f'text,"a\nname"\ngood film,"{FORGED}"\n')
     for stream, safe in ((Terminal(), True), (io.StringIO(), ending == "jsonl")):
-        output = PredictionOutput(stream=stream, options=PredictionOptions(out_form=ending))
-        predict_file(run, table, output=output)
+        predict_file(run, table, output=RowOutput(stream=stream), written=PredictionOptions(out_form=ending))
         assert own_line(stream.getvalue()) is not safe
         assert (len(stream.getvalue().splitlines()) == (1 if ending == "jsonl" else 2)) is safe
 

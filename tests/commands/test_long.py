@@ -78,7 +78,7 @@ def test_no_text_may_be_long_under_error(
     with refusal("text-too-long", "0", "8", "24"):
         predict(tmp_path / "run", "film " * 30)
     (tmp_path / "new.csv").write_text(f"text,label\n{'film ' * 30},pos\ngood,neg\n{'film ' * 40},neg\n")
-    monkeypatch.setattr("osbert.runs.predict.rows.TEXTS", 1)  # all are told, however few are in memory at a time
+    monkeypatch.setattr("osbert.runs.rows.predict.TEXTS", 1)  # all are told, however few are in memory at a time
     for command in (evaluate, None):
         with refusal("text-too-long", "new.csv, line 2: 8", "new.csv, line 4: 18"):
             if command:

@@ -14,8 +14,8 @@ from osbert.commands.embed import VectorOptions, embed
 from osbert.commands.finetune import finetune
 from osbert.console import file_consoles
 from osbert.lock import claim
-from osbert.runs.embed import embed_file as embed_run
-from osbert.runs.explain_rows import ExplanationProgress
+from osbert.runs.rows import embed as embed_run
+from osbert.runs.rows.explain import ExplanationProgress
 from refusals import refusal
 
 

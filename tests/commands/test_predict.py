@@ -14,10 +14,10 @@ from osbert.errors import Problems, UserError
 from osbert.inference.engine import load
 from osbert.reading.table import open_table
 from osbert.runs.contract import Notice, Watch
-from osbert.runs.file_options import FileOptions
-from osbert.runs.predict.output import PredictionOutput
-from osbert.runs.predict.predict_file import predict_file
-from osbert.runs.predict.settings import PredictionOptions
+from osbert.runs.rows.options import FileOptions
+from osbert.runs.rows.output import RowOutput
+from osbert.runs.rows.predict import predict_file
+from osbert.runs.rows.prediction_settings import PredictionOptions
 from osbert.tasks.kinds.classify import Classify
 from refusals import refusal
 
@@ -45,7 +45,7 @@ def test_the_path_of_a_file_is_no_text(
 
 
 def test_a_file_keeps_its_order_and_columns(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("osbert.runs.predict.rows.TEXTS", 3)  # several chunks
+    monkeypatch.setattr("osbert.runs.rows.predict.TEXTS", 3)  # several chunks
     texts = ["the good film", "a bad film", "", "fine, good actor", "poor " * 40, "good", "film bad", "poor"]
     with (tmp_path / "in.csv").open("w", newline="") as file:
         writer = csv.writer(file)
@@ -84,13 +84,11 @@ def test_numbers_that_json_has_not_are_null_and_named(run: Path, tmp_path: Path,
     objects = ['{"text": "a film", "weight": 1}', f'{{"text": "a good film", "weight": {number}}}']
     (tmp_path / "in.json").write_text(f"[{','.join(objects)}]" if array else "\n".join(objects))
     notices: list[str] = []
-    rows = predict_file(
-        run, tmp_path / "in.json", output=PredictionOutput(path=tmp_path / "out.jsonl"), watch=_keep(notices)
-    )
+    rows = predict_file(run, tmp_path / "in.json", output=RowOutput(path=tmp_path / "out.jsonl"), watch=_keep(notices))
     found = [json.loads(line, parse_constant=pytest.fail) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert rows.rows == 2 and found[0]["weight"] == 1 and found[1]["weight"] in (None, [1, {"of": None}])
     assert [text for text in notices if "'weight'" in text and "2" in text]
-    predict_file(run, tmp_path / "in.json", output=PredictionOutput(path=tmp_path / "out.csv"), watch=_keep(notices))
+    predict_file(run, tmp_path / "in.json", output=RowOutput(path=tmp_path / "out.csv"), watch=_keep(notices))
     assert sum("'weight'" in text and "null" in text for text in notices) == 1  # of the JSON alone
 
 

@@ -19,11 +19,11 @@ import pytest
 import osbert
 from osbert.commands.predict import predict
 from osbert.inference.engine import Engine, load
-from osbert.runs.file_options import FileOptions
-from osbert.runs.predict import predict_file as predict_run
-from osbert.runs.predict.forms import parquet as forms_parquet
-from osbert.runs.predict.output import PredictionOutput
-from osbert.runs.predict.settings import PredictionOptions
+from osbert.runs.rows import predict as predict_run
+from osbert.runs.rows.forms import parquet as forms_parquet
+from osbert.runs.rows.options import FileOptions
+from osbert.runs.rows.output import RowOutput
+from osbert.runs.rows.prediction_settings import PredictionOptions
 from refusals import refusal
 
 WORDS = ("good", "a bad play", "film . the actor", "", "poor films " * 20)
@@ -38,7 +38,7 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("osbert.runs.predict.rows.TEXTS", 8)
+    monkeypatch.setattr("osbert.runs.rows.predict.TEXTS", 8)
 
 
 def stopped_once(run: Path, file: Path, out: Path, options: PredictionOptions) -> None:
@@ -51,7 +51,7 @@ def stopped_once(run: Path, file: Path, out: Path, options: PredictionOptions) -
             if len(begun) == 3:
                 raise KeyboardInterrupt
 
-    predict_run.predict_file(run, file, output=PredictionOutput(path=out, options=options), watch=stop)
+    predict_run.predict_file(run, file, output=RowOutput(path=out), written=options, watch=stop)
 
 
 @pytest.mark.parametrize("form", ["csv", "jsonl", "parquet"])
@@ -79,10 +79,10 @@ def test_a_killed_prediction_goes_on(
 ) -> None:
     out = tmp_path / "out.csv"
     program = (
-        "import sys, time; from osbert.runs.predict import part, predict_file; from osbert.cli import main\n"
-        "predict_file.TEXTS = 8\n"
-        "append = part.RowPart.append\n"
-        "part.RowPart.append = lambda *given: (append(*given), time.sleep(0.2))\n"
+        "import sys, time; from osbert.cli import main; from osbert.inference.vectors.growing import GrowingFiles\n"
+        "from osbert.runs.rows import predict; predict.TEXTS = 8\n"
+        "append = GrowingFiles.append\n"
+        "GrowingFiles.append = lambda *given: (append(*given), time.sleep(0.2))\n"
         "sys.exit(main())"
     )
     words = [sys.executable, "-c", program, "predict", runs["classifier"], "--file", file, "--out", out]
@@ -244,7 +244,7 @@ def test_columns_on_request(runs: dict[str, Path], file: Path, tmp_path: Path) -
     said = load(run).predict([row["text"] for row in rows_of(file) if row["text"].strip()])
     sure = sorted(max(one.probabilities.values()) for one in said)[len(said) // 2]
     options = PredictionOptions(top_k=3, abstain=sure, probabilities=True)
-    tally = predict_run.predict_file(run, file, output=PredictionOutput(path=out, options=options))
+    tally = predict_run.predict_file(run, file, output=RowOutput(path=out), written=options)
     rows = rows_of(out)
     tops = [f"{name} {place}" for place in (1, 2, 3) for name in ("top", "probability")]
     of_labels = ["probability of neg", "probability of pos"]

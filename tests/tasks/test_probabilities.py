@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from osbert.runs.predict.settings import PredictionColumns
+from osbert.runs.rows.prediction_settings import PredictionColumns
 from osbert.tasks import Prediction, Record, Task
 from osbert.tasks.calibration import at_temperature, columns
 from osbert.tasks.kinds.classify import Classify

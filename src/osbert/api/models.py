@@ -11,12 +11,12 @@ from osbert.runs.contract import Watch, ignore
 if TYPE_CHECKING:
     from osbert.inference.engine import Engine
     from osbert.runs.compare import RunComparison
-    from osbert.runs.embed.embed_file import FileVectors
     from osbert.runs.evaluate import EvaluationScores
     from osbert.runs.explain import ExplanationTally
-    from osbert.runs.generate import GenerationTally
-    from osbert.runs.predict.predict_file import PredictionTally
-    from osbert.runs.score import ScoringTally
+    from osbert.runs.rows.embed import FileVectors
+    from osbert.runs.rows.generate import GenerationTally
+    from osbert.runs.rows.predict import PredictionTally
+    from osbert.runs.rows.score import ScoringTally
     from osbert.runs.training_rows import TrainingRows
 
 
@@ -125,7 +125,7 @@ def predict(
     `file`: CSV, TSV, JSON lines or Parquet of any size; `out`: .csv, .tsv, .jsonl or .parquet, or .json for answers.
     `options`: those of `osbert predict --file`, such as top_k=3, probabilities=True, abstain=0.6 and the columns to
     read; trust and verify are as for `load`. The same call goes on with one that was stopped. `watch` is called with
-    each event, such as a PredictionProgress (osbert.runs.predict.predict_file) after each window of rows. For texts
+    each event, such as a PredictionProgress (osbert.runs.rows.predict) after each window of rows. For texts
     that are no file: `load(run).predict`. Raises osbert.errors.UserError with every row that cannot be used, before the
     work.
 
@@ -135,15 +135,16 @@ def predict(
     """
     from osbert import recipe
     from osbert.interop.hub import locate
-    from osbert.runs.predict.output import PredictionOutput
-    from osbert.runs.predict.predict_file import predict_file
-    from osbert.runs.predict.settings import PredictionKeywords
+    from osbert.runs.rows.output import RowOutput
+    from osbert.runs.rows.predict import predict_file
+    from osbert.runs.rows.prediction_settings import PredictionKeywords
 
     chosen = recipe.settings(PredictionKeywords, options)
     return predict_file(
         locate(run, watch=watch).path,
         Path(file),
-        output=PredictionOutput(path=Path(out), options=chosen.options),
+        output=RowOutput(path=Path(out)),
+        written=chosen.options,
         options=chosen.file,
         opening=chosen.opening,
         watch=watch,
@@ -158,7 +159,7 @@ def explain(
     rows.csv has the five strongest words of each row, words.json and report.html those of each label. `label`: explain
     its score instead of that of the prediction. `options`: those of `osbert explain`, such as points, baseline,
     check and the columns to read; trust and verify are as for `load`. `watch` is called with each event, such as an
-    ExplanationProgress (osbert.runs.explain_rows). For texts that are no file: `load(run).explain`. Raises
+    ExplanationProgress (osbert.runs.rows.explain). For texts that are no file: `load(run).explain`. Raises
     osbert.errors.UserError with every row that cannot be used, before the work.
 
     >>> counts = osbert.explain("run", "more.csv", out="why", points=8, check=False)
@@ -179,10 +180,10 @@ def score(
 ) -> ScoringTally:
     """Write the rows of a file with the log-likelihoods of their texts under a pretrained model to `out`; return sums.
 
-    `out`: .csv, .tsv or .jsonl, the last with the log-probability of each piece. `options`: those of `osbert score`,
+    `out`: .csv, .tsv, .parquet, or .jsonl with the log-probability of each piece. `options`: those of `osbert score`,
     such as masking and the columns to read; trust and verify are as for `load`. The same call goes on with one that was
-    stopped. `watch` is called with each event, such as a ScoringProgress (osbert.runs.score) after each window of rows.
-    For texts that are no file: `load(model).score`. Raises osbert.errors.UserError with every text that cannot be
+    stopped. `watch` is called with each event, such as a ScoringProgress (osbert.runs.rows.score) after each window of
+    rows. For texts that are no file: `load(model).score`. Raises osbert.errors.UserError with every text that cannot be
     scored, before the work.
 
     >>> found = osbert.score("encoder", "more.csv", out="scores.csv")
@@ -191,8 +192,8 @@ def score(
     """
     from osbert import recipe
     from osbert.interop.hub import locate
-    from osbert.runs.embed.settings import TextFile
-    from osbert.runs.score import ScoringKeywords, score_file
+    from osbert.runs.rows.options import TextFile
+    from osbert.runs.rows.score import ScoringKeywords, score_file
 
     chosen = recipe.settings(ScoringKeywords, options)
     folder = locate(model, watch=watch).path
@@ -204,9 +205,9 @@ def generate(
 ) -> GenerationTally:
     """Write the rows of a file with the text that a model generates for each to the file `out`; return counts.
 
-    `out`: .csv, .tsv or .jsonl. `options`: those of `osbert generate`, such as beams=4, most=60 and the column to read;
-    trust and verify are as for `load`. `watch` is called with each event, such as a GenerationProgress
-    (osbert.runs.generate). For texts that are no file: `load(model).generate`. Raises osbert.errors.UserError with
+    `out`: .csv, .tsv, .jsonl or .parquet. `options`: those of `osbert generate`, such as beams=4, most=60 and the
+    column to read; trust and verify are as for `load`. `watch` is called with each event, such as a GenerationProgress
+    (osbert.runs.rows.generate). For texts that are no file: `load(model).generate`. Raises osbert.errors.UserError with
     every row that cannot be used.
 
     >>> counts = osbert.generate("writer", "more.csv", out="written.csv", most=3)
@@ -215,8 +216,8 @@ def generate(
     """
     from osbert import recipe
     from osbert.interop.hub import locate
-    from osbert.runs.embed.settings import TextFile
-    from osbert.runs.generate import GenerationKeywords, generate_file
+    from osbert.runs.rows.generate import GenerationKeywords, generate_file
+    from osbert.runs.rows.options import TextFile
 
     chosen = recipe.settings(GenerationKeywords, options)
     folder = locate(model, watch=watch).path
@@ -263,7 +264,7 @@ def embed(
     `file`: texts a line, CSV, TSV, JSON lines or Parquet of any size. `options`: those of `osbert embed`, such as
     pooling, normalize, layers, tokens and the columns to read; trust and verify are as for `load`. The same call goes
     on with one that was stopped. `watch` is called with each event, such as an EmbeddingProgress
-    (osbert.runs.embed.embed_file) after each window of texts. For texts that are no file: `load(model).embed`. Raises
+    (osbert.runs.rows.embed) after each window of texts. For texts that are no file: `load(model).embed`. Raises
     osbert.errors.UserError for unreadable input and invalid settings.
 
     >>> osbert.embed("encoder", "more.csv", out="vectors.npy", pooling="cls").shape[1:]
@@ -271,8 +272,9 @@ def embed(
     """
     from osbert import recipe
     from osbert.interop.hub import locate
-    from osbert.runs.embed.embed_file import embed_file
-    from osbert.runs.embed.settings import EmbeddingKeywords, TextFile
+    from osbert.runs.rows.embed import embed_file
+    from osbert.runs.rows.options import TextFile
+    from osbert.runs.rows.vector_options import EmbeddingKeywords
 
     chosen = recipe.settings(EmbeddingKeywords, options)
     return embed_file(

@@ -20,9 +20,9 @@ from osbert.files import is_stream
 from osbert.inference.vectors.settings import Pooling  # noqa: F401
 from osbert.interop.opening import CAREFUL
 from osbert.runs.contract import Notice
-from osbert.runs.embed.settings import TextFile, VectorOptions
-from osbert.runs.file_options import TextTaskOptions
-from osbert.runs.standard_input import STREAM
+from osbert.runs.rows.options import TextFile, TextTaskOptions
+from osbert.runs.rows.standard_input import STREAM
+from osbert.runs.rows.vector_options import VectorOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +33,7 @@ class VectorArguments(VectorOptions):
 
 
 def _check(arguments: Mapping[str, Any]) -> None:
-    from osbert.runs.embed.output import fitting, form_of
+    from osbert.runs.rows.vector_output import fitting, form_of
 
     out, vectors = arguments["out"], arguments.get("vectors") or VectorArguments()
     if out != STREAM:
@@ -77,7 +77,7 @@ def embed(
     form
         What standard input holds, if not a text a line: csv, tsv, jsonl or parquet.
     """
-    from osbert.runs.embed.embed_file import embed_file
+    from osbert.runs.rows.embed import embed_file
 
     texts = TextFile(file, reading or TextTaskOptions(), form)
     streamed = out == STREAM

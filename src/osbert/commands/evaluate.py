@@ -13,7 +13,7 @@ from osbert.console.opening_options import ModelFolder, OpeningOptions
 from osbert.console.output import Result
 from osbert.console.printing import print_notices
 from osbert.interop.opening import CAREFUL
-from osbert.runs.file_options import LabelledOptions
+from osbert.runs.rows.options import LabelledOptions
 
 
 def _check(arguments: Mapping[str, Any]) -> None:

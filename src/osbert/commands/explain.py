@@ -15,7 +15,7 @@ from osbert.console.output import Result
 from osbert.console.texts_or_file import require_texts_or_file
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL
-from osbert.runs.file_options import FileTaskOptions
+from osbert.runs.rows.options import FileTaskOptions
 from osbert.terminal import one_line
 
 if TYPE_CHECKING:

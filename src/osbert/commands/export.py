@@ -13,7 +13,7 @@ from osbert.console.printing import print_notices
 from osbert.interop.opening import CAREFUL
 from osbert.runs.contract import Notice
 from osbert.runs.export.settings import ExportSettings
-from osbert.runs.file_options import LabelledOptions
+from osbert.runs.rows.options import LabelledOptions
 
 
 def export(

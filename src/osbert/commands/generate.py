@@ -19,7 +19,7 @@ from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL
 from osbert.models.generation.settings import GivenOptions
 from osbert.runs.contract import Notice, Watch, report_remarks
-from osbert.runs.file_options import EmbeddedOptions
+from osbert.runs.rows.options import EmbeddedOptions, TextFile
 from osbert.terminal import format_count
 
 if TYPE_CHECKING:
@@ -52,12 +52,11 @@ def generate(
     file
         A CSV, TSV, JSON-lines, Parquet or text file, a text a row; - for standard input.
     out
-        With --file: the .csv, .tsv or .jsonl file to write, the rows with what was written for each.
+        With --file: the .csv, .tsv, .jsonl or .parquet file to write, the rows with what was written for each.
     """
     from osbert.inference.engine import load
     from osbert.inference.generate import TextWriter as Writer
-    from osbert.runs.embed.settings import TextFile
-    from osbert.runs.generate import GenerationKeywords, generate_file
+    from osbert.runs.rows.generate import GenerationKeywords, generate_file
 
     usage = 'Give texts, as in osbert generate MODEL "It was a", or a file: --file in.csv --out out.csv.'
     require_texts_or_file(usage, texts, file, out)

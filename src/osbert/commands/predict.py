@@ -20,9 +20,9 @@ from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.remote.addresses import display_path
 from osbert.runs.contract import Notice, report_remarks
-from osbert.runs.file_options import FileTaskOptions
-from osbert.runs.predict.settings import PredictionOptions
-from osbert.runs.standard_input import STREAM
+from osbert.runs.rows.options import FileTaskOptions
+from osbert.runs.rows.prediction_settings import PredictionOptions
+from osbert.runs.rows.standard_input import STREAM
 from osbert.terminal import format_count, one_line
 
 
@@ -63,8 +63,8 @@ def predict(
         official scorer reads. A .csv file of a .csv file keeps its delimiter, line ends and byte-order mark. Without
         it, and with -, the rows go to standard output.
     """
-    from osbert.runs.predict.output import PredictionOutput
-    from osbert.runs.predict.predict_file import predict_file
+    from osbert.runs.rows.output import RowOutput
+    from osbert.runs.rows.predict import predict_file
 
     usage = 'Give one text, as in osbert predict RUN "a text", or a file: --file in.csv --out out.csv.'
     require_texts_or_file(usage, texts, file, None, streams=True)
@@ -81,9 +81,9 @@ def predict(
     written = written or PredictionOptions()
     if rows_as_json() and out in (None, STREAM):
         written = replace(written, out_form=written.out_form or "jsonl")
-    output = PredictionOutput(path=out, stream=row_stream(), options=written)
+    output = RowOutput(path=out, stream=row_stream())
     with showing_progress("rows", sys.stderr) as watch:  # standard output is for the rows
-        tally = predict_file(run, file, output=output, options=options, opening=opening, watch=watch)
+        tally = predict_file(run, file, output=output, written=written, options=options, opening=opening, watch=watch)
         watch(Notice(f"{', '.join(tally.describe())}{f' -> {display_path(out)}' if out and output.file else ''}"))
     return tally if output.file else None
 
@@ -91,7 +91,7 @@ def predict(
 def print_prediction(run: Path, texts: tuple[str, ...], opening: Opening) -> Result:
     """Print the prediction for one text, or for several that the run reads together; return its fields."""
     from osbert.inference.engine import load
-    from osbert.runs.predict.single import predict_single
+    from osbert.runs.predict_single import predict_single
 
     engine = load(run, opening=opening)
     prediction = predict_single(engine, texts)

@@ -14,7 +14,7 @@ from osbert.console.opening_options import ModelFolder, OpeningOptions
 from osbert.console.output import Result, row_stream
 from osbert.console.texts_or_file import require_texts_or_file
 from osbert.interop.opening import CAREFUL
-from osbert.runs.file_options import EmbeddedOptions
+from osbert.runs.rows.options import EmbeddedOptions, TextFile
 from osbert.terminal import one_line
 
 
@@ -42,11 +42,10 @@ def score(
     file
         A CSV, TSV, JSON-lines, Parquet or text file, a text a row; - for standard input.
     out
-        The .csv, .tsv or .jsonl file to write: the rows with their scores. Without it JSON lines go to standard output.
+        The .csv, .tsv, .jsonl or .parquet file with the rows and their scores. Without it JSON lines are printed.
     """
     from osbert.inference.engine import load
-    from osbert.runs.embed.settings import TextFile
-    from osbert.runs.score import ScoringKeywords, score_file
+    from osbert.runs.rows.score import ScoringKeywords, score_file
 
     usage = 'Give texts, as in osbert score MODEL "a text", or a file: --file in.csv --out out.csv.'
     require_texts_or_file(usage, texts, file, out, streams=True)

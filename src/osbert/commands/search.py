@@ -14,8 +14,7 @@ from osbert.console.output import Result
 from osbert.console.texts_or_file import require_texts_or_file
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL
-from osbert.runs.embed.settings import TextFile
-from osbert.runs.file_options import TextOptions
+from osbert.runs.rows.options import TextFile, TextOptions
 from osbert.runs.search_settings import SearchOptions
 from osbert.terminal import one_line
 

@@ -15,7 +15,7 @@ from cyclopts import Parameter
 from osbert.errors import Problems, UserError
 from osbert.peers import option_advice
 from osbert.remote.addresses import ObjectAddress
-from osbert.runs.standard_input import STREAM
+from osbert.runs.rows.standard_input import STREAM
 
 Verb = TypeVar("Verb", bound=Callable[..., Any])
 

@@ -14,7 +14,7 @@ from osbert.errors import UserError
 from osbert.inference.vectors.duplicates import Duplicates
 from osbert.inference.vectors.reading import VectorFile, VectorRow
 from osbert.runs.contract import Watch, ignore
-from osbert.runs.row_file import require_row_file, row_file
+from osbert.runs.rows.row_file import require_row_file, row_file
 from osbert.runs.vector_input import VectorInput
 from osbert.terminal import format_count
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Mapping
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,25 +11,24 @@ from typing import TYPE_CHECKING, Any
 from osbert.analysis.word_sections import trust, word_sections
 from osbert.analysis.word_totals import WordTotals
 from osbert.files import as_json, refuse_foreign, writing_output
-from osbert.full_disk import disk_needed
 from osbert.interop.hub import display_name
-from osbert.lock import claim
-from osbert.remote.addresses import display_path, local_copy, local_output
-from osbert.remote.cache import reading_copies, with_addresses
+from osbert.remote.addresses import display_path
+from osbert.remote.cache import with_addresses
 from osbert.reports.page import write_report
 from osbert.runs.contract import Notice, Watch, ignore, report_remarks
-from osbert.runs.explain_rows import (
+from osbert.runs.json_lines import plain
+from osbert.runs.rows.contract import READ, ROWS
+from osbert.runs.rows.explain import (
     ExplainedRow,
-    ExplainedRows,
+    ExplanationJob,
     ExplanationKeywords,
     ExplanationSource,
-    in_one_process,
-    in_tasks,
+    read_explained_rows,
 )
-from osbert.runs.json_lines import plain
-from osbert.runs.predict.forms.contract import free_names
-from osbert.runs.row_tasks import RowTasks, row_plan
-from osbert.runs.unfinished import open_unfinished_output
+from osbert.runs.rows.forms.contract import free_names
+from osbert.runs.rows.machine import RowMachine, open_workspace
+from osbert.runs.rows.tasks import row_plan
+from osbert.runs.rows.texts import local_files
 from osbert.terminal import format_count
 
 if TYPE_CHECKING:
@@ -70,50 +68,36 @@ def explain_file(
     same call resumes it.
     """
     options.weighing.require_possible()
-    with reading_copies(), local_output(out, inputs=[file]) as local_out:
-        tally = _explain(run, local_copy(file), out=local_out, label=label, options=options, watch=watch)
-    return replace(tally, folder=out)
-
-
-def _explain(
-    run: Path, file: Path, *, out: Path, label: str, options: ExplanationKeywords, watch: Watch
-) -> ExplanationTally:
-    """Explain the rows of a local file into a local folder."""
     plan = row_plan(options.file, is_kept=True)
-    refuse_foreign(out, "explanations", FILES)
-    with ExitStack() as held:
-        held.enter_context(disk_needed(out, goes_on="after the last window"))
-        folder = held.enter_context(claim(out))
-        work = held.enter_context(open_unfinished_output(folder, "explanations that were begun"))
-        rows = ExplainedRows.open(ExplanationSource(run=run, file=file, label=label, options=options))
-        report_remarks(rows.engine, watch)
-        watch(Notice(rows.inputs.describe))
-        if before := work.begun:
-            work.refuse_other(before["facts"], rows.facts)
-        count = int(before["count"]) if before else rows.check()
-        if plan is None:
-            explained_rows = in_one_process(work, rows, count, watch)
-        else:
-            work.begin(rows.facts, count)
-            explained_rows = in_tasks(RowTasks(plan=plan, folder=work.folder), rows, watch)
-        folder.mkdir(exist_ok=True)
-        written = _FileExplanation(rows=rows, count=count).write(folder, out, explained_rows)
-        work.end()
-        return written
+    with local_files(file, out) as (local, local_out):
+        refuse_foreign(local_out, "explanations", FILES)
+        with open_workspace(local_out, "explanations that were begun") as (folder, work):
+            assert work is not None  # of a path
+            source = ExplanationSource(run=run, file=local, label=label, options=options)
+            job = source.open()
+            report_remarks(job.engine, watch)
+            watch(Notice(job.rows.describe))
+            tasks_source = replace(source, run=run.absolute(), file=local.absolute())
+            grown = RowMachine(job=job, folder=folder, work=work, watch=watch).run(tasks_source, plan)
+            work.out.mkdir(exist_ok=True)
+            explained_rows = read_explained_rows(grown.path(ROWS))
+            tally = _FileExplanation(job=job, count=grown.tally[READ]).write(work.out, out, explained_rows)
+            work.end()
+    return tally
 
 
 @dataclass(kw_only=True)
 class _FileExplanation:
     """Explains the `count` rows of a file and collects the words of each label."""
 
-    rows: ExplainedRows
+    job: ExplanationJob
     count: int
     totals: WordTotals = field(default_factory=WordTotals)
     examples: dict[str, list[tuple[Explanation, tuple[str, ...], int]]] = field(default_factory=dict)
 
     def write(self, folder: Path, out: Path, explained_rows: Iterable[ExplainedRow]) -> ExplanationTally:
         """Write the three files to a folder; `out` is its name in messages."""
-        columns = self.rows.inputs.columns
+        columns = self.job.rows.columns
         words = [f"{what} {number}" for number in range(1, STRONGEST + 1) for what in ("word", "weight")]
         cell_names = ("prediction", "explained", "score", "completeness error", "agreement", "truncated", *words)
         names = dict(zip(cell_names, free_names(cell_names, columns), strict=True))
@@ -159,17 +143,17 @@ class _FileExplanation:
             for label, count in self.totals.counts.items()
         }
         return {
-            "settings": asdict(self.rows.source.options.weighing),
+            "settings": asdict(self.job.source.options.weighing),
             "trust": dict(trust(self.totals)),
             "labels": labels,
         }
 
     def _report(self, path: Path) -> None:
         examples = [example for label_examples in self.examples.values() for example in label_examples]
-        described = with_addresses(self.rows.inputs.describe)
+        described = with_addresses(self.job.rows.describe)
         lead = f"Which words decide, over {format_count(self.count, 'row')}: {described}"
         write_report(
-            path, f"Why {display_name(self.rows.source.run)} says so", word_sections(self.totals, examples), lead=lead
+            path, f"Why {display_name(self.job.source.run)} says so", word_sections(self.totals, examples), lead=lead
         )
 
 

@@ -17,10 +17,10 @@ from osbert.inference.vectors.reading import VectorFile, holds_vectors, open_vec
 from osbert.inference.vectors.unit import unit_vectors
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.runs.contract import Notice, Watch, ignore
-from osbert.runs.embed.embed_file import embed_file
-from osbert.runs.embed.settings import TextFile, VectorOptions
-from osbert.runs.file_options import EmbeddedOptions
-from osbert.runs.standard_input import NAME, STREAM
+from osbert.runs.rows.embed import embed_file
+from osbert.runs.rows.options import EmbeddedOptions, TextFile
+from osbert.runs.rows.standard_input import NAME, STREAM
+from osbert.runs.rows.vector_options import VectorOptions
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,7 +21,7 @@ from osbert.remote.cache import reading_copies
 from osbert.remote.output_folders import FolderForm, output_folder
 from osbert.reports.page import Section, paragraph, table, write_report
 from osbert.runs.contract import Notice, Watch, ignore
-from osbert.runs.unfinished import UnfinishedOutput, explaining_stops, open_unfinished_output
+from osbert.runs.rows.unfinished import UnfinishedOutput, explaining_stops, open_unfinished_output
 from osbert_lab.analysis.data import AnalysisFiles
 from osbert_lab.analysis.figures import Figure
 from osbert_lab.analysis.kinds.contract import Investigation

@@ -5,8 +5,7 @@ from __future__ import annotations
 from osbert.errors import UserError
 from osbert.reading.annotated import WholeTable
 from osbert.reading.record_forms.contract import Suggestion
-from osbert.runs.predict.forms.contract import PredictedRow, RowForm, RowLayout
-from osbert.tasks import Inputs
+from osbert.runs.rows.forms.contract import ResultRow, RowForm, RowLayout
 from osbert_lab.annotation.brat import Brat, standoff
 
 
@@ -18,12 +17,13 @@ class Standoff(RowForm):
     def __init__(self, layout: RowLayout) -> None:
         """Raise UserError where no entities are predicted, or there are several texts, each with its own places."""
         super().__init__(layout)
-        if layout.task.form != "tokens":
+        if layout.task is None or layout.task.form != "tokens":
             raise UserError(
-                f"An .ann file holds entities, and the run ({layout.task.name}) finds none. Write .jsonl or .csv.",
+                f"An .ann file holds entities, and {layout.task.name if layout.task else 'this verb'} finds none. "
+                "Write .jsonl or .csv.",
                 code="unknown-output-format",
             )
-        table = layout.inputs.table
+        table = layout.table
         if isinstance(table, WholeTable) and len(table.entries) > 1:
             raise UserError(
                 f"An .ann file is of one text, and {table.path} has several. Give one of its .ann files as --file, or "
@@ -32,11 +32,11 @@ class Standoff(RowForm):
             )
 
     @classmethod
-    def suits(cls, inputs: Inputs, *, alike: bool) -> bool:
+    def suits(cls, layout: RowLayout, *, alike: bool) -> bool:
         """Return whether the rows are brat's."""
-        return isinstance(inputs.table, WholeTable) and inputs.table.format.title == Brat.title
+        return isinstance(layout.table, WholeTable) and layout.table.format.title == Brat.title
 
-    def row(self, said: PredictedRow) -> str:
+    def row(self, row: ResultRow) -> str:
         """Return the entities of the text, a line each, with notes of their probabilities."""
-        suggestion = Suggestion.of(said.prediction.as_dict()) if said.prediction else Suggestion()
-        return "".join(f"{line}\n" for line in standoff(suggestion, said.row.values.get("text", "")))
+        suggestion = Suggestion.of(row.prediction.as_dict()) if row.prediction else Suggestion()
+        return "".join(f"{line}\n" for line in standoff(suggestion, row.row.values.get("text", "")))

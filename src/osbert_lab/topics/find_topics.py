@@ -15,7 +15,7 @@ from osbert.inference.vectors.nearest import pair_cosines
 from osbert.inference.vectors.reading import VectorFile
 from osbert.lock import claim
 from osbert.runs.contract import Watch, ignore
-from osbert.runs.row_file import row_file
+from osbert.runs.rows.row_file import row_file
 from osbert.runs.vector_input import VectorInput
 from osbert_lab.topics.clusters import BLOCK, assign_blocks, choose_count, cluster, score_counts
 from osbert_lab.topics.report import topics_report

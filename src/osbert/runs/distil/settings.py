@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 
 from osbert.interop.opening import Opening
-from osbert.runs.file_options import LabelledOptions
 from osbert.runs.finetune.settings import Defaults, FinetuneOptimizer, FinetuneSettings, ScoreSettings
+from osbert.runs.rows.options import LabelledOptions
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,7 +22,7 @@ from osbert.lock import claim
 from osbert.runs.contract import Notice, Watch, ignore, report_remarks
 from osbert.runs.export.comparison import ExportComparison, compare_predictions, compare_states
 from osbert.runs.export.settings import ExportSettings
-from osbert.runs.file_options import LabelledOptions
+from osbert.runs.rows.options import LabelledOptions
 from osbert.tasks import Record, Task, load
 from osbert.training.run_folder import RECIPE, RunFolder
 

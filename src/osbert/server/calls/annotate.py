@@ -13,13 +13,12 @@ from osbert.errors import Problems
 from osbert.reading.annotated import AnnotatedTable
 from osbert.reading.memory import tables
 from osbert.reading.rows import Row
-from osbert.runs.predict.forms.contract import PredictedRow, RowLayout
-from osbert.runs.predict.forms.records import JsonRecords
-from osbert.runs.predict.settings import PredictionOptions
+from osbert.runs.rows.forms.contract import ResultRow, RowLayout
+from osbert.runs.rows.forms.records import JsonRecords
+from osbert.runs.rows.prediction_settings import PredictionColumns, WrittenPrediction
 from osbert.server.calls.contract import Call, Item, RequestFields, item_of, windows
 from osbert.server.models import ServerModel
 from osbert.server.schemas import Refusal, Reply, Request
-from osbert.tasks import Inputs
 
 ToolRecords = list[dict[str, Any]]
 
@@ -74,12 +73,11 @@ class AnnotateCall(Call):
         """Return the form of the records, and the records with their predictions."""
         table, rows = _read(values)
         task = model.engine.fine_tuned
-        inputs = Inputs.of(table, lambda row: None, "", lines=True)
-        form = JsonRecords(RowLayout(file=Path(), task=task, inputs=inputs, options=PredictionOptions()))
-        written = [
-            form.row(PredictedRow(number=number, row=row, prediction=prediction))
-            for number, (row, prediction) in enumerate(zip(rows, results, strict=True))
-        ]
+        form = JsonRecords(RowLayout(file=Path(), columns=table.columns, headings=(), table=table, task=task))
+        written = []
+        for number, (row, prediction) in enumerate(zip(rows, results, strict=True)):
+            result = WrittenPrediction(task=task, columns=PredictionColumns(), prediction=prediction)
+            written.append(form.row(ResultRow(number=number, row=row, result=result, prediction=prediction)))
         counts = [windows(model, item).get("windows", 1) for item in items]
         return {
             "form": table.form.title,

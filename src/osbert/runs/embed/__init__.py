@@ -1,1 +1,0 @@
-"""The vectors of a file: resumable, a window of texts at a time."""

@@ -1,0 +1,169 @@
+"""The contract of a form in which rows with results are written: the form "csv" is the one RowForm in csv.py.
+
+Text of rows grows in a part, window by window, so that a stopped command goes on behind its last window. `finish` makes
+the output of the whole part; where the part is the output, as in most forms, it only gives it its name.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from osbert.runs.contract import Notice
+from osbert.runs.rows.unfinished import link_or_copy
+from osbert.terminal import format_count
+
+if TYPE_CHECKING:
+    from osbert.reading.table import Row, Table
+    from osbert.tasks import Prediction, Task
+
+
+class RowResult(ABC):
+    """What a verb has computed for a row."""
+
+    @abstractmethod
+    def cells(self) -> Mapping[str, Any]:
+        """Return the cells of a table's row, by heading: the same headings for every row, "" for what is not there."""
+
+    @abstractmethod
+    def fields(self) -> Mapping[str, Any]:
+        """Return the fields of a JSON object, which may be nested."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowLayout:
+    """What an output is of: the rows of the file `file`, with their `columns`, and the results of a verb.
+
+    `table`: the source of the rows, if it is a table. `lines`: whether JSON lines suit the rows better than cells.
+    `headings`: those of the cells of a result. `name_row`: returns the id of a row, None where rows have none.
+    `task`: the task whose predictions are written, None for results of other verbs.
+    `bare`: whether the output is standard output, where nothing of the input's form stands before the first row.
+    `on_terminal`: whether people read it on a terminal, where a line end in a cell would look like a further row.
+    `spreadsheet_safe`: whether a cell that a spreadsheet may take for a formula gets an apostrophe.
+    `complete`: whether an annotation tool's records hold the whole result, so that it needs no fields of its own.
+    """
+
+    file: Path
+    columns: Sequence[str]
+    headings: Sequence[str]
+    table: Table | None = None
+    lines: bool = False
+    name_row: Callable[[Row], str] | None = None
+    task: Task | None = None
+    bare: bool = False
+    on_terminal: bool = False
+    spreadsheet_safe: bool = False
+    complete: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResultRow:
+    """A row with its result; `number`: its index among the rows written.
+
+    `prediction`: of a task, None where the row holds nothing to predict; `withheld`: how many answers it lacks because
+    they were not probable enough (--abstain).
+    """
+
+    number: int
+    row: Row
+    result: RowResult
+    prediction: Prediction | None = None
+    withheld: int = 0
+
+
+class RowForm:
+    """Writes rows in one form. A form says `row`, and of the other methods those that do not suit it."""
+
+    endings: ClassVar[tuple[str, ...]] = ()
+    """Endings that mean this form besides its own name."""
+    keyed: ClassVar[bool] = False
+    """Whether rows are written by their ids, each of which must be one row's alone."""
+    has_cells: ClassVar[bool] = False
+    """Whether a spreadsheet opens it and may take a cell for a formula."""
+    has_columns: ClassVar[bool] = True
+    """Whether it holds more of a result than its value."""
+    is_text: ClassVar[bool] = True
+    """Whether the part is the output, which can then go to a stream as it grows."""
+    drops_nonfinite: bool = False
+    """Whether NaN and infinity in the input's columns become null, because JSON has no such numbers."""
+
+    def __init__(self, layout: RowLayout) -> None:
+        """Prepare for one output."""
+        self.layout = layout
+
+    @classmethod
+    def suits(cls, layout: RowLayout, *, alike: bool) -> bool:
+        """Return whether rows can be written so. Of two forms with one ending, that which has this method wins.
+
+        `alike`: whether the output has the input's ending, or none, so that the input's own form is meant.
+        """
+        return True
+
+    def begin(self) -> str:
+        """Return what stands before the first row."""
+        return ""
+
+    def row(self, row: ResultRow) -> str:
+        """Return the text of a row, with its line break."""
+        raise NotImplementedError
+
+    def end(self, rows: int) -> str:
+        """Return what stands behind the last of so many rows."""
+        return ""
+
+    def finish(self, part: Path, out: Path) -> None:
+        """Write the output `out`, a file that does not exist, from the whole part."""
+        link_or_copy(part, out)
+
+
+def as_json(value: Any) -> str:
+    """Return a value as JSON, in which the user's own NaN and infinity become null: JSON has no such numbers."""
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(value), ensure_ascii=False, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _finite(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def nonfinite_notice(lines: Mapping[str, int]) -> Notice:
+    """Return the notice about columns that an output drops NaN and infinity of: each with its first line."""
+    text = f"{name_first(lines, 'more column')} holds NaN or infinity, for which JSON has no number"
+    return Notice(f"{text}: null in the output", warning=True)
+
+
+def name_first(lines: Mapping[str, int], noun: str) -> str:
+    """Return the first of several columns by name, with its first line, and how many others there are.
+
+    >>> name_first({"weight": 3, "age": 7}, "more column")
+    "'weight' (first in line 3) and 1 more column"
+    """
+    name, line = next(iter(lines.items()))
+    more = f" and {format_count(len(lines) - 1, noun)}" if len(lines) > 1 else ""
+    return f"'{name}' (first in line {line}){more}"
+
+
+def free_names(names: Sequence[str], taken: Collection[str]) -> list[str]:
+    """Return the names, with a number behind each that the table has already.
+
+    >>> free_names(["prediction", "truncated"], ["text", "truncated"])
+    ['prediction', 'truncated 2']
+    """
+    free = []
+    for name in names:
+        number, wanted = 2, name
+        while wanted in taken:
+            wanted, number = f"{name} {number}", number + 1
+        free.append(wanted)
+    return free

@@ -1,0 +1,28 @@
+"""One JSON object, {key: prediction}, as the scorers of some data sets (SQuAD's) read it."""
+
+from __future__ import annotations
+
+from osbert.runs.rows.forms.contract import ResultRow, RowForm, RowLayout, as_json
+
+
+class JsonObject(RowForm):
+    """An entry a row."""
+
+    keyed = True
+    has_columns = False
+
+    @classmethod
+    def suits(cls, layout: RowLayout, *, alike: bool) -> bool:
+        """Return whether rows have ids."""
+        return layout.name_row is not None
+
+    def row(self, row: ResultRow) -> str:
+        """Return one entry."""
+        assert self.layout.name_row is not None  # `suits`
+        value = "" if row.prediction is None else row.prediction.value
+        before = ",\n" if row.number else "{"
+        return f"{before}{as_json(self.layout.name_row(row.row))}: {as_json(value)}"
+
+    def end(self, rows: int) -> str:
+        """Return the end of the object."""
+        return "}\n" if rows else "{}\n"

@@ -1,0 +1,151 @@
+"""What an output of predictions holds beside the input's columns, and in which form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from osbert.errors import UserError
+from osbert.interop.opening import Opening
+from osbert.runs.rows.forms.contract import RowResult
+from osbert.runs.rows.options import FileTaskOptions
+from osbert.tasks import Prediction, Task
+from osbert.tasks.probabilities import LABELS, LIKELIEST
+from osbert.tasks.record import OF_LABEL, Probability
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictionColumns:
+    """What is written about each row."""
+
+    top_k: int = 0
+    """Columns with so many of the likeliest values and their probabilities, instead of the probability of each label;
+    0 for none."""
+    probabilities: bool | None = None
+    """The probability of each label in a column of its own; left open: yes without --top-k, and up to 100 labels. Of
+    more, the 10 likeliest are written."""
+    abstain: float = 0.0
+    """Leave the prediction empty where its probability is below this, such as 0.6, and count in the column `abstained`
+    how many answers that takes away; entities and labels of several are left out one by one. 0 for never."""
+
+    def check(self) -> None:
+        """Raise UserError at numbers that cannot be."""
+        if self.top_k < 0:
+            raise UserError(f"--top-k must be 0 or more, not {self.top_k}.", code="invalid-value")
+        if not 0 <= self.abstain <= 1:
+            raise UserError(f"--abstain is a probability, from 0 to 1, not {self.abstain:g}.", code="invalid-value")
+
+    def shortened(self, labels: int) -> bool:
+        """Return whether of so many labels the likeliest are written, where nothing is given."""
+        return labels > LABELS and self.probabilities is None and not self.top_k
+
+    def left_out(self, task: Task) -> str:
+        """Describe what is left out of the output because a task has very many labels; "" if nothing is."""
+        labels = len(task.probability_labels)
+        if not self.shortened(labels):
+            return ""
+        return f"{labels:,} labels: the {LIKELIEST} likeliest of each row are written; --probabilities writes all."
+
+    def of_labels(self, labels: int) -> bool:
+        """Return whether the probability of each label is written."""
+        return not (self.top_k or self.shortened(labels)) if self.probabilities is None else self.probabilities
+
+    def _top(self, prediction: Prediction | None, labels: int) -> list[tuple[str, float] | None]:
+        """Return the likeliest values, each with its probability, as many as are written; None for those missing."""
+        count = LIKELIEST if self.shortened(labels) else self.top_k
+        found = prediction.top(count) if prediction and count else []
+        return [*found, *([None] * (count - len(found)))]
+
+    @property
+    def extended(self) -> bool:
+        """Return whether anything beyond the default is written about a row."""
+        return bool(self.top_k or self.probabilities or self.abstain)
+
+    def decide(self, prediction: Prediction) -> tuple[Prediction, int]:
+        """Return the prediction to write and the number of answers withheld, whose probability is below `abstain`.
+
+        Raises UserError if the prediction lacks the probabilities that the options need.
+        """
+        if (self.top_k and not prediction.top(1)) or (self.probabilities and not prediction.probabilities):
+            raise UserError(
+                "What the run predicts has no probabilities to list: leave --top-k and --probabilities out.",
+                code="options-exclude-each-other",
+            )
+        return prediction.above(self.abstain) if self.abstain else (prediction, 0)
+
+    def cells(self, task: Task, prediction: Prediction | None, withheld: int = 0) -> dict[str, Any]:
+        """Return the cells of a table's row, by heading; all empty without a prediction."""
+        (first, value), *others = task.cells(prediction).items()
+        labels = task.probability_labels
+        row_cells = {first: value}
+        for number, answer in enumerate(self._top(prediction, len(labels)), 1):
+            label, probability = (answer[0], Probability(answer[1])) if answer else ("", "")
+            row_cells |= {f"top {number}": label, f"probability {number}": probability}
+        if self.of_labels(len(labels)):
+            probabilities = prediction.probabilities if prediction else {}
+            row_cells |= {
+                f"{OF_LABEL}{label}": Probability(probabilities[label]) if prediction else "" for label in labels
+            }
+        return row_cells | dict(others) | ({"abstained": withheld if prediction else ""} if self.abstain else {})
+
+    def fields(self, prediction: Prediction | None, withheld: int = 0) -> dict[str, Any]:
+        """Return the fields of a JSON object; all null without a prediction."""
+        labels = len(prediction.probabilities) if prediction else 0
+        is_listed = self.of_labels(labels)
+        whole = prediction or Prediction(value=None)
+        # Without the probabilities it is not copied label by label.
+        json_fields = (whole if is_listed else replace(whole, probabilities={})).as_dict()
+        if not is_listed:
+            json_fields.pop("probabilities", None)
+        if self.top_k or self.shortened(labels):
+            likeliest = [answer for answer in self._top(prediction, labels) if answer]
+            json_fields["top"] = [
+                {"value": value, "probability": probability} for value, probability in likeliest
+            ] or None
+        return json_fields | ({"abstained": withheld if prediction else None} if self.abstain else {})
+
+
+@dataclass(frozen=True, kw_only=True)
+class WrittenPrediction(RowResult):
+    """A prediction in the columns that the user chose; None for a row without text."""
+
+    task: Task
+    columns: PredictionColumns
+    prediction: Prediction | None = None
+    withheld: int = 0
+
+    def cells(self) -> Mapping[str, Any]:
+        """Return the cells of a table's row."""
+        return self.columns.cells(self.task, self.prediction, self.withheld)
+
+    def fields(self) -> Mapping[str, Any]:
+        """Return the fields of a JSON object."""
+        return self.columns.fields(self.prediction, self.withheld)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictionOptions(PredictionColumns):
+    """What is written about each row, and the forms in which rows are read and written."""
+
+    form: str = ""
+    """What standard input holds: csv, tsv, jsonl, json, txt or parquet; detected if not given."""
+    out_form: str = ""
+    """The form of the output: csv, tsv, jsonl, json or parquet; by the ending of --out when left open."""
+    spreadsheet_safe: bool = False
+    """Write an apostrophe before each cell of a CSV or TSV that a spreadsheet may take for a formula: one that begins
+    with = + - @ (full-width ones and those behind blanks too), a tab or a line end, and is not a number."""
+
+    @property
+    def columns(self) -> PredictionColumns:
+        """Return what is written about each row."""
+        return PredictionColumns(top_k=self.top_k, probabilities=self.probabilities, abstain=self.abstain)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictionKeywords:
+    """The keywords of `osbert.predict`: what is written, how the file is read, and how the run's folder is opened."""
+
+    options: PredictionOptions
+    file: FileTaskOptions
+    opening: Opening

@@ -1,0 +1,95 @@
+"""Where vectors are written: the form, what it can hold, and JSON lines that go to a stream as they are made."""
+
+from __future__ import annotations
+
+import os
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import BinaryIO
+
+from osbert.errors import UserError
+from osbert.files import is_stream
+from osbert.inference.vectors.files import beside
+from osbert.inference.vectors.settings import NAMED
+from osbert.runs.rows.vector_options import VectorOptions
+
+SUFFIXES = (".npy", ".npz", ".parquet", ".jsonl")
+"""The forms in which vectors are written."""
+LINES = "features"
+"""The name of the column that holds JSON lines."""
+Output = Path | BinaryIO
+"""A file; or a pipe or device by its path, or a stream that is open, none of which can be gone on with."""
+
+
+def describe_output(out: Output) -> str:
+    """Return what messages call an output."""
+    return str(out) if isinstance(out, Path) else "standard output"
+
+
+def is_streamed(out: Output) -> bool:
+    """Return whether an output is a stream."""
+    return not isinstance(out, Path) or is_stream(out)
+
+
+def open_stream(out: Output) -> AbstractContextManager[BinaryIO]:
+    """Return a stream to write to; one that was open stays so."""
+    return out.open("wb") if isinstance(out, Path) else nullcontext(out)
+
+
+def form_of(out: Output, options: VectorOptions) -> str:
+    """Return one of SUFFIXES: what the options say, else the ending of the name, else JSON lines for a stream.
+
+    Raises UserError at another one.
+    """
+    suffix = out.suffix if isinstance(out, Path) else ""
+    form = f".{options.out_form}" if options.out_form else suffix or (".jsonl" if is_streamed(out) else "")
+    if form not in SUFFIXES:
+        raise UserError(
+            f"{describe_output(out)}: vectors are written as {', '.join(SUFFIXES)}: give one as the "
+            "ending of --out, or as "
+            "--out-form.",
+            code="unknown-output-format",
+        )
+    return form
+
+
+def fitting(options: VectorOptions, form: str, out: Output) -> VectorOptions:
+    """Return the options, with no pooling for a file of JSON lines where none is given.
+
+    Raises UserError where the form cannot hold such vectors.
+    """
+    if form == ".jsonl" and options.pooling is None and not is_streamed(out):
+        options = replace(options, pooling="tokens")
+    if options.pooling != "tokens":
+        return options
+    if form not in (".npz", ".jsonl"):
+        raise UserError(
+            f"{describe_output(out)}: with --pooling tokens a text has many vectors. Write .npz or .jsonl.",
+            code="unknown-output-format",
+        )
+    if form == ".jsonl" and options.keep_columns:
+        raise UserError(
+            f"{describe_output(out)}: JSON lines of tokens have no place for the file's columns. "
+            "Leave --keep-columns out, or "
+            "give a --pooling such as mean.",
+            code="options-exclude-each-other",
+        )
+    if form == ".jsonl" and options.layers in NAMED:
+        raise UserError(
+            f"{describe_output(out)}: JSON lines of tokens number the layers: give --layers as "
+            "numbers, such as -1,-2,-3,-4.",
+            code="unknown-output-format",
+        )
+    return options
+
+
+def refuse_half(out: Path) -> None:
+    """Raise UserError if `out` is a link to an .npy whose own file of rows would then describe other vectors."""
+    real, rows = Path(os.path.realpath(out)), beside(out)
+    other = beside(real)
+    if out.suffix == real.suffix == ".npy" and other.is_file() and not (rows.exists() and rows.samefile(other)):
+        raise UserError(
+            f"{out} is a link to {real}, whose rows are described in {other}. Give --out {real}.",
+            code="output-holds-something-else",
+        )

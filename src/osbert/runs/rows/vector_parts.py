@@ -1,0 +1,154 @@
+"""Embeds texts in windows. Windows always have the same texts, so that a stopped run can be resumed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from osbert.data.example import Example
+from osbert.inference.embedder import Embedder
+from osbert.inference.vectors.files import ENDS
+from osbert.interop.tensorflow.features import feature_line
+from osbert.reading.table import Row
+from osbert.runs.rows.contract import RowSink
+from osbert.runs.rows.vector_output import LINES
+
+TEXTS = ("text", "pair")
+"""Stored names of the columns of texts, whatever their names in the input."""
+ROWS, CHARACTERS = 2**13, 2**19
+"""Most texts in a window, and about the most characters: large enough for batches of texts of similar length."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowBatches:
+    """Converts rows into parts of columns: vectors, or JSON lines (`is_json`) with a vector or those of all tokens.
+
+    `tables`: whether texts come from a table (rows are counted) or from lines of text. `other_columns`: further columns
+    of the table to store, by their stored names.
+    """
+
+    embedder: Embedder
+    is_json: bool
+    tables: bool
+    other_columns: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def characters(self) -> int:
+        """About the most characters in a window; fewer if each token has a vector for each layer."""
+        single = self.embedder.settings.pooling != "tokens"
+        return CHARACTERS if single else CHARACTERS // len(self.embedder.layers.numbers)
+
+    def of(self, rows: Iterator[Row], names: Sequence[str]) -> Iterator[list[Row]]:
+        """Yield windows of rows, with limits on rows and characters. The windows depend only on the rows."""
+        window: list[Row] = []
+        size = 0
+        for row in rows:
+            window.append(row)
+            size += sum(len(row.values[name]) for name in names)
+            if len(window) >= ROWS or size >= self.characters:
+                yield window
+                window, size = [], 0
+        if window:
+            yield window
+
+    def compute(
+        self, rows: Sequence[Row], names: Sequence[str], sink: RowSink
+    ) -> tuple[dict[str, bytes], dict[str, int]]:
+        """Embed the rows' texts in the columns `names`; return what is appended to `sink`, and the counts."""
+        texts = {key: [row.values[name] for row in rows] for key, name in zip(TEXTS, names)}
+        groups = [
+            self.embedder.sequences(row_texts, index)
+            for index, row_texts in enumerate(zip(*texts.values(), strict=True))
+        ]
+        values = self.embedder.vectors(groups)
+        if self.is_json:
+            tokens = self.embedder.settings.pooling == "tokens"
+            first = sink.tally.get("rows", 0)
+            parts = {
+                LINES: self._lines(rows, groups, values, first) if tokens else self._vector_lines(rows, texts, values)
+            }
+        else:
+            named = zip(name_column_files(self.other_columns), self.other_columns.values())
+            others = {file_name: [row.values.get(name, "") for row in rows] for file_name, name in named}
+            parts = self._vectors(groups, values, sink) | _texts(texts | others, sink)
+            parts["lines"] = np.array([row.line for row in rows], np.int64).tobytes()
+        return parts, _counts(texts, groups)
+
+    def _vectors(self, groups: Sequence[Sequence[Example]], values: Any, sink: RowSink) -> dict[str, bytes]:
+        """Return the vectors; with vectors of tokens also the start of each text and the ids of the pieces."""
+        if self.embedder.settings.pooling != "tokens":
+            return {"vectors": values.tobytes()}
+        # Offsets (n + 1,) of the texts' tokens in the whole file. Later windows leave out the first one: it is the last
+        # one of the window before.
+        starts = np.cumsum([sink.tally.get("pieces", 0), *map(len, values)]).astype(np.int64)
+        ids = np.concatenate([example.ids for (example,) in groups]).astype(np.int64)
+        return {
+            "vectors": np.concatenate(values).tobytes(),
+            "starts": (starts[1:] if sink.sizes else starts).tobytes(),
+            "ids": ids.tobytes(),
+        }
+
+    def _lines(self, rows: Sequence[Row], groups: Sequence[Sequence[Example]], values: Any, before: int) -> bytes:
+        """Return JSON lines. The index of a text, from 0, is that of its line, or for tables of its row."""
+        layers, tokenizer = self.embedder.layers.numbers, self.embedder.packer.tokenizer
+        lines = []
+        for offset, (row, (example,), states) in enumerate(zip(rows, groups, values, strict=True)):
+            tokens = [tokenizer.vocabulary[piece] for piece in example.ids.tolist()]
+            index = before + offset if self.tables else row.line - 1
+            lines.append(feature_line(index, tokens, states.reshape(len(tokens), len(layers), -1), layers) + "\n")
+        return "".join(lines).encode()
+
+    def _vector_lines(
+        self, rows: Sequence[Row], texts: Mapping[str, Sequence[str]], values: NDArray[np.float32]
+    ) -> bytes:
+        """Return JSON lines: line number, text or both texts of a pair, and the vector, or one for each layer.
+
+        Numbers have the fewest digits that identify the float32.
+        """
+        lines = []
+        for row, vector, *row_texts in zip(rows, values, *texts.values(), strict=True):
+            others = {key: (row.source or row.values).get(name) for key, name in self.other_columns.items()}
+            row_json = json.dumps(
+                {"line": row.line, **dict(zip(texts, row_texts)), **others}, ensure_ascii=False, default=str
+            )
+            # str of a float32 gives its shortest digits; json.dumps would write those of a float64.
+            numbers = ["[" + ", ".join(map(str, layer)) + "]" for layer in np.atleast_2d(vector)]
+            vector_json = numbers[0] if vector.ndim == 1 else f"[{', '.join(numbers)}]"
+            lines.append(f'{row_json[:-1]}, "vector": {vector_json}}}\n')
+        return "".join(lines).encode("utf-8", "backslashreplace")
+
+
+def name_column_files(columns: Iterable[str]) -> dict[str, str]:
+    """Return names of files for the kept columns while they grow, mapped to the columns' names.
+
+    >>> name_column_files(["id", "a/b"])
+    {'kept-0': 'id', 'kept-1': 'a/b'}
+    """
+    return {f"kept-{index}": name for index, name in enumerate(columns)}
+
+
+def _texts(texts: Mapping[str, Sequence[str]], sink: RowSink) -> dict[str, bytes]:
+    """Return each column of texts as UTF-8 bytes, and the end offsets of its texts in the whole file."""
+    parts: dict[str, bytes] = {}
+    for name, column in texts.items():
+        spelt = [text.encode("utf-8", "replace") for text in column]
+        ends = sink.sizes.get(name, 0) + np.cumsum([len(text) for text in spelt])
+        parts |= {name: b"".join(spelt), name + ENDS: ends.astype(np.int64).tobytes()}
+    return parts
+
+
+def _counts(texts: Mapping[str, Sequence[str]], groups: Sequence[Sequence[Example]]) -> dict[str, int]:
+    cut = [sum(example.truncated for example in group) for group in groups]
+    return {
+        "rows": len(groups),
+        "pieces": sum(len(example) for group in groups for example in group),
+        "empty": sum(not any(text.strip() for text in row_texts) for row_texts in zip(*texts.values(), strict=True)),
+        "cut": sum(count > 0 for count in cut),
+        "unread": sum(cut),
+        "windowed": sum(len(group) > 1 for group in groups),
+    }
