@@ -40,7 +40,7 @@ from osbert.interop.folder import open_folder
 from osbert.interop.huggingface.folders import write_model
 from osbert.interop.huggingface.tokenizers import write_any_tokenizer
 from osbert.interop.packaged import minilm
-from osbert.models.adapting.fewer_layers import fewer_layers
+from osbert.models.adapting.layers import fewer_layers
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Backbone, Learner
 from osbert.tasks import load

@@ -9,7 +9,7 @@ from typing import Literal, get_args
 from osbert.data.long_texts import Long
 from osbert.errors import UserError, nearest
 from osbert.models import pooling
-from osbert.models.adapting.layer_choice import Features, feature_layers
+from osbert.models.heads.layer_choice import Features, feature_layers
 
 Pooling = Literal[pooling.Pooling, "pooler", "tokens"]
 """A pooling of models/pooling.py, BERT's pooler (tanh layer on [CLS]), or no pooling (tokens)."""

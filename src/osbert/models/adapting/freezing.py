@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from torch import nn
 
 from osbert.models.contract import Backbone
+from osbert.models.transformer.added_layers import Adapter
 
 
 def freeze_lowest(backbone: Backbone, layers: int) -> None:
@@ -25,6 +26,14 @@ def freeze_lowest(backbone: Backbone, layers: int) -> None:
         )
     if layers:
         freeze([embeddings, *blocks[:layers]])
+
+
+def trainable_modules(backbone: Backbone) -> Iterator[nn.Module]:
+    """Yield the trained modules of an encoder with adapters: adapters and norms, but not the norm of embeddings."""
+    below = set(backbone.stack[0].modules())
+    for module in backbone.modules():
+        if isinstance(module, Adapter | nn.LayerNorm | nn.RMSNorm) and module not in below:
+            yield module
 
 
 def learn_only(backbone: Backbone, modules: Iterable[nn.Module]) -> None:

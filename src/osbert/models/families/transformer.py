@@ -13,8 +13,6 @@ from torch.nn import functional
 
 from osbert.data.batch import Batch
 from osbert.data.modes import TARGET
-from osbert.models.adapting.adapters import Adapter
-from osbert.models.adapting.recurrent import Recurrent
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Backbone, Head, HeadVectors, States, StepSize, matrix_weights
 from osbert.models.fast.linear import Linear
@@ -23,6 +21,7 @@ from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.models.initialisation import initialise
 from osbert.models.memory import Past
 from osbert.models.pooling import pool_states
+from osbert.models.transformer.added_layers import Adapter, Recurrent
 from osbert.models.transformer.block import ACTIVATIONS, Block, norm, norm_of
 from osbert.models.transformer.continuation import Continuation
 from osbert.models.transformer.embeddings import DistanceTable, Embeddings

@@ -8,14 +8,14 @@ import torch
 from torch import Tensor, nn
 
 from osbert.data.batch import Batch
-from osbert.models.adapting.features import WIDTH, FeatureLSTM, FrozenEncoder
-from osbert.models.adapting.layer_choice import Features, feature_layers
 from osbert.models.contract import Backbone, Head, Loss, States
 from osbert.models.fast.dropout import Dropout
 from osbert.models.fast.linear import Linear
 from osbert.models.forms import Form
 from osbert.models.heads.chain import Chain
 from osbert.models.heads.crf import ChainField
+from osbert.models.heads.features import WIDTH, FeatureLSTM, FrozenEncoder
+from osbert.models.heads.layer_choice import Features, feature_layers
 from osbert.models.heads.predictions import classification_loss
 from osbert.models.heads.transform import transform
 from osbert.models.initialisation import initialise_scores

@@ -20,9 +20,9 @@ from osbert.data.batch import Batch, micro_batches
 from osbert.data.example import Example
 from osbert.data.ragged import begins
 from osbert.files import replace_file
-from osbert.models.adapting.layer_choice import Features, feature_layers
-from osbert.models.adapting.recurrent import Recurrent
 from osbert.models.contract import Backbone, Sizes, States
+from osbert.models.heads.layer_choice import Features, feature_layers
+from osbert.models.transformer.added_layers import Recurrent
 
 WIDTH = 768
 """Width of the bidirectional LSTM, half of it in each direction."""
