@@ -51,7 +51,7 @@ CLASSES = {
         "osbert.analysis.attention.TextAttention",
         "osbert.analysis.scoring.TextLikelihood",
         "osbert.inference.fill.MaskFill",
-        "osbert.models.generation.generated_text.Generation",
+        "osbert.models.generation.settings.Generation",
     ),
     "Results of runs": (
         "osbert.runs.finetune.result.Mistake",

@@ -27,7 +27,7 @@ from osbert.interop.huggingface.folders import write_model
 from osbert.interop.sentence_files import SentenceModel, write_sentence_model
 from osbert.interop.tokenizer_files import write_tokenizer
 from osbert.models import families
-from osbert.models.adapting.lora import Factors
+from osbert.models.adapting.tuning import Factors
 from osbert.models.contract import Backbone, Learner
 from own_files import beside
 

@@ -24,7 +24,7 @@ from osbert.interop.sentence_files import FIELD, MODULES, SentenceModel, read_se
 from osbert.interop.task_files import TaskHint, as_recipe
 from osbert.interop.tokenizer_files import write_tokenizer
 from osbert.interop.tuned_files import keep_tuned
-from osbert.models.adapting.lora import Factors
+from osbert.models.adapting.tuning import Factors
 from osbert.models.contract import Learner
 from osbert.objectives import mlm, nsp, sentence_order
 from osbert.objectives.left_to_right import LeftToRight

@@ -13,7 +13,7 @@ from osbert.interop.huggingface import folders as huggingface
 from osbert.interop.huggingface.names import PIECES
 from osbert.interop.tuned_files import BASE, DOWN, TUNED, UP, keep_tuned, read_whole
 from osbert.interop.weight_files import write_tensors
-from osbert.models.adapting.lora import Factors
+from osbert.models.adapting.tuning import Factors
 from osbert.models.contract import Learner
 from refusals import refusal
 

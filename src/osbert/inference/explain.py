@@ -18,7 +18,7 @@ from osbert.errors import UserError, nearest
 from osbert.evaluation.score import Encoded, encode_records, refuse_long
 from osbert.inference.fill import MaskFill, encode_with_masks, pack_with_masks
 from osbert.models.contract import Learner
-from osbert.models.heads.apart import ApartHead
+from osbert.models.heads.contrastive import ApartHead
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.tasks import Prediction, Record, Task
 from osbert.text.file_tokenizer import AnyTokenizer

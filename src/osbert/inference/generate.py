@@ -16,9 +16,7 @@ from osbert.errors import Problems, UserError
 from osbert.evaluation.writing import PromptWriter
 from osbert.models.contract import Learner
 from osbert.models.generation.contract import CachedDecoder
-from osbert.models.generation.defaults import WritingDefaults
-from osbert.models.generation.generated_text import Generation
-from osbert.models.generation.settings import GenerationOptions, GivenOptions
+from osbert.models.generation.settings import Generation, GenerationOptions, GivenOptions, WritingDefaults
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.tasks import Task
 from osbert.text.file_tokenizer import AnyTokenizer

@@ -18,9 +18,7 @@ from osbert.inference.score import language_model, require_usable_head, score_sa
 from osbert.inference.text_windows import Text, samples, windows
 from osbert.models.contract import Learner
 from osbert.models.generation.contract import CachedDecoder
-from osbert.models.generation.defaults import WritingDefaults
-from osbert.models.generation.generated_text import Generation
-from osbert.models.generation.settings import GivenOptions
+from osbert.models.generation.settings import Generation, GivenOptions, WritingDefaults
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.tasks import Task
 from osbert.terminal import one_line

@@ -14,7 +14,7 @@ from osbert.evaluation import forward
 from osbert.inference.backend import Vectors
 from osbert.inference.vectors.settings import Pooling
 from osbert.models.contract import Learner, Sizes
-from osbert.models.pooling import pool_states
+from osbert.models.forms import pool_states
 from osbert.tasks import Prediction, Task
 
 

@@ -35,8 +35,7 @@ from osbert.interop.tensorflow.checkpoint import GoogleFolder
 from osbert.interop.tuned_files import has_weights, read_whole
 from osbert.interop.weight_files import fingerprint
 from osbert.models.contract import Backbone, Head, Learner, Sizes
-from osbert.models.generation.defaults import WritingDefaults
-from osbert.models.generation.settings import GenerationOptions
+from osbert.models.generation.settings import GenerationOptions, WritingDefaults
 from osbert.models.heads.discriminator import DiscriminatorHead
 from osbert.models.heads.predictions import MaskedLanguageHead, SequenceHead
 from osbert.models.random_numbers import drawing

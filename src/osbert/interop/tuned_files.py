@@ -26,7 +26,7 @@ from osbert.interop.weight_files import (
     read_tensors,
     write_tensors,
 )
-from osbert.models.adapting.lora import Factors
+from osbert.models.adapting.tuning import Factors
 
 TUNED = "tuned.safetensors"
 BASE = "base.json"

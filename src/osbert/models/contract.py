@@ -15,10 +15,9 @@ from osbert import components
 from osbert.data.batch import Batch
 from osbert.data.example import Example
 from osbert.errors import UserError
-from osbert.models.forms import PER_TOKEN, Form, Values
+from osbert.models.forms import PER_TOKEN, Form, Pooling, Values
 from osbert.models.generation.contract import CachedDecoder
 from osbert.models.memory import Memory, Past
-from osbert.models.pooling import Pooling
 from osbert.models.sizes import DEFAULT_FAMILY as DEFAULT_FAMILY
 from osbert.models.sizes import Direction as Direction
 from osbert.models.sizes import Sizes as Sizes

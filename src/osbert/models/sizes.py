@@ -139,7 +139,7 @@ class Sizes:
         Raises ValueError that lists all problems.
         """
         model = self.empty()
-        from osbert.models.meta import with_memory  # which imports torch: it takes seconds
+        from osbert.models.initialisation import with_memory  # which imports torch: it takes seconds
 
         with_memory(model).initialise()
         return model
@@ -151,7 +151,7 @@ class Sizes:
         """
         if problems := (*_unknown_choices(self), *self.problems()):
             raise ValueError("this architecture cannot be built: " + "; ".join(problems))
-        from osbert.models.meta import without_memory  # which imports torch: it takes seconds
+        from osbert.models.initialisation import without_memory  # which imports torch: it takes seconds
 
         family = components.contract("models").find_family(self.family)
         with without_memory():

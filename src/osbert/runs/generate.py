@@ -20,8 +20,7 @@ from osbert.inference.generate import TextWriter
 from osbert.interop.folder import open_folder
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.lock import claim
-from osbert.models.generation.generated_text import Generation
-from osbert.models.generation.settings import GivenOptions
+from osbert.models.generation.settings import Generation, GivenOptions
 from osbert.reading.table import Row
 from osbert.runs.contract import Notice, Watch, ignore, report_remarks
 from osbert.runs.embed.addresses import local_texts

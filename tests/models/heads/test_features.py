@@ -15,8 +15,8 @@ from osbert.data.example import Example, Target
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
 from osbert.models.families.transformer import Transformer
+from osbert.models.forms import Features, feature_layers
 from osbert.models.heads.features import WIDTH, FeatureLSTM, FrozenEncoder
-from osbert.models.heads.layer_choice import Features, feature_layers
 from osbert.models.heads.tagging import TagHead
 
 CHOICES = [choice for choice in get_args(Features) if choice != "none"]

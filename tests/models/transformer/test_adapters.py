@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from osbert.models.adapting.freezing import freeze_lowest, learn_only, trainable_modules
+from osbert.models.adapting.tuning import freeze_lowest, learn_only, trainable_modules
 from osbert.models.transformer.added_layers import Adapter
 
 

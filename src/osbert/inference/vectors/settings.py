@@ -8,13 +8,13 @@ from typing import Literal, get_args
 
 from osbert.data.long_texts import Long
 from osbert.errors import UserError, nearest
-from osbert.models import pooling
-from osbert.models.heads.layer_choice import Features, feature_layers
+from osbert.models import forms
+from osbert.models.forms import Features, feature_layers
 
-Pooling = Literal[pooling.Pooling, "pooler", "tokens"]
-"""A pooling of models/pooling.py, BERT's pooler (tanh layer on [CLS]), or no pooling (tokens)."""
+Pooling = Literal[forms.Pooling, "pooler", "tokens"]
+"""A pooling of models/forms.py, BERT's pooler (tanh layer on [CLS]), or no pooling (tokens)."""
 LEARNT = ("none", "mix")
-"""Names in layer_choice.py that have no meaning here: no layer, and a mix whose weights only fine-tuning learns."""
+"""Names of `Features` that have no meaning here: no layer, and a mix whose weights only fine-tuning learns."""
 NAMED = tuple(name for name in get_args(Features) if name not in LEARNT)
 
 

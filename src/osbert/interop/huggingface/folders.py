@@ -27,8 +27,7 @@ from osbert.interop.tensor_report import Report, TensorRow
 from osbert.interop.weight_files import SAFE, write_tensors
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Backbone, Head, Learner, Sizes
-from osbert.models.initialisation import initialise
-from osbert.models.meta import with_memory
+from osbert.models.initialisation import initialise, with_memory
 from osbert.text.file_tokenizer import AnyTokenizer
 
 WRITES = "osbert_writes"

@@ -16,11 +16,11 @@ from osbert.data.modes import TARGET
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Backbone, Head, HeadVectors, States, StepSize, matrix_weights
 from osbert.models.fast.linear import Linear
-from osbert.models.generation.left_to_right import LeftToRightDecoder, MaskedStepDecoder
+from osbert.models.forms import pool_states
+from osbert.models.generation.decoders import LeftToRightDecoder, MaskedStepDecoder
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.models.initialisation import initialise
 from osbert.models.memory import Past
-from osbert.models.pooling import pool_states
 from osbert.models.transformer.added_layers import Adapter, Recurrent
 from osbert.models.transformer.block import ACTIVATIONS, Block, norm, norm_of
 from osbert.models.transformer.continuation import Continuation
