@@ -11,8 +11,7 @@ import torch
 from osbert.data.example import Example
 from osbert.errors import UserError
 from osbert.evaluation.forward import evaluating
-from osbert.models.contract import Learner
-from osbert.models.generation.contract import CachedDecoder
+from osbert.models.contract import CachedDecoder, Learner
 from osbert.models.generation.search import Limits, Written, WrittenPiece, WrittenRow, WrittenStep, write
 from osbert.models.generation.settings import Generation, GenerationOptions
 from osbert.models.heads.predictions import MaskedLanguageHead

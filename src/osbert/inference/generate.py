@@ -14,8 +14,7 @@ from osbert.data.modes import Writing, source_of, with_mask
 from osbert.data.pack import Packer, PieceRun
 from osbert.errors import Problems, UserError
 from osbert.evaluation.writing import PromptWriter
-from osbert.models.contract import Learner
-from osbert.models.generation.contract import CachedDecoder
+from osbert.models.contract import CachedDecoder, Learner
 from osbert.models.generation.settings import Generation, GenerationOptions, GivenOptions, WritingDefaults
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.tasks import Task

@@ -16,8 +16,7 @@ from osbert.inference.fill import MASK, MaskFill, fill, pack_with_masks
 from osbert.inference.generate import TextWriter
 from osbert.inference.score import language_model, require_usable_head, score_samples
 from osbert.inference.text_windows import Text, samples, windows
-from osbert.models.contract import Learner
-from osbert.models.generation.contract import CachedDecoder
+from osbert.models.contract import CachedDecoder, Learner
 from osbert.models.generation.settings import Generation, GivenOptions, WritingDefaults
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.tasks import Task

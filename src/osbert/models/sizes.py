@@ -10,6 +10,8 @@ from typing import Any, ClassVar, Literal, Self
 from osbert import components
 
 Direction = Literal["both", "left_to_right"]
+Precision = Literal["fp32", "bf16"]
+"""Precision of the products of a generation step."""
 DEFAULT_FAMILY = "transformer"
 """The family of settings without a family name."""
 

@@ -17,9 +17,9 @@ from torch.nn import functional
 from osbert.data.batch import Batch, collate
 from osbert.data.example import Example
 from osbert.models.contract import States
-from osbert.models.generation.settings import Precision
 from osbert.models.generation.steps import KeyValueCache, StepKind, StepWeights, measure_copies, rectangle
 from osbert.models.heads.predictions import MaskedLanguageHead
+from osbert.models.sizes import Precision
 from osbert.models.transformer.block import Block, DecoderBlock
 from osbert.models.transformer.embeddings import Embeddings
 from osbert.models.transformer.layout import Layout

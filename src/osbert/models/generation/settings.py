@@ -7,13 +7,13 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal, Self
 
 from osbert.errors import Problems
+from osbert.models.sizes import Precision
 
 MOST_PIECES = 100_000
 MOST_BEAMS = 64
 MOST_PENALTY = 64.0
 """Beyond it, the power of a length of MOST_PIECES leaves the range of floating-point numbers."""
 DEFAULT_MOST = 64
-Precision = Literal["fp32", "bf16"]
 
 
 @dataclass(frozen=True, kw_only=True)
