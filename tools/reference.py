@@ -50,7 +50,7 @@ CLASSES = {
         "osbert.analysis.explanation.Explanation",
         "osbert.analysis.attention.TextAttention",
         "osbert.analysis.scoring.TextLikelihood",
-        "osbert.inference.fill.MaskFill",
+        "osbert.inference.pieces.MaskFill",
         "osbert.models.generation.settings.Generation",
     ),
     "Results of runs": (

@@ -19,7 +19,7 @@ from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
 from osbert.evaluation.forward import TOKENS
 from osbert.inference.backend import Backend
-from osbert.inference.vectors.settings import EmbeddingOptions, Layers, VectorSettings
+from osbert.inference.vectors.settings import EmbeddingOptions, Layers, VectorSettings, normalize_vectors
 from osbert.interop.sentence_files import SentenceModel
 
 SHORTEST = 5
@@ -211,9 +211,3 @@ def _refuse_cut(groups: Sequence[Sequence[Example]], length: int, first: int) ->
         if cut := sum(example.truncated for example in group):
             problems.add(f"texts[{index}]: {cut:,} pieces more than fit into {length} tokens.", code="text-too-long")
     problems.stop_if_any()
-
-
-def normalize_vectors(vectors: NDArray[np.floating]) -> NDArray[np.float32]:
-    """Return vectors (..., D) scaled to length 1. Zero vectors stay as they are."""
-    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    return (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)

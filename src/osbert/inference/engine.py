@@ -23,14 +23,11 @@ from osbert.errors import UserError
 from osbert.evaluation.forward import TOKENS
 from osbert.evaluation.score import Encoded, Score, decode_records, encode_records, refuse_long, require_labels
 from osbert.evaluation.writing import write_texts
-from osbert.inference.attention import attention_of
-from osbert.inference.backend import Backend, Vectors
+from osbert.inference.backend import Backend, OnnxBackend, TorchBackend, Vectors
 from osbert.inference.embedder import Embedder, embed_samples, vector_settings
-from osbert.inference.explain import explain_masks, explain_records
-from osbert.inference.onnx_backend import OnnxBackend
+from osbert.inference.explain import attention_of, explain_masks, explain_records
 from osbert.inference.piece_model import PieceModel
 from osbert.inference.text_windows import Text, samples, windows
-from osbert.inference.torch_backend import TorchBackend
 from osbert.inference.vectors.settings import EmbeddingOptions
 from osbert.interop.folder import Folder, open_folder
 from osbert.interop.onnx.files import ONNX

@@ -12,9 +12,16 @@ from osbert import recipe
 from osbert.analysis.scoring import ScoringOptions
 from osbert.data.pack import Packer
 from osbert.errors import UserError
-from osbert.inference.fill import MASK, MaskFill, fill, pack_with_masks
 from osbert.inference.generate import TextWriter
-from osbert.inference.score import language_model, require_usable_head, score_samples
+from osbert.inference.pieces import (
+    MASK,
+    MaskFill,
+    fill,
+    language_model,
+    pack_with_masks,
+    require_usable_head,
+    score_samples,
+)
 from osbert.inference.text_windows import Text, samples, windows
 from osbert.models.contract import CachedDecoder, Learner
 from osbert.models.generation.settings import Generation, GivenOptions, WritingDefaults

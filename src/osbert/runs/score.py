@@ -22,7 +22,7 @@ from osbert.errors import Problems, UserError
 from osbert.files import replace_file
 from osbert.full_disk import disk_needed
 from osbert.inference.engine import load
-from osbert.inference.score import language_model, refuse_unscorable, score_texts
+from osbert.inference.pieces import language_model, refuse_unscorable, score_texts
 from osbert.interop.folder import open_folder
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.lock import claim

@@ -6,6 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+import numpy as np
+from numpy.typing import NDArray
+
 from osbert.data.long_texts import Long
 from osbert.errors import UserError, nearest
 from osbert.models import forms
@@ -109,3 +112,9 @@ class Layers:
                 code="invalid-value",
             )
         return cls(numbers=numbers, joined="stack" if "," in text else "alone")
+
+
+def normalize_vectors(vectors: NDArray[np.floating]) -> NDArray[np.float32]:
+    """Return vectors (..., D) scaled to length 1. Zero vectors stay as they are."""
+    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)
