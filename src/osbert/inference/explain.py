@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from pathlib import Path
-from typing import Protocol
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,47 +13,18 @@ from osbert.analysis.interpolation import BatchScore, require_table
 from osbert.analysis.pair_score import PairScore
 from osbert.analysis.settings import AttributionOptions
 from osbert.analysis.words import TextWord, in_order, token_words, words_of_pieces
-from osbert.data.pack import Packer
 from osbert.errors import UserError, nearest
-from osbert.evaluation.score import Encoded, encode_records, refuse_long
+from osbert.evaluation.score import encode_records, refuse_long
 from osbert.inference.backend import Backend, TorchBackend
-from osbert.inference.pieces import MaskFill, encode_with_masks, pack_with_masks
+from osbert.inference.model import LoadedModel
+from osbert.inference.pieces import encode_with_masks, fill_masks, pack_with_masks
 from osbert.interop.hub import display_name
-from osbert.models.contract import Learner
 from osbert.models.heads.contrastive import ApartHead
-from osbert.models.heads.predictions import MaskedLanguageHead
-from osbert.tasks import Prediction, Record, Task
-from osbert.text.file_tokenizer import AnyTokenizer
-
-
-class PredictionSource(Protocol):
-    """The model: an `inference.engine.Engine`, or another object with these members."""
-
-    masks: MaskedLanguageHead | None
-    packer: Packer
-    tokenizer: AnyTokenizer
-
-    @property
-    def learner(self) -> Learner:
-        """The torch model."""
-        ...
-
-    @property
-    def fine_tuned(self) -> Task:
-        """The task. Raises UserError if the model was not fine-tuned."""
-        ...
-
-    def predict_encoded(self, records: Iterable[Encoded]) -> list[Prediction]:
-        """Return the task's prediction for each record, given its sequences."""
-        ...
-
-    def fill(self, text: str, *, top: int) -> list[list[MaskFill]]:
-        """Return the `top` likeliest pieces for each mask."""
-        ...
+from osbert.tasks import Prediction, Record
 
 
 def explain_records(
-    engine: PredictionSource, records: Sequence[Record], options: AttributionOptions, *, label: str = ""
+    engine: LoadedModel, records: Sequence[Record], options: AttributionOptions, *, label: str = ""
 ) -> list[tuple[Prediction, list[Explanation]]]:
     """Return for each record the prediction, and an explanation of each score behind it.
 
@@ -88,14 +57,12 @@ def explain_records(
     return list(zip(predictions, explanations))
 
 
-def explain_masks(
-    engine: PredictionSource, text: str, options: AttributionOptions, *, piece: str = ""
-) -> list[Explanation]:
+def explain_masks(engine: LoadedModel, text: str, options: AttributionOptions, *, piece: str = "") -> list[Explanation]:
     """Return for each [MASK] of a text an explanation of the log-odds of its likeliest piece.
 
     `piece`: explain this piece instead. Raises UserError if the model does not fill masks, or lacks the piece.
     """
-    likeliest = [likely[0].piece for likely in engine.fill(text, top=1)]
+    likeliest = [likely[0].piece for likely in fill_masks(engine, text, top=1)]
     tokenizer, head = engine.tokenizer, engine.masks
     assert head is not None
     if piece and piece not in tokenizer.vocabulary:
@@ -120,26 +87,12 @@ def explain_masks(
     return explain(engine.learner, records, score, options, tokenizer)
 
 
-class AttentionSource(Protocol):
-    """The model: an `inference.engine.Engine`, or another object with these members."""
-
-    folder: Path
-    masks: MaskedLanguageHead | None
-    packer: Packer
-    tokenizer: AnyTokenizer
-
-    @property
-    def learner(self) -> Learner:
-        """The torch model."""
-        ...
-
-
 def attends(backend: Backend) -> bool:
     """Return whether attention weights are available: a torch model of a family with attention."""
     return isinstance(backend, TorchBackend) and backend.learner.backbone.attends
 
 
-def attention_of(engine: AttentionSource, texts: Sequence[str], *, name: str = "") -> TextAttention:
+def attention_of(engine: LoadedModel, texts: Sequence[str], *, name: str = "") -> TextAttention:
     """Return the attention weights for a text or a pair; `name`: of the model, by default its folder's name.
 
     Raises UserError as `encode_texts` does, if the model is exported, and if it has no attention.
@@ -148,7 +101,7 @@ def attention_of(engine: AttentionSource, texts: Sequence[str], *, name: str = "
     return read_attention(backbone, encode_texts(engine, texts), name or display_name(engine.folder))
 
 
-def encode_texts(engine: AttentionSource, texts: Sequence[str]) -> PlacedText:
+def encode_texts(engine: LoadedModel, texts: Sequence[str]) -> PlacedText:
     """Return the sequence of a text or a pair. If the model fills masks, [MASK] becomes its mask piece.
 
     Raises UserError if a text has no pieces, and for a pair if the model has one segment.
@@ -166,7 +119,7 @@ def encode_texts(engine: AttentionSource, texts: Sequence[str]) -> PlacedText:
     return place_text(texts, engine.packer, text_pieces)
 
 
-def _pieces(engine: AttentionSource, text: str) -> TextPieces:
+def _pieces(engine: LoadedModel, text: str) -> TextPieces:
     if engine.masks is not None:
         return TextPieces(*map(np.asarray, encode_with_masks(text, engine.tokenizer)))
     encoding = engine.tokenizer.encode_with_offsets(text)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -15,8 +14,10 @@ from osbert.data.example import Example, Integers
 from osbert.data.pack import Packer, PieceRun
 from osbert.errors import Problems, UserError
 from osbert.evaluation.forward import TOKENS, batches, evaluating
+from osbert.inference.model import LoadedModel
 from osbert.models.contract import Learner
 from osbert.models.heads.predictions import MaskedLanguageHead
+from osbert.terminal import one_line
 from osbert.text.file_tokenizer import AnyTokenizer, FileTokenizer
 from osbert.text.tokenizer import SPECIALS
 
@@ -95,26 +96,41 @@ def fill(
     return fillings
 
 
-class PieceSource(Protocol):
-    """The model that scores: an `inference.engine.Engine`, or another object with these members."""
+def fill_masks(model: LoadedModel, text: str, *, top: int) -> list[list[MaskFill]]:
+    """Return the `top` likeliest pieces for each [MASK] in a text. Raises UserError as `Engine.fill`."""
+    if model.masks is None:
+        require_usable_head(model)
+        raise UserError(
+            f"The model in {model.folder} does not predict masked pieces: that needs an encoder pretrained on "
+            "masked pieces, with the head that it learnt there, and no exported or fine-tuned model has it.",
+            code="unsupported-model",
+        )
+    if not isinstance(text, str) or not isinstance(top, int) or top < 1:
+        raise UserError(
+            f"fill takes one text and the number of pieces to show, not {text!r:.60} and top={top!r}.",
+            code="invalid-value",
+        )
+    if MASK not in text:
+        raise UserError(
+            f"There is no {MASK} in the text '{one_line(text)}': write one where a piece is missing.",
+            code="invalid-value",
+        )
+    example = pack_with_masks(text, model.packer)
+    if example.truncated:
+        raise UserError(
+            f"The text has {example.truncated:,} pieces too many for {model.packer.length} tokens. Shorten it.",
+            code="text-too-long",
+        )
+    [fillings] = fill(model.learner, model.masks, [example], model.tokenizer, top=top)
+    return fillings
 
-    folder: Path
-    pieces: MaskedLanguageHead | None
-    masks: MaskedLanguageHead | None
-    tokenizer: AnyTokenizer
-    unusable_head: str
 
-    @property
-    def learner(self) -> Learner:
-        """The torch model."""
-
-
-def predicts_pieces(engine: PieceSource) -> bool:
+def predicts_pieces(engine: LoadedModel) -> bool:
     """Return whether a model predicts pieces of its own input. An encoder-decoder predicts those of its target."""
     return engine.pieces is not None and not engine.learner.backbone.architecture.has_decoder
 
 
-def require_usable_head(engine: PieceSource) -> None:
+def require_usable_head(engine: LoadedModel) -> None:
     """Raise UserError with the reason if the folder has a language head that cannot be used."""
     if engine.unusable_head:
         raise UserError(
@@ -124,7 +140,7 @@ def require_usable_head(engine: PieceSource) -> None:
         )
 
 
-def language_model(engine: PieceSource) -> LanguageModel:
+def language_model(engine: LoadedModel) -> LanguageModel:
     """Return the model with its language head. Raises UserError if it has none, or is an encoder-decoder."""
     if engine.pieces is None or not predicts_pieces(engine):
         require_usable_head(engine)
