@@ -41,10 +41,10 @@ import transformers
 from scipy.stats import spearmanr
 
 from osbert.inference.engine import load
+from osbert.interop.hub import minilm
 from osbert.interop.huggingface.folders import write_model
 from osbert.interop.onnx.files import ONNX, open_onnx
-from osbert.interop.packaged import minilm
-from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
+from osbert.interop.tokenizers import read_tokenizer, write_tokenizer
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
 from osbert.runs.export.onnx_export import write

@@ -20,7 +20,7 @@ from osbert.evaluation.score import score
 from osbert.interop.folder import open_folder
 from osbert.interop.huggingface.families.t5 import VALUES
 from osbert.interop.huggingface.folders import osbert_only_reason, to_huggingface, write_model
-from osbert.interop.tokenizer_files import write_tokenizer
+from osbert.interop.tokenizers import write_tokenizer
 from osbert.models.architecture import Architecture, PairArchitecture
 from osbert.models.contract import Learner
 from osbert.models.heads.predictions import MaskedLanguageHead

@@ -20,20 +20,29 @@ from osbert.data.modes import Writing
 from osbert.errors import UserError
 from osbert.guarded import require_regular
 from osbert.interop import sentence_files
+from osbert.interop.files.json_files import read_object
+from osbert.interop.files.weight_files import fingerprint
 from osbert.interop.hub import ModelLocation, locate
 from osbert.interop.huggingface import configs, names
-from osbert.interop.huggingface.folders import WRITES, assemble, fill, fill_heads, normalize_names
+from osbert.interop.huggingface.folders import (
+    WRITES,
+    Report,
+    TensorRow,
+    assemble,
+    fill,
+    fill_heads,
+    normalize_names,
+    of_pieces,
+    text_id_remarks,
+)
 from osbert.interop.huggingface.generation_config import DecoderStart, read_writing
-from osbert.interop.huggingface.tokenizers import read_any_tokenizer, text_id_remarks
-from osbert.interop.json_files import read_object
 from osbert.interop.onnx.files import ONNX
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.sentence_files import SentenceModel
 from osbert.interop.task_files import read_task
-from osbert.interop.tensor_report import Report, TensorRow, of_pieces
 from osbert.interop.tensorflow.checkpoint import GoogleFolder
+from osbert.interop.tokenizers import read_any_tokenizer
 from osbert.interop.tuned_files import has_weights, read_whole
-from osbert.interop.weight_files import fingerprint
 from osbert.models.contract import Backbone, Head, Learner, Sizes
 from osbert.models.generation.settings import GenerationOptions, WritingDefaults
 from osbert.models.heads.discriminator import DiscriminatorHead

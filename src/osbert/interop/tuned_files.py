@@ -15,10 +15,8 @@ from torch import Tensor
 
 from osbert.errors import UserError
 from osbert.files import write_json
-from osbert.interop.huggingface import names
-from osbert.interop.huggingface.family import of_type
-from osbert.interop.json_files import read_if_there, read_object
-from osbert.interop.weight_files import (
+from osbert.interop.files.json_files import read_if_there, read_object
+from osbert.interop.files.weight_files import (
     PICKLED,
     SAFE,
     fingerprint,
@@ -26,6 +24,8 @@ from osbert.interop.weight_files import (
     read_tensors,
     write_tensors,
 )
+from osbert.interop.huggingface import names
+from osbert.interop.huggingface.family import of_type
 from osbert.models.adapting.tuning import Factors
 
 TUNED = "tuned.safetensors"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from osbert.interop.json_files import read_if_there
+from osbert.interop.files.json_files import read_if_there
 from osbert.models.generation.settings import (
     FILE,
     MOST_BEAMS,
