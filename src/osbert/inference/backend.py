@@ -17,7 +17,7 @@ from osbert.data.rectangles import Rectangle, rectangles
 from osbert.errors import Problems, UserError
 from osbert.evaluation import forward
 from osbert.inference.vectors.settings import Pooling
-from osbert.interop.onnx.files import ONNX, READ, open_onnx, reason
+from osbert.interop.onnx.files import ONNX, encoding_sizes, open_onnx, reason
 from osbert.interop.onnx.padded import POOLER, SCORES, SPAN_SCORES, STATES, VECTORS
 from osbert.models.contract import Learner, Sizes
 from osbert.models.forms import pool_states
@@ -129,7 +129,7 @@ class OnnxBackend:
     def check(self, task: Task | None, tokenizer: AnyTokenizer) -> None:
         """Raise UserError if the file does not match the config, the tokenizer or the task beside it."""
         problems = Problems(heading=f"{self.path.parent} is not of one export")
-        sizes = {name: getattr(self.architecture, name) for name in READ}
+        sizes = encoding_sizes(self.architecture)
         for name, size in self.opened.sizes.items():
             if sizes.get(name) != size:
                 problems.add(

@@ -66,6 +66,14 @@ class Sizes:
     """Whether the first half of a state depends on no later token, and the second half on no earlier one (ELMo)."""
     writes_only: bool = False
     """Whether heads that predict pieces read the states of a decoder alone, whose width is another (CoVe)."""
+    reading: str = "both"
+    """Which side of an encoder-decoder reads a text if none is generated: the encoder alone, or both."""
+    recurrent: int = 0
+    """Recurrent layers on top of the encoder."""
+    adapters: int = 0
+    """Width of the adapters in the blocks; 0 for none."""
+    tasks: int = 0
+    """Rows of the task embedding, one for each objective of a curriculum; 0 for none."""
 
     @property
     def has_decoder(self) -> bool:
@@ -107,6 +115,13 @@ class Sizes:
     def dropouts(self) -> tuple[float, ...]:
         """All dropout rates of the backbone."""
         return (self.dropout,)
+
+    def differences(self, other: Sizes) -> Iterator[tuple[str, Any, Any]]:
+        """Yield each setting whose value differs in `other`, of the same family: name, value here, value in `other`."""
+        for field in dataclasses.fields(self):  # type: ignore[arg-type]
+            value, other_value = getattr(self, field.name), getattr(other, field.name)
+            if value != other_value:
+                yield field.name, value, other_value
 
     def replace(self, **fields: Any) -> Self:
         """Return these settings with other values of some fields."""

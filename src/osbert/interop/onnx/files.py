@@ -30,12 +30,13 @@ from osbert.files import replace_file
 from osbert.guarded import parse_json
 from osbert.interop.files.weight_files import require_finite
 from osbert.interop.onnx.padded import INPUTS, STATES, PaddedGraph
+from osbert.models.contract import Sizes
 
 ONNX = "model.onnx"
 FORM = "1"
 """The version of the metadata's format; files with another one were written by another version of osbert."""
 READ = ("vocabulary", "length", "segments", "layers", "width", "direction")
-"""The settings of the Architecture that decide how texts are encoded and states are read. config.json must agree."""
+"""The settings that decide how texts are encoded and states are read. config.json must agree."""
 OPSET = 18
 LARGEST = 2**31 - 2**24
 """Most bytes of weights in one file: 2 GB (protobuf's limit), less room for the graph."""
@@ -60,6 +61,11 @@ class OnnxGraph:
     learnt: dict[str, list[Any]]
     sizes: dict[str, Any]
     tokenizer: str
+
+
+def encoding_sizes(sizes: Sizes) -> dict[str, Any]:
+    """Return the settings of READ by name."""
+    return {name: getattr(sizes, name) for name in READ}
 
 
 def require_library(name: str) -> Any:
@@ -91,7 +97,7 @@ def write_onnx(
         raise UserError(
             f"the model has {size / 1e9:.1f} GB of weights; an ONNX file holds at most 2 GB.", code="too-large"
         )
-    sizes = {name: getattr(model.backbone.architecture, name) for name in READ}
+    sizes = encoding_sizes(model.backbone.architecture)
     metadata = {"precision": "int8" if int8 else "fp32", "learnt": json.dumps(learnt), "sizes": json.dumps(sizes)}
     replace_file(path, lambda aside: _write(model, aside, int8=int8, metadata={**metadata, "tokenizer": tokenizer}))
 

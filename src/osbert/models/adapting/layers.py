@@ -25,7 +25,7 @@ def adjust_sizes(sizes: Sizes, *, dropout: float, recurrent: int = 0, adapters: 
 
 def add_recurrent(backbone: Backbone, sizes: Sizes) -> str:
     """Add new recurrent layers on top if `sizes` differs from the encoder in them; return a remark, or ""."""
-    current_layers, wanted = (getattr(settings, "recurrent", 0) for settings in (backbone.architecture, sizes))
+    current_layers, wanted = (settings.recurrent for settings in (backbone.architecture, sizes))
     if current_layers == wanted or not isinstance(backbone, Transformer):
         return ""
     backbone.recurrent = Recurrent(sizes.width, wanted, dropout=sizes.dropout)
@@ -34,7 +34,7 @@ def add_recurrent(backbone: Backbone, sizes: Sizes) -> str:
 
 def add_adapters(backbone: Backbone, sizes: Sizes) -> str:
     """Add new adapters to all blocks if `sizes` differs from the encoder in them; return a remark, or ""."""
-    current_width, wanted = (getattr(settings, "adapters", 0) for settings in (backbone.architecture, sizes))
+    current_width, wanted = (settings.adapters for settings in (backbone.architecture, sizes))
     if current_width == wanted or not isinstance(backbone, Transformer):
         return ""
     for block in backbone.blocks:
