@@ -41,9 +41,10 @@ import transformers
 from scipy.stats import spearmanr
 
 from osbert.inference.engine import load
+from osbert.interop.files.weight_files import ONNX
 from osbert.interop.hub import minilm
 from osbert.interop.huggingface.folders import write_model
-from osbert.interop.onnx.files import ONNX, open_onnx
+from osbert.interop.onnx.files import open_onnx
 from osbert.interop.tokenizers import read_tokenizer, write_tokenizer
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner

@@ -85,7 +85,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         return lambda path: (counts.update([f"{path.parent.name}/{path.name}"]), read(path))[1]
 
     monkeypatch.setattr(weight_files, "_tensors", counted(weight_files._tensors))
-    monkeypatch.setattr("osbert.inference.backend.open_onnx", counted(onnx_files.open_onnx))
+    monkeypatch.setattr("osbert.inference.onnx_backend.open_onnx", counted(onnx_files.open_onnx))
     return counts
 
 

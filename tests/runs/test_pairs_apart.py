@@ -15,7 +15,7 @@ import pytest
 import osbert
 from osbert import options
 from osbert.evaluation.score import decode_records, encode_records
-from osbert.inference.backend import OnnxBackend
+from osbert.inference.onnx_backend import OnnxBackend
 from osbert.interop.sentence_files import SentenceModel, write_sentence_model
 from osbert.models.forms import pair_blocks
 from osbert.runs.contract import Watch, ignore

@@ -8,34 +8,34 @@ from functools import cached_property, partial
 from itertools import chain
 from numbers import Integral
 from pathlib import Path
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from osbert import recipe
-from osbert.analysis.attention import TextAttention
-from osbert.analysis.explanation import Explanation
-from osbert.analysis.interpolation import can_be_weighed
-from osbert.analysis.scoring import ScoringOptions
-from osbert.analysis.settings import AttributionOptions
 from osbert.data.example import Example
 from osbert.errors import UserError
 from osbert.evaluation.forward import TOKENS
 from osbert.evaluation.score import Score, require_labels
-from osbert.inference.backend import OnnxBackend, TorchBackend, Vectors
+from osbert.inference.backend import TorchBackend, Vectors
 from osbert.inference.embedder import Embedder, embed_samples, vector_settings
-from osbert.inference.explain import attention_of, explain_masks, explain_records
-from osbert.inference.generate import TextWriter
 from osbert.inference.model import LoadedModel
-from osbert.inference.pieces import MaskFill, fill_masks, language_model, score_samples
 from osbert.inference.text_windows import Text, samples, windows
 from osbert.inference.vectors.settings import EmbeddingOptions
+from osbert.interop.files.weight_files import ONNX
 from osbert.interop.folder import Folder, open_folder
-from osbert.interop.onnx.files import ONNX
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.models.contract import Learner
 from osbert.models.generation.settings import Generation, GivenOptions
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.tasks import Prediction, Record, Task
 from osbert.training.processor import choose
+
+if TYPE_CHECKING:
+    from osbert.analysis.attention import TextAttention
+    from osbert.analysis.explanation import Explanation
+    from osbert.inference.onnx_backend import OnnxBackend
+    from osbert.inference.pieces import MaskFill
+
+# What one call alone needs is imported by it, so that a model that embeds or predicts starts sooner.
 
 LayerChoice = str | int | Sequence[int]
 """One layer or several: numbers, or a name that `osbert embed --layers` accepts."""
@@ -61,6 +61,8 @@ class Engine(LoadedModel):
     @property
     def explains(self) -> bool:
         """Whether `explain` works: it needs a torch model, and a task that defines the scores to explain."""
+        from osbert.analysis.interpolation import can_be_weighed
+
         known = self.masks is not None or (self.task is not None and self.task.explains)
         return known and isinstance(self.backend, TorchBackend) and can_be_weighed(self.learner)
 
@@ -172,6 +174,8 @@ class Engine(LoadedModel):
         >>> likeliest.piece in model.tokenizer.vocabulary, 0 < likeliest.probability < 1, len(others)
         (True, True, 4)
         """
+        from osbert.inference.pieces import fill_masks
+
         return fill_masks(self, text, top=top)
 
     def score(self, texts: Iterator[str] | Sequence[str], **options: Any) -> Any:
@@ -188,6 +192,9 @@ class Engine(LoadedModel):
         >>> len(score.pieces), score.log_likelihood < 0
         (3, True)
         """
+        from osbert.analysis.scoring import ScoringOptions
+        from osbert.inference.pieces import language_model, score_samples
+
         score = partial(score_samples, language_model(self), self.packer, recipe.settings(ScoringOptions, options))
         if isinstance(texts, Iterator):
             return chain.from_iterable(score(*window) for window in windows(texts, "score"))
@@ -208,6 +215,8 @@ class Engine(LoadedModel):
         >>> written.pieces, written.ended
         (3, 'most')
         """
+        from osbert.inference.generate import TextWriter
+
         given = samples(texts, "generate")
         return TextWriter.of(self, recipe.settings(GivenOptions, options)).texts(given)
 
@@ -222,6 +231,8 @@ class Engine(LoadedModel):
         >>> "".join(parts) == model.generate(["the good"], most=3)[0].text
         True
         """
+        from osbert.inference.generate import TextWriter
+
         [sample] = samples([text], "stream")
         return TextWriter.of(self, recipe.settings(GivenOptions, options)).stream(*sample)
 
@@ -240,6 +251,9 @@ class Engine(LoadedModel):
         >>> explanation.label, word.word, (word.start, word.end)
         ('neg', 'poor', (4, 8))
         """
+        from osbert.analysis.settings import AttributionOptions
+        from osbert.inference.explain import explain_masks, explain_records
+
         chosen = recipe.settings(AttributionOptions, options)
         [sample] = samples([text], "explain")
         if not any(part.strip() for part in sample):
@@ -265,6 +279,8 @@ class Engine(LoadedModel):
         'attention.html'
         """
         [sample] = samples([(text,) if pair is None else (text, pair)], "attention")
+        from osbert.inference.explain import attention_of
+
         return attention_of(self, sample)
 
     def states(self, text: Text, *, layers: LayerChoice = "-1") -> Vectors:
@@ -327,6 +343,8 @@ def _open_exported(folder: Folder, device: str) -> OnnxBackend:
             f"{folder} is exported: it runs on the CPU, not on '{device}'. Take the run for that.",
             code="unavailable-device",
         )
+    from osbert.inference.onnx_backend import OnnxBackend
+
     backend = OnnxBackend(folder.path / ONNX, folder.architecture)
     backend.check(folder.task, folder.tokenizer)
     return backend

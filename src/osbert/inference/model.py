@@ -13,7 +13,6 @@ from osbert.data.pack import Packer
 from osbert.errors import UserError
 from osbert.evaluation.forward import TOKENS
 from osbert.evaluation.score import Encoded, decode_records, encode_records, refuse_long
-from osbert.evaluation.writing import write_texts
 from osbert.inference.backend import Backend, TorchBackend
 from osbert.interop.folder import Folder
 from osbert.interop.sentence_files import SentenceModel
@@ -112,6 +111,8 @@ class LoadedModel:
 
     def _outputs(self, task: Task, tokens: int, examples: Sequence[Example]) -> Sequence[Any]:
         if task.form == "text":
+            from osbert.evaluation.writing import write_texts
+
             return write_texts(self.learner, task, self.tokenizer, examples)
         outputs = self.backend.outputs(task, examples, tokens=tokens)
         if not all(np.isfinite(row).all() for row in outputs):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -26,7 +27,9 @@ from osbert.interop.files.weight_files import (
 )
 from osbert.interop.huggingface import names
 from osbert.interop.huggingface.family import of_type
-from osbert.models.adapting.tuning import Factors
+
+if TYPE_CHECKING:
+    from osbert.models.adapting.tuning import Factors
 
 TUNED = "tuned.safetensors"
 BASE = "base.json"
@@ -50,6 +53,8 @@ def read_whole(folder: Path, above: tuple[Path, ...] = ()) -> dict[str, Tensor]:
     if (folder / SAFE).is_file() or not (folder / TUNED).is_file():
         return _canonical(read_tensors(folder), folder)
     whole = {name: tensor for name, tensor in _base(folder, above).items() if not name.startswith(names.HEAD_PREFIXES)}
+    from osbert.models.adapting.tuning import Factors
+
     tuned_tensors = read_file(folder / TUNED)
     for name, tensor in tuned_tensors.items():
         if name.endswith(UP):

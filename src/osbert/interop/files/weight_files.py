@@ -26,6 +26,8 @@ from osbert.errors import Problems, UserError
 from osbert.files import replace_file, require_utf8, system_error
 from osbert.interop.files.json_files import read_object
 
+ONNX = "model.onnx"
+"""The file of an export."""
 SAFE = "model.safetensors"
 PICKLED = "pytorch_model.bin"
 FOREIGN = ("tf_model.h5", "flax_model.msgpack", "model.ckpt.index", "bert_model.ckpt.index", "model.onnx")

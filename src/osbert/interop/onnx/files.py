@@ -32,7 +32,6 @@ from osbert.interop.files.weight_files import require_finite
 from osbert.interop.onnx.padded import INPUTS, STATES, PaddedGraph
 from osbert.models.contract import Sizes
 
-ONNX = "model.onnx"
 FORM = "1"
 """The version of the metadata's format; files with another one were written by another version of osbert."""
 READ = ("vocabulary", "length", "segments", "layers", "width", "direction")
