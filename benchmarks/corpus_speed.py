@@ -20,7 +20,7 @@ from pathlib import Path
 
 from osbert.corpus.build import Build
 from osbert.corpus.state import BuildSettings
-from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
+from osbert.interop.tokenizers import read_tokenizer, write_tokenizer
 from osbert.reading.documents import read_chunks
 from osbert.text.tokenizer import Tokenizer
 

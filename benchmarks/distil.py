@@ -37,10 +37,10 @@ from kept_runs import make_missing, read_runs
 from osbert.evaluation.intervals import score_intervals
 from osbert.inference.engine import Engine
 from osbert.interop.folder import open_folder
+from osbert.interop.hub import minilm
 from osbert.interop.huggingface.folders import write_model
-from osbert.interop.huggingface.tokenizers import write_any_tokenizer
-from osbert.interop.packaged import minilm
-from osbert.models.adapting.fewer_layers import fewer_layers
+from osbert.interop.tokenizers import write_any_tokenizer
+from osbert.models.adapting.layers import fewer_layers
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Backbone, Learner
 from osbert.tasks import load

@@ -45,10 +45,11 @@ import transformers
 from scipy.stats import spearmanr
 
 from osbert.inference.engine import load
+from osbert.interop.files.weight_files import ONNX
+from osbert.interop.hub import minilm
 from osbert.interop.huggingface.folders import write_model
-from osbert.interop.onnx.files import ONNX, open_onnx
-from osbert.interop.packaged import minilm
-from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
+from osbert.interop.onnx.files import open_onnx
+from osbert.interop.tokenizers import read_tokenizer, write_tokenizer
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
 from osbert.runs.export.onnx_export import write

@@ -43,7 +43,7 @@ import torch
 
 import finetune_theirs
 from finetune_theirs import Result
-from osbert.interop.packaged import minilm
+from osbert.interop.hub import minilm
 from osbert.options import parse_settings
 from osbert.runs.finetune.finetune import finetune_plan
 from osbert.runs.finetune.plan import FinetunePlan, read_plan, schema

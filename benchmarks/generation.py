@@ -27,7 +27,7 @@ import transformers
 
 from osbert.data.example import Example
 from osbert.interop.folder import open_folder
-from osbert.models.generation.contract import CachedDecoder
+from osbert.models.contract import CachedDecoder
 from osbert.models.generation.search import Limits, WrittenRow, write
 from osbert.models.generation.settings import GenerationOptions
 

@@ -23,7 +23,7 @@ from osbert.corpus.state import BuildSettings
 from osbert.data.loader import LoaderObjective, LoaderSettings, PretrainingLoader
 from osbert.data.pack import Packer
 from osbert.data.step import Cursor, Step, ahead
-from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
+from osbert.interop.tokenizers import read_tokenizer, write_tokenizer
 from osbert.objectives.mlm import MaskedLanguage
 from osbert.objectives.nsp import NextSentence
 from osbert.text.tokenizer import Tokenizer

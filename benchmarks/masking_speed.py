@@ -33,7 +33,7 @@ from osbert.corpus.state import BuildSettings
 from osbert.data.loader import LoaderSettings, PretrainingLoader
 from osbert.data.pack import Packer
 from osbert.data.step import Cursor
-from osbert.interop.tokenizer_files import read_tokenizer
+from osbert.interop.tokenizers import read_tokenizer
 from osbert.objectives.mlm import MaskedLanguage
 from osbert.objectives.nsp import NextSentence
 from osbert.reading.documents import read_chunks

@@ -24,7 +24,7 @@ import torch
 from osbert.data.batch import collate
 from osbert.data.example import Example
 from osbert.models.architecture import Architecture
-from osbert.models.transformer import query_blocks
+from osbert.models.transformer import layout
 from osbert.training.probe import peak_memory, reset_memory, resident_memory
 from osbert.training.processor import Processor
 
@@ -46,7 +46,7 @@ def encode(kind: str, side: str, length: int, layers: int) -> tuple[float, float
     backbone = Architecture(**(sizes | KINDS[kind])).build().eval()
     backbone.initialise()
     if side != SIDES[0]:
-        query_blocks.LONG = length
+        layout.LONG = length
     ids, none = np.random.default_rng(0).integers(5, 1_000, size=length), np.zeros(length, np.bool_)
 
     def batch(tokens: int) -> Any:

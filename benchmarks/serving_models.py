@@ -8,7 +8,7 @@ from pathlib import Path
 
 from osbert import recipe
 from osbert.interop.huggingface.folders import write_model
-from osbert.interop.tokenizer_files import write_tokenizer
+from osbert.interop.tokenizers import write_tokenizer
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
 from osbert.models.heads.predictions import MaskedLanguageHead

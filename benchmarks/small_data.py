@@ -42,7 +42,7 @@ import osbert
 from finetune import CASES, Case, listed
 from kept_runs import make_missing, read_runs
 from osbert.evaluation.compare import summarise
-from osbert.interop.packaged import minilm
+from osbert.interop.hub import minilm
 from osbert.options import parse_settings
 from osbert.runs.finetune.finetune import finetune_plan
 from osbert.runs.finetune.plan import FinetunePlan, read_plan, schema

@@ -24,7 +24,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from finetune import CASES, Run, planned
-from osbert.interop.packaged import minilm
+from osbert.interop.hub import minilm
 from osbert.runs.finetune.train import lay_out, start
 from osbert.runs.finetune.training_loop import FinetuneTrainer
 from pretraining_speed import STEPS, Case, osbert_steps

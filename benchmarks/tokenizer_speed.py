@@ -21,7 +21,7 @@ from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
-from osbert.interop.tokenizer_files import read_tokenizer
+from osbert.interop.tokenizers import read_tokenizer
 from osbert.reading.documents import read_chunks
 from osbert.text.encode import encode_document
 from osbert.text.tokenizer import Tokenizer

@@ -90,7 +90,7 @@ def begin_search(side: str, path: Path, count: int) -> None:
         index = faiss_index(vectors)
 
         def work() -> Any:
-            from osbert.inference.vectors.faiss_index import nearest_in_index
+            from osbert.inference.vectors.nearest import nearest_in_index
 
             return nearest_in_index(index, queries, TOP)[0]
     else:
@@ -107,7 +107,7 @@ def begin_search(side: str, path: Path, count: int) -> None:
 
 def faiss_index(vectors: np.ndarray) -> Any:
     """Return the index that osbert builds, and print how long it took."""
-    from osbert.inference.vectors.faiss_index import build_index
+    from osbert.inference.vectors.nearest import build_index
     from osbert.inference.vectors.reading import VectorFile
 
     class Memory(VectorFile):
@@ -131,7 +131,7 @@ def begin_duplicates(side: str, path: Path, count: int) -> None:
     global WORK
     vectors = np.load(path, mmap_mode="r")
     if side == "osbert":
-        from osbert.inference.vectors.duplicates import Duplicates
+        from osbert.inference.vectors.nearest import Duplicates
 
         def work() -> Any:
             found = Duplicates(vectors, LEAST)

@@ -19,7 +19,7 @@ import numpy as np
 import osbert
 from osbert.corpus.shards import Corpus
 from osbert.interop.folder import open_folder
-from osbert.interop.huggingface.tokenizers import read_any_tokenizer
+from osbert.interop.tokenizers import read_any_tokenizer
 from osbert.text.train_file import BYTE_LEVEL
 from osbert_lab.papers.word_similarity import WordTable, read_pairs, read_questions
 

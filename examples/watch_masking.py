@@ -7,7 +7,7 @@ import sys
 import numpy as np
 
 from osbert.data.pack import Packer
-from osbert.interop.tokenizer_files import read_tokenizer
+from osbert.interop.tokenizers import read_tokenizer
 from osbert.objectives.mlm import MaskedLanguage
 
 

@@ -30,7 +30,7 @@ from osbert.files import (
     write_text,
     writing_output,
 )
-from osbert.interop.weight_files import read_file, write_tensors
+from osbert.interop.files.weight_files import read_file, write_tensors
 from osbert.lock import claim
 from refusals import refusal
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from osbert import guarded
 from osbert.guarded import DEEPEST, LONGEST_KEY, leads_below, parse_json, parse_toml, read_bytes, read_json
+from osbert.interop.files.weight_files import read_file
 from osbert.interop.sentence_files import read_sentence_model
-from osbert.interop.weight_files import read_file
 from osbert.training.tracking import read_lines
 from refusals import refusal
 

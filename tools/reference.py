@@ -50,8 +50,8 @@ CLASSES = {
         "osbert.analysis.explanation.Explanation",
         "osbert.analysis.attention.TextAttention",
         "osbert.analysis.scoring.TextLikelihood",
-        "osbert.inference.fill.MaskFill",
-        "osbert.models.generation.generated_text.Generation",
+        "osbert.inference.pieces.MaskFill",
+        "osbert.models.generation.settings.Generation",
     ),
     "Results of runs": (
         "osbert.runs.finetune.result.Mistake",

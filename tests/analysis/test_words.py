@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from family_tokenizers import KINDS
 from osbert.analysis.words import token_words, words_of_pieces
 from osbert.data.pack import Packer
-from osbert.interop.huggingface.tokenizers import read_any_tokenizer
+from osbert.interop.tokenizers import read_any_tokenizer
 from osbert.tasks import Record
 from osbert.tasks.kinds.choose import Choose
 from osbert.tasks.kinds.classify import Classify

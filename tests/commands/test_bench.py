@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from osbert.interop.tokenizer_files import read_tokenizer
+from osbert.interop.tokenizers import read_tokenizer
 from osbert.runs.bench_corpus import synthetic_corpus
 from terminal import run
 

@@ -17,9 +17,9 @@ import terminal
 from osbert.commands.convert import convert
 from osbert.commands.export import export
 from osbert.inference.engine import load
-from osbert.interop.tensor_report import TensorRow
-from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
-from osbert.interop.weight_files import read_file
+from osbert.interop.files.weight_files import read_file
+from osbert.interop.huggingface.folders import TensorRow
+from osbert.interop.tokenizers import read_tokenizer, write_tokenizer
 from osbert.runs.convert.table import merge_layers
 from osbert.runs.pretrain.start import Origin
 from osbert.text.tokenizer import Tokenizer

@@ -9,7 +9,7 @@ import pytest
 
 from osbert.corpus.shards import Corpus
 from osbert.corpus.state import BuildState
-from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
+from osbert.interop.tokenizers import read_tokenizer, write_tokenizer
 from osbert.lock import hold_lock
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 from terminal import told

@@ -14,7 +14,7 @@ from osbert.cli import main
 from osbert.corpus.shards import Corpus
 from osbert.data.corrupt import word_bounds
 from osbert.data.example import Example, Target
-from osbert.interop.tokenizer_files import write_tokenizer
+from osbert.interop.tokenizers import write_tokenizer
 from osbert.reports.mask_text import count_rates, show_masks
 from osbert.runs.pretrain.masks import SAMPLED
 from osbert.text.tokenizer import SPECIALS, Tokenizer

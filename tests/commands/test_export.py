@@ -20,7 +20,7 @@ from osbert.commands.export import export
 from osbert.inference.engine import load
 from osbert.interop.folder import open_folder
 from osbert.interop.huggingface.folders import write_model
-from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
+from osbert.interop.tokenizers import read_tokenizer, write_tokenizer
 from osbert.models.contract import Head, Learner
 from osbert.runs.export.comparison import ExportComparison, Side
 from osbert.runs.export.onnx_export import development, refuse, write

@@ -19,7 +19,7 @@ from osbert.commands.finetune import finetune
 from osbert.console.training_consoles import ProgressLine
 from osbert.inference.engine import load
 from osbert.interop.huggingface.folders import write_model
-from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
+from osbert.interop.tokenizers import read_tokenizer, write_tokenizer
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
 from osbert.models.fast.dropout import Dropout

@@ -19,7 +19,7 @@ from osbert.commands.evaluate import evaluate
 from osbert.commands.finetune import finetune
 from osbert.commands.predict import predict
 from osbert.inference.engine import load
-from osbert.models.adapting.features import FrozenEncoder
+from osbert.models.heads.features import FrozenEncoder
 from osbert.reading.tagged.schemes import EntitySpan, read_tags, write_tags
 from osbert.runs.rows.options import LabelledOptions
 from refusals import refusal

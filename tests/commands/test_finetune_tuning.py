@@ -17,7 +17,7 @@ from osbert.commands.finetune import finetune
 from osbert.inference.engine import load
 from osbert.interop.folder import open_folder
 from osbert.interop.huggingface.folders import write_model
-from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
+from osbert.interop.tokenizers import read_tokenizer, write_tokenizer
 from osbert.interop.tuned_files import read_whole
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner

@@ -15,7 +15,7 @@ import terminal
 from hub_server import Hub, commit_of, contents, hub_on_localhost
 from osbert.console.opening_options import resolve_model
 from osbert.interop.hub import default_out, display_name
-from osbert.interop.tokenizer_files import read_tokenizer
+from osbert.interop.tokenizers import read_tokenizer
 from tiny_runs import TASKS, write_run
 
 NAME = "someone/tiny"
@@ -103,8 +103,8 @@ def test_a_report_calls_a_model_by_its_name(hub: Hub, tmp_path: Path, monkeypatc
     package = tmp_path / "package"
     package.mkdir()
     (package / "__init__.py").touch()
-    monkeypatch.setattr("osbert.interop.packaged.list_packaged_models", lambda: ["small"])
-    monkeypatch.setattr("osbert.interop.packaged.find_packaged_folder", lambda name: package / "model")
+    monkeypatch.setattr("osbert.interop.hub.list_packaged_models", lambda: ["small"])
+    monkeypatch.setattr("osbert.interop.hub.find_packaged_folder", lambda name: package / "model")
     assert display_name(package / "model") == "small" and display_name(tmp_path / "model") == "model"
 
 

@@ -21,7 +21,7 @@ from osbert import cli, recipe
 from osbert.console.recipe_options import recipe_and_settings
 from osbert.corpus.shards import Corpus
 from osbert.interop.folder import open_folder
-from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
+from osbert.interop.tokenizers import read_tokenizer, write_tokenizer
 from osbert.runs.pretrain.settings import read_settings
 from osbert.training import checkpoint
 from osbert.training.trainer import Trainer

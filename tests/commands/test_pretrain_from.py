@@ -13,10 +13,10 @@ from safetensors.torch import load_file
 import corpora
 from osbert import recipe
 from osbert.files import write_json
+from osbert.interop.files.weight_files import write_tensors
 from osbert.interop.folder import open_folder
 from osbert.interop.huggingface.folders import to_huggingface, write_model
-from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
-from osbert.interop.weight_files import write_tensors
+from osbert.interop.tokenizers import read_tokenizer, write_tokenizer
 from osbert.models.contract import Learner
 from osbert.runs.pretrain.first_weights import build_learner
 from osbert.runs.pretrain.settings import read_plan

@@ -18,9 +18,8 @@ from osbert.commands.search import search
 from osbert.inference.engine import load
 from osbert.inference.vectors import files as vector_files
 from osbert.inference.vectors import reading as vector_reading
-from osbert.inference.vectors.faiss_index import index_path
 from osbert.inference.vectors.lexical import bm25
-from osbert.inference.vectors.nearest import NearestRows
+from osbert.inference.vectors.nearest import NearestRows, index_path
 from osbert.interop.sentence_files import PROMPTS
 from osbert.runs import search as runs
 from osbert.runs.search_settings import SearchOptions

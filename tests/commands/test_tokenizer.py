@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from osbert.interop.huggingface.tokenizers import read_any_tokenizer
-from osbert.interop.tokenizer_files import read_tokenizer
+from osbert.interop.tokenizers import read_any_tokenizer, read_tokenizer
 from terminal import run
 
 TEXT = "The lower the lowest, the newer the newest: wider widest low new wide café. "

@@ -19,10 +19,9 @@ from osbert.data.example import Example
 from osbert.data.examples import COLUMNS, Examples
 from osbert.data.noise import Noise
 from osbert.data.pack import Packer
-from osbert.models.architecture import Architecture
+from osbert.models.architecture import Architecture, PairArchitecture
 from osbert.models.contract import Learner, Sizes
 from osbert.models.forms import Form
-from osbert.models.pair_architecture import PairArchitecture
 from osbert.objectives import Objective
 from osbert.objectives.mlm import MaskedLanguage
 from osbert.text.document import Document

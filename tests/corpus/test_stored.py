@@ -22,7 +22,7 @@ from osbert.data.loader import PretrainingLoader
 from osbert.data.loader_settings import LoaderSettings
 from osbert.data.pack import Packer
 from osbert.data.step import Cursor, Step
-from osbert.interop.huggingface.tokenizers import read_any_tokenizer
+from osbert.interop.tokenizers import read_any_tokenizer
 from osbert.objectives.mlm import MaskedLanguage
 from osbert.remote.cache import reading_copies
 from refusals import refusal

@@ -22,7 +22,7 @@ from interrupted import resume_bit_for_bit
 from osbert.commands.embed import VectorOptions, embed
 from osbert.data.corrupt import word_bounds
 from osbert.data.step import Cursor
-from osbert.interop.huggingface.tokenizers import read_any_tokenizer
+from osbert.interop.tokenizers import read_any_tokenizer
 from osbert.recipe import read
 from osbert.runs.pretrain.masks import sample_masks
 from osbert.runs.pretrain.settings import read_plan

@@ -18,7 +18,7 @@ import torch
 from osbert import components
 from osbert.data.pack import Packer
 from osbert.interop.huggingface.folders import write_model
-from osbert.interop.tokenizer_files import write_tokenizer
+from osbert.interop.tokenizers import write_tokenizer
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
 from osbert.objectives import Objective

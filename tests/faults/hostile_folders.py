@@ -18,15 +18,15 @@ import torch
 from safetensors.torch import save_file
 
 from osbert import recipe
+from osbert.interop.files.json_files import read_object
+from osbert.interop.files.weight_files import read_tensors
 from osbert.interop.folder import open_folder
-from osbert.interop.huggingface.tokenizers import read_any_tokenizer
-from osbert.interop.json_files import read_object
 from osbert.interop.sentence_files import read_sentence_model
 from osbert.interop.tensorflow.bundle import open_bundle
 from osbert.interop.tensorflow.checksum import mask_checksum
 from osbert.interop.tensorflow.table import MAGIC, write_number
+from osbert.interop.tokenizers import read_any_tokenizer
 from osbert.interop.tuned_files import read_whole
-from osbert.interop.weight_files import read_tensors
 
 Opening = Callable[[], object]
 Attack = Callable[[Path], Opening]

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from osbert.interop.huggingface.tokenizers import read_any_tokenizer
+from osbert.interop.tokenizers import read_any_tokenizer
 
 Opening = Callable[[], object]
 Attack = Callable[[Path], Opening]

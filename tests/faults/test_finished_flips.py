@@ -12,7 +12,7 @@ import terminal
 from osbert.errors import UserError
 from osbert.inference.engine import load
 from osbert.interop.conversion import model_of, open_any
-from osbert.interop.tokenizer_files import WRITTEN
+from osbert.interop.tokenizers import WRITTEN
 from osbert.training.run_folder import HASHED
 from refusals import refusal
 

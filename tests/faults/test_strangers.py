@@ -26,10 +26,10 @@ from harness import LONG, Site
 
 import osbert
 from osbert import recipe
+from osbert.interop.files.weight_files import write_tensors
 from osbert.interop.huggingface.folders import write_model
 from osbert.interop.sentence_files import SentenceModel, write_sentence_model
-from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
-from osbert.interop.weight_files import write_tensors
+from osbert.interop.tokenizers import read_tokenizer, write_tokenizer
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
 from osbert.tasks.kinds.classify import Classify

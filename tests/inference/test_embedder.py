@@ -19,7 +19,7 @@ import tiny_runs
 from osbert.inference.embedder import remarks, vector_settings
 from osbert.inference.engine import Engine, load
 from osbert.inference.vectors.settings import EmbeddingOptions
-from osbert.interop.packaged import minilm
+from osbert.interop.hub import minilm
 from osbert.interop.sentence_files import LENGTHS, MODULES, PROMPTS, SentenceModel, write_sentence_model
 from refusals import refusal
 

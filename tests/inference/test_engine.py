@@ -15,8 +15,8 @@ import osbert
 from osbert.errors import UserError
 from osbert.inference.engine import Engine, load
 from osbert.inference.vectors.settings import EmbeddingOptions
-from osbert.interop.packaged import minilm
-from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
+from osbert.interop.hub import minilm
+from osbert.interop.tokenizers import read_tokenizer, write_tokenizer
 from osbert.text.tokenizer import Tokenizer
 from refusals import refusal
 

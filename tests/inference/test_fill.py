@@ -14,9 +14,9 @@ from tokenizers import Tokenizer
 
 from family_tokenizers import KINDS
 from osbert.data.pack import PieceRun
-from osbert.inference import fill as module
+from osbert.inference import pieces as module
 from osbert.inference.engine import load
-from osbert.inference.fill import MASK, fill, pack_with_masks
+from osbert.inference.pieces import MASK, fill, pack_with_masks
 from osbert.interop.opening import Opening
 from refusals import refusal
 from tiny_runs import TASKS, write_run

@@ -12,8 +12,8 @@ import transformers
 
 from osbert.analysis.scoring import hidden_pieces
 from osbert.inference.engine import Engine, load
-from osbert.inference.fill import MASK
-from osbert.interop.tokenizer_files import write_tokenizer
+from osbert.inference.pieces import MASK
+from osbert.interop.tokenizers import write_tokenizer
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 from refusals import refusal
 from tiny_runs import TASKS, WORDS, write_run

@@ -15,13 +15,13 @@ from safetensors.torch import load_file
 import tiny_runs
 from osbert.inference.engine import load
 from osbert.interop.conversion import ModelParts, model_of, open_any
+from osbert.interop.files.weight_files import read_file, read_tensors, require_finite, write_tensors
 from osbert.interop.folder import open_folder
 from osbert.interop.huggingface import folders as huggingface
 from osbert.interop.onnx.files import open_onnx
 from osbert.interop.tensorflow.bundle import open_bundle, write_bundle
-from osbert.interop.tokenizer_files import write_tokenizer
+from osbert.interop.tokenizers import write_tokenizer
 from osbert.interop.tuned_files import TUNED, keep_tuned, read_whole
-from osbert.interop.weight_files import read_file, read_tensors, require_finite, write_tensors
 from osbert.models.contract import Backbone, Learner
 from osbert.text.tokenizer import Tokenizer
 from refusals import refusal

@@ -17,14 +17,13 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import transformers
 
 from osbert.inference.engine import load
-from osbert.interop.conversion import ModelParts, model_of, notes, open_any, write_model_as
-from osbert.interop.conversion_check import differences
+from osbert.interop.conversion import ModelParts, differences, model_of, notes, open_any, write_model_as
 from osbert.interop.huggingface.folders import write_model
 from osbert.interop.sentence_files import FIELD, MODULES, SentenceModel, read_sentence_model, write_sentence_model
 from osbert.interop.task_files import TaskHint, as_recipe
-from osbert.interop.tokenizer_files import write_tokenizer
+from osbert.interop.tokenizers import write_tokenizer
 from osbert.interop.tuned_files import keep_tuned
-from osbert.models.adapting.lora import Factors
+from osbert.models.adapting.tuning import Factors
 from osbert.models.contract import Learner
 from osbert.objectives import mlm, nsp, sentence_order
 from osbert.objectives.left_to_right import LeftToRight

@@ -16,10 +16,9 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import transformers
 
 from osbert.inference.engine import load
-from osbert.interop.conversion import model_of, open_any, write_model_as
-from osbert.interop.conversion_check import differences, sequences
+from osbert.interop.conversion import differences, model_of, open_any, sequences, write_model_as
 from osbert.interop.task_files import TaskHint
-from osbert.interop.tokenizer_files import write_tokenizer
+from osbert.interop.tokenizers import write_tokenizer
 from osbert.tasks import Task
 from osbert.tasks.kinds.choose import Choose
 from osbert.tasks.kinds.classify import Classify

@@ -14,14 +14,14 @@ import tiny_runs
 from osbert.commands.embed import embed
 from osbert.inference.engine import load
 from osbert.interop import folder as opener
-from osbert.interop import weight_files
 from osbert.interop.conversion import model_of, open_any, write_model_as
+from osbert.interop.files import weight_files
+from osbert.interop.files.weight_files import PICKLED, SAFE, read_tensors
 from osbert.interop.folder import Folder, open_folder
 from osbert.interop.hub import ModelLocation
 from osbert.interop.onnx import files as onnx_files
 from osbert.interop.opening import Opening
 from osbert.interop.sentence_files import PROMPTS
-from osbert.interop.weight_files import PICKLED, SAFE, read_tensors
 from osbert.objectives.mlm import MaskedLanguage
 from osbert.runs.finetune.model import read_model
 from osbert.runs.finetune.settings import FinetuneSettings

@@ -21,7 +21,7 @@ from osbert.data.example import Example
 from osbert.interop.conversion import model_of, open_any, write_model_as
 from osbert.interop.folder import open_folder
 from osbert.interop.huggingface import folders as huggingface
-from osbert.interop.tokenizer_files import write_tokenizer
+from osbert.interop.tokenizers import write_tokenizer
 from osbert.models.contract import Head, Learner
 from osbert.models.heads.grouped import ChoiceHead, SpanHead
 from osbert.models.heads.tagging import TagHead

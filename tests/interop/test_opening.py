@@ -21,7 +21,7 @@ from osbert.interop.conversion import ModelParts, model_of, open_any, write_mode
 from osbert.interop.folder import open_folder
 from osbert.interop.huggingface import folders as huggingface
 from osbert.interop.opening import CAREFUL, Opening
-from osbert.interop.tokenizer_files import write_tokenizer
+from osbert.interop.tokenizers import write_tokenizer
 from osbert.interop.tuned_files import keep_tuned
 from osbert.models.contract import Backbone, Learner
 from osbert.tasks.kinds.classify import Classify

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 import osbert
-from osbert.interop.hub import locate
-from osbert.interop.packaged import find_packaged_folder, list_packaged_models
+from osbert.interop.hub import find_packaged_folder, list_packaged_models, locate
 from refusals import refusal
 from tiny_runs import write_run
 

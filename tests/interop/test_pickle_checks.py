@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from osbert.interop.weight_files import read_file
+from osbert.interop.files.weight_files import read_file
 from refusals import refusal
 
 

@@ -17,9 +17,9 @@ import transformers
 from family_tokenizers import save_modernbert, save_xlm_roberta
 from osbert.inference.engine import load
 from osbert.interop.conversion import model_of, open_any, write_model_as
-from osbert.interop.json_files import read_object
+from osbert.interop.files.json_files import read_object
 from osbert.interop.task_files import TaskHint
-from osbert.interop.tokenizer_files import write_tokenizer
+from osbert.interop.tokenizers import write_tokenizer
 from osbert.tasks.kinds.regress import Regress
 from osbert.tasks.kinds.rerank import Rerank
 from osbert.text.tokenizer import Tokenizer

@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from osbert.errors import UserError
-from osbert.interop.huggingface.tokenizers import read_any_tokenizer
-from osbert.interop.sentencepiece import UNIGRAM, read_sentencepiece
+from osbert.interop.huggingface.unigram import UNIGRAM, read_sentencepiece
+from osbert.interop.tokenizers import read_any_tokenizer
 from refusals import refusal
 from sentencepiece_models import (
     ALGORITHM,
@@ -68,7 +68,7 @@ def test_a_damaged_model_is_refused(tmp_path: Path, content: bytes) -> None:
 
 
 def test_a_model_of_too_many_pieces_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("osbert.interop.sentencepiece.PIECES", 10)
+    monkeypatch.setattr("osbert.interop.huggingface.unigram.PIECES", 10)
     with refusal("too-large", "10"):
         read_sentencepiece(file(tmp_path, model(FAIRSEQ)))
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from osbert.interop.packaged import minilm
-from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
+from osbert.interop.hub import minilm
+from osbert.interop.tokenizers import read_tokenizer, write_tokenizer
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 from refusals import refusal
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from osbert.interop.files.weight_files import write_tensors
 from osbert.interop.huggingface import folders as huggingface
 from osbert.interop.huggingface.names import PIECES
 from osbert.interop.tuned_files import BASE, DOWN, TUNED, UP, keep_tuned, read_whole
-from osbert.interop.weight_files import write_tensors
-from osbert.models.adapting.lora import Factors
+from osbert.models.adapting.tuning import Factors
 from osbert.models.contract import Learner
 from refusals import refusal
 

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from osbert.errors import UserError
+from osbert.interop.files.json_files import read_object
+from osbert.interop.files.weight_files import read_file, read_tensors
 from osbert.interop.folder import open_folder
 from osbert.interop.huggingface import folders as huggingface
-from osbert.interop.json_files import read_object
-from osbert.interop.weight_files import read_file, read_tensors
 from osbert.models.contract import Learner
 from refusals import refusal
 

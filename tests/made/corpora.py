@@ -10,7 +10,7 @@ from typing import Any
 
 from osbert.corpus.build import Build
 from osbert.corpus.state import BuildSettings
-from osbert.interop.huggingface.tokenizers import write_any_tokenizer
+from osbert.interop.tokenizers import write_any_tokenizer
 from osbert.reading.documents import DocumentOptions
 from osbert.text.file_tokenizer import AnyTokenizer
 

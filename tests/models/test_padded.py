@@ -16,10 +16,9 @@ from osbert.data.batch import Batch, collate
 from osbert.data.example import Example
 from osbert.inference.engine import load
 from osbert.models import Padded, families
-from osbert.models.adapting.layer_choice import Features
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Backbone, Head, Learner, States, find_family
-from osbert.models.forms import Form
+from osbert.models.forms import Features, Form
 from osbert.models.heads.predictions import MaskedLanguageHead, SequenceHead
 from osbert.models.heads.tagging import TagHead
 from osbert.tasks.kinds.classify import Classify

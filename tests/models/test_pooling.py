@@ -8,7 +8,7 @@ import torch
 
 from osbert.data.batch import collate
 from osbert.data.example import Example
-from osbert.models.pooling import Pooling, pool_states
+from osbert.models.forms import Pooling, pool_states
 
 LENGTHS = (5, 3, 1)
 

@@ -14,8 +14,7 @@ from scipy.stats import chisquare, poisson
 from osbert.data.example import Example
 from osbert.data.examples import Examples
 from osbert.data.pack import Packer
-from osbert.models.architecture import Architecture
-from osbert.models.pair_architecture import PairArchitecture
+from osbert.models.architecture import Architecture, PairArchitecture
 from osbert.objectives.denoise import Denoise, Fate, permute_sentences, span_lengths
 from osbert.text.document import Document
 from osbert.text.tokenizer import SPECIALS, Tokenizer

@@ -11,7 +11,7 @@ import pytest
 
 import osbert
 from osbert import recipe
-from osbert.interop.weight_files import fingerprint, read_file
+from osbert.interop.files.weight_files import fingerprint, read_file
 from osbert.runs.contract import Notice
 from osbert.runs.distil.distillation import DistilRun
 from osbert.runs.distil.rows import OUTPUTS

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import osbert
-from osbert.interop.weight_files import fingerprint, read_file
+from osbert.interop.files.weight_files import fingerprint, read_file
 from osbert.runs.finetune.events import Epoch
 from osbert.runs.finetune.few_shot import PENALTY
 from osbert.runs.finetune.finetune import finetune

@@ -15,7 +15,7 @@ import pytest
 import osbert
 from osbert.errors import UnknownSetting
 from osbert.inference.engine import Engine
-from osbert.interop.weight_files import fingerprint, read_file
+from osbert.interop.files.weight_files import fingerprint, read_file
 from osbert.runs.contract import Notice
 from osbert.runs.events import Measurement, TrainingStart
 from osbert.runs.finetune.events import Epoch

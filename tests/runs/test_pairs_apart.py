@@ -17,7 +17,7 @@ from osbert import options
 from osbert.evaluation.score import decode_records, encode_records
 from osbert.inference.onnx_backend import OnnxBackend
 from osbert.interop.sentence_files import SentenceModel, write_sentence_model
-from osbert.models.pooling import pair_blocks
+from osbert.models.forms import pair_blocks
 from osbert.runs.contract import Watch, ignore
 from osbert.runs.finetune.defaults import FEW_PAIRS, FEW_SCORED_PAIRS, fill_defaults
 from osbert.runs.finetune.events import Epoch
@@ -129,7 +129,7 @@ def test_training_and_decoding_give_a_pair_the_same_scores(tmp_path: Path) -> No
 
     from osbert.data.batch import collate
     from osbert.data.example import Target
-    from osbert.models.heads.apart import ApartHead
+    from osbert.models.heads.contrastive import ApartHead
 
     task = Classify(labels=("a", "b", "c"), text="one", pair="two", apart=True)
     engine = osbert.load(str(write_run(tmp_path, task)))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import osbert
-from osbert.interop.tokenizer_files import read_tokenizer
+from osbert.interop.tokenizers import read_tokenizer
 from osbert.runs.contract import Notice
 from osbert.runs.tokenizer import VocabularyProgress
 from refusals import refusal

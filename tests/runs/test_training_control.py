@@ -12,7 +12,7 @@ import pytest
 
 import osbert
 from osbert.inference.engine import load
-from osbert.interop.weight_files import fingerprint, read_file
+from osbert.interop.files.weight_files import fingerprint, read_file
 from osbert.runs.contract import Notice
 from osbert.runs.events import TrainingStart
 from osbert.runs.finetune.events import Epoch

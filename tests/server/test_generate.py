@@ -15,10 +15,10 @@ import osbert
 from osbert.evaluation import writing
 from osbert.inference.engine import Engine
 from osbert.interop.huggingface.folders import write_model
-from osbert.interop.tokenizer_files import write_tokenizer
+from osbert.interop.tokenizers import write_tokenizer
+from osbert.models.architecture import PairArchitecture
 from osbert.models.contract import Learner
 from osbert.models.heads.predictions import MaskedLanguageHead
-from osbert.models.pair_architecture import PairArchitecture
 from osbert.server import worker as worker_module
 from osbert.server.calls.table import CALLS
 from osbert.server.models import ModelFolder, ServerModel, WritingLimits

@@ -116,6 +116,20 @@ def test_the_folders_of_the_lab_import_in_one_direction() -> None:
     assert not {(folder, other) for folder, other in edges if (other, folder) in edges}
 
 
+@pytest.mark.parametrize("name", ["models", "interop", "inference"])
+def test_the_folders_of_a_room_import_in_one_direction(name: str) -> None:
+    graph: dict[str, set[str]] = {}
+    for module, path in MODULES.items():
+        if room(module) == name:
+            folder = path.parent.relative_to(SOURCE).as_posix()
+            inner = [MODULES[other].parent for other in imports(path) if other in MODULES and room(other) == name]
+            graph.setdefault(folder, set()).update(parent.relative_to(SOURCE).as_posix() for parent in inner)
+    try:
+        TopologicalSorter({folder: others - {folder} for folder, others in graph.items()}).prepare()
+    except CycleError as error:
+        pytest.fail(f"folders import in a circle: {' -> '.join(error.args[1])}")
+
+
 def test_errors_imports_nothing_of_osbert() -> None:
     assert not list(imports(MODULES["osbert.errors"]))
 

@@ -20,11 +20,10 @@ from osbert.evaluation.score import score
 from osbert.interop.folder import open_folder
 from osbert.interop.huggingface.families.t5 import VALUES
 from osbert.interop.huggingface.folders import osbert_only_reason, to_huggingface, write_model
-from osbert.interop.tokenizer_files import write_tokenizer
-from osbert.models.architecture import Architecture
+from osbert.interop.tokenizers import write_tokenizer
+from osbert.models.architecture import Architecture, PairArchitecture
 from osbert.models.contract import Learner
 from osbert.models.heads.predictions import MaskedLanguageHead
-from osbert.models.pair_architecture import PairArchitecture
 from osbert.runs.finetune.long import TextFit
 from osbert.runs.finetune.model import read_model
 from osbert.runs.finetune.result import FinetuneRun

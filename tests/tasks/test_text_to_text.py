@@ -17,10 +17,10 @@ from osbert import components
 from osbert.errors import Problems
 from osbert.interop.huggingface.families.t5 import VALUES
 from osbert.interop.huggingface.folders import write_model
-from osbert.interop.tokenizer_files import write_tokenizer
+from osbert.interop.tokenizers import write_tokenizer
+from osbert.models.architecture import PairArchitecture
 from osbert.models.contract import Learner
 from osbert.models.heads.predictions import MaskedLanguageHead
-from osbert.models.pair_architecture import PairArchitecture
 from osbert.tasks import Prediction, Record, load
 from osbert.tasks.sets.text_to_text import TextToText, table
 from osbert.text.tokenizer import SPECIALS, Tokenizer

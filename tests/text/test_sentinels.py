@@ -12,7 +12,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import transformers
 
 import osbert
-from osbert.interop.huggingface.tokenizers import read_any_tokenizer
+from osbert.interop.tokenizers import read_any_tokenizer
 from osbert.text.sentinels import encode_gaps, sentinel_ids, with_sentinels
 from refusals import refusal
 from vocabularies import train

@@ -21,7 +21,7 @@ from clock import CLOCK
 from osbert.commands.pretrain import pretrain
 from osbert.corpus.build import Build
 from osbert.corpus.state import BuildSettings
-from osbert.interop.tokenizer_files import write_tokenizer
+from osbert.interop.tokenizers import write_tokenizer
 from osbert.reading.documents import DocumentOptions
 from osbert.training.checkpoint import Checkpoints
 from osbert.training.tracking import read_lines

@@ -13,8 +13,8 @@ from osbert.data.encoded_records import EncodedAhead
 from osbert.data.example import Example, Target
 from osbert.data.record_loader import RecordLoader
 from osbert.data.step import Cursor, Step
+from osbert.interop.files.weight_files import read_tensors
 from osbert.interop.huggingface.folders import write_model
-from osbert.interop.weight_files import read_tensors
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
 from osbert.models.heads.predictions import SequenceHead

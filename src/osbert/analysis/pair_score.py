@@ -18,9 +18,9 @@ from torch import Tensor
 from osbert.analysis.interpolation import Interpolation
 from osbert.data.batch import Batch
 from osbert.models.contract import Learner
-from osbert.models.heads.apart import ApartHead
+from osbert.models.forms import pair_blocks
+from osbert.models.heads.contrastive import ApartHead
 from osbert.models.module_copy import copy_modules
-from osbert.models.pooling import pair_blocks
 
 
 class PairScore:

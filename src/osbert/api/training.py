@@ -246,7 +246,7 @@ def finetune(
 
     >>> import tempfile
     >>> from osbert.interop.huggingface.folders import write_model
-    >>> from osbert.interop.tokenizer_files import write_tokenizer
+    >>> from osbert.interop.tokenizers import write_tokenizer
     >>> from osbert.models.architecture import Architecture
     >>> from osbert.models.contract import Learner
     >>> from osbert.text.tokenizer import SPECIALS, Tokenizer

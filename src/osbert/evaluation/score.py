@@ -11,7 +11,6 @@ from osbert.data.example import Example
 from osbert.data.pack import Packer
 from osbert.errors import Problems
 from osbert.evaluation.forward import TOKENS, outputs
-from osbert.evaluation.writing import write_texts
 from osbert.models.contract import Learner
 from osbert.tasks import Prediction, Record, Task, note_unlabelled
 
@@ -68,6 +67,8 @@ def predict(
     head = learner.heads[task.name]
     computed: Callable[[Sequence[Example]], Sequence[Any]]
     if task.form == "text":
+        from osbert.evaluation.writing import write_texts
+
         computed = partial(write_texts, learner, task, packer.tokenizer)
     else:
         computed = partial(outputs, learner, task.name, tokens=tokens, per_token=task.per_token)

@@ -11,11 +11,9 @@ import torch
 from osbert.data.example import Example
 from osbert.errors import UserError
 from osbert.evaluation.forward import evaluating
-from osbert.models.contract import Learner
-from osbert.models.generation.contract import CachedDecoder
-from osbert.models.generation.generated_text import Generation
+from osbert.models.contract import CachedDecoder, Learner
 from osbert.models.generation.search import Limits, Written, WrittenPiece, WrittenRow, WrittenStep, write
-from osbert.models.generation.settings import GenerationOptions
+from osbert.models.generation.settings import Generation, GenerationOptions
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.tasks import Task
 from osbert.text.file_tokenizer import AnyTokenizer

@@ -1,4 +1,4 @@
-"""The interface of an Engine to its runtime: torch or onnxruntime."""
+"""The runtimes of an Engine behind one interface, and that of torch: flat batches, on the CPU or a GPU."""
 
 from __future__ import annotations
 
@@ -6,11 +6,16 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
+from osbert.data.batch import Batch
 from osbert.data.example import Example
+from osbert.evaluation import forward
 from osbert.inference.vectors.settings import Pooling
-from osbert.models.contract import Sizes
+from osbert.models.contract import Learner, Sizes
+from osbert.models.forms import pool_states
 from osbert.tasks import Prediction, Task
 
 Vectors = NDArray[np.float32]
@@ -48,3 +53,50 @@ class Backend(Protocol):
         `layers`: 0 is the embedding output, 1 the first block. Raises UserError if a layer is not available.
         """
         ...
+
+
+class TorchBackend:
+    """Computes with a Learner in evaluation mode."""
+
+    def __init__(self, learner: Learner, *, pooler: bool) -> None:
+        """Use `learner`; `pooler`: whether its backbone has a trained pooler."""
+        self.learner = learner
+        self.pooler = pooler
+
+    @property
+    def architecture(self) -> Sizes:
+        """The encoder's sizes."""
+        return self.learner.backbone.architecture
+
+    def outputs(self, task: Task, examples: Sequence[Example], *, tokens: int) -> list[Vectors]:
+        """Return the output of the task's head for each example."""
+        return forward.outputs(self.learner, task.name, examples, tokens=tokens, per_token=task.per_token)
+
+    def decoding(self, task: Task) -> Callable[..., Prediction]:
+        """Return the function that decodes outputs, with the values that the head has learnt."""
+        head = self.learner.heads[task.name]
+        return task.decode_with(head.decoding_values())
+
+    def vectors(
+        self, examples: Sequence[Example], *, pooling: Pooling, layers: Sequence[int], tokens: int
+    ) -> list[Vectors]:
+        """Return the pooled hidden states of each example."""
+        example_vectors: list[Vectors] = [np.empty(0, np.float32)] * len(examples)
+        with forward.evaluating(self.learner.backbone) as device:
+            for batch in forward.batches(examples, tokens=tokens):
+                rows = self._pool(batch.to(device), pooling, layers)
+                # Batches do not keep the order of the examples; `records` has the index of each row among them.
+                for index, row in zip(batch.records.tolist(), rows, strict=True):
+                    example_vectors[index] = row.float().cpu().numpy()
+        return example_vectors
+
+    def _pool(self, batch: Batch, pooling: Pooling, layers: Sequence[int]) -> list[Tensor]:
+        backbone = self.learner.backbone
+        if pooling == "pooler":
+            return list(backbone(batch).pooled.unsqueeze(1).unbind())
+        # `layers` yields one layer after the other: only the chosen ones are kept in memory.
+        wanted = {number: state for number, state in enumerate(backbone.layers(batch)) if number in set(layers)}
+        states = torch.stack([wanted[number] for number in layers], dim=1)  # (N, layers, D)
+        if pooling == "tokens":
+            return list(states.split(list(batch.lengths)))
+        return pool_states(states, batch, pooling, backbone.summaries(batch))

@@ -8,36 +8,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from osbert.data.example import Example
 from osbert.data.long_texts import lay_out
-from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
 from osbert.evaluation.forward import TOKENS
-from osbert.inference.backend import Backend
-from osbert.inference.vectors.settings import EmbeddingOptions, Layers, VectorSettings
+from osbert.inference.model import LoadedModel
+from osbert.inference.vectors.settings import EmbeddingOptions, Layers, VectorSettings, normalize_vectors
 from osbert.interop.sentence_files import SentenceModel
 
 SHORTEST = 5
 """Fewest tokens of a sequence: a pair has three special tokens and a piece of each text."""
 
 
-class VectorSource(Protocol):
-    """The encoder: an `inference.engine.Engine`, or another object with these members."""
-
-    folder: Path
-    backend: Backend
-    packer: Packer
-
-    def sentence_model(self, pooling: str | None) -> SentenceModel | None:
-        """Return the settings for sentence vectors that the model was trained with, if they have this pooling."""
-
-
-def vector_settings(options: EmbeddingOptions, engine: VectorSource) -> VectorSettings:
+def vector_settings(options: EmbeddingOptions, engine: LoadedModel) -> VectorSettings:
     """Return the settings for vectors. Options that are None take the model's own pooling, length or normalisation.
 
     Raises UserError that lists every setting which the model does not support.
@@ -64,13 +52,13 @@ def vector_settings(options: EmbeddingOptions, engine: VectorSource) -> VectorSe
     return settings
 
 
-def remarks(options: EmbeddingOptions, engine: VectorSource) -> list[str]:
+def remarks(options: EmbeddingOptions, engine: LoadedModel) -> list[str]:
     """Return remarks for the user: the source of the settings, and uses that the model was not trained for."""
     settings, model = vector_settings(options, engine), _own(engine, options)
     return [*_list_remarks(engine.folder, settings, model), *_fewer(settings, engine)]
 
 
-def _own(engine: VectorSource, options: EmbeddingOptions) -> SentenceModel | None:
+def _own(engine: LoadedModel, options: EmbeddingOptions) -> SentenceModel | None:
     return None if options.pooling == "tokens" else engine.sentence_model(options.pooling)
 
 
@@ -85,7 +73,7 @@ def _list_remarks(folder: Path, settings: VectorSettings, model: SentenceModel |
         )
 
 
-def _fewer(settings: VectorSettings, engine: VectorSource) -> Iterator[str]:
+def _fewer(settings: VectorSettings, engine: LoadedModel) -> Iterator[str]:
     blocks = engine.backend.architecture.layers
     if settings.layers.endswith("-last-four") and blocks < 4:
         yield f"{engine.folder} has only {blocks} of the four layers that --layers {settings.layers} takes"
@@ -100,7 +88,7 @@ def describe(settings: VectorSettings) -> str:
 class Embedder:
     """Computes vectors for the library, the commands and the server; `tokens`: most tokens in a batch."""
 
-    def __init__(self, engine: VectorSource, settings: VectorSettings, *, tokens: int = TOKENS) -> None:
+    def __init__(self, engine: LoadedModel, settings: VectorSettings, *, tokens: int = TOKENS) -> None:
         """Check the settings. Raises UserError if the model lacks the layers or the pooler."""
         self.engine = engine
         self.settings = settings
@@ -211,9 +199,3 @@ def _refuse_cut(groups: Sequence[Sequence[Example]], length: int, first: int) ->
         if cut := sum(example.truncated for example in group):
             problems.add(f"texts[{index}]: {cut:,} pieces more than fit into {length} tokens.", code="text-too-long")
     problems.stop_if_any()
-
-
-def normalize_vectors(vectors: NDArray[np.floating]) -> NDArray[np.float32]:
-    """Return vectors (..., D) scaled to length 1. Zero vectors stay as they are."""
-    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    return (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)

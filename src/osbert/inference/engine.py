@@ -3,49 +3,45 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
 from itertools import chain
 from numbers import Integral
 from pathlib import Path
-from typing import Any, overload
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, overload
 
 from osbert import recipe
-from osbert.analysis.attention import TextAttention
-from osbert.analysis.explanation import Explanation
-from osbert.analysis.interpolation import can_be_weighed
-from osbert.analysis.settings import AttributionOptions
 from osbert.data.example import Example
-from osbert.data.pack import Packer
 from osbert.errors import UserError
 from osbert.evaluation.forward import TOKENS
-from osbert.evaluation.score import Encoded, Score, decode_records, encode_records, refuse_long, require_labels
-from osbert.evaluation.writing import write_texts
-from osbert.inference.attention import attention_of
-from osbert.inference.backend import Backend, Vectors
+from osbert.evaluation.score import Score, require_labels
+from osbert.inference.backend import TorchBackend, Vectors
 from osbert.inference.embedder import Embedder, embed_samples, vector_settings
-from osbert.inference.explain import explain_masks, explain_records
-from osbert.inference.onnx_backend import OnnxBackend
-from osbert.inference.piece_model import PieceModel
+from osbert.inference.model import LoadedModel
 from osbert.inference.text_windows import Text, samples, windows
-from osbert.inference.torch_backend import TorchBackend
 from osbert.inference.vectors.settings import EmbeddingOptions
+from osbert.interop.files.weight_files import ONNX
 from osbert.interop.folder import Folder, open_folder
-from osbert.interop.onnx.files import ONNX
 from osbert.interop.opening import CAREFUL, Opening
-from osbert.interop.sentence_files import SentenceModel
 from osbert.models.contract import Learner
+from osbert.models.generation.settings import Generation, GivenOptions
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.tasks import Prediction, Record, Task
 from osbert.training.processor import choose
+
+if TYPE_CHECKING:
+    from osbert.analysis.attention import TextAttention
+    from osbert.analysis.explanation import Explanation
+    from osbert.inference.onnx_backend import OnnxBackend
+    from osbert.inference.pieces import MaskFill
+
+# What one call alone needs is imported by it, so that a model that embeds or predicts starts sooner.
 
 LayerChoice = str | int | Sequence[int]
 """One layer or several: numbers, or a name that `osbert embed --layers` accepts."""
 
 
-class Engine(PieceModel):
+class Engine(LoadedModel):
     """A model with its tokenizer; made by `load`. `task` is None for an encoder that was not fine-tuned.
 
     `remarks`: oddities of the folder, for the user. `pieces`: the language head, None if the folder has none (exports
@@ -58,38 +54,15 @@ class Engine(PieceModel):
     ('classify', 'run', 16)
     """
 
-    def __init__(self, backend: Backend, source: Folder, *, pieces: MaskedLanguageHead | None = None) -> None:
-        """Use the model in `source`, computed by `backend`; `pieces` is its language head, if it has one."""
-        self.backend = backend
-        self.source = source
-        self.folder = source.path
-        self.tokenizer = source.tokenizer
-        self.task = source.task
-        self.remarks = source.remarks
-        self.writing = source.writing
-        self.pieces = pieces
-        self.unusable_head = source.unusable_heads.get("mlm", "")
-        self.masks = (
-            pieces if backend.architecture.direction == "both" and not backend.architecture.has_decoder else None
-        )
-        longest = backend.architecture.length
-        self.packer = Packer(tokenizer=self.tokenizer, length=min(self.task.length, longest) if self.task else longest)
-        self._sentences = _read_sentences(source)  # now: the folder may be gone, or another's, when they are wanted
-        self._embedders: dict[tuple[EmbeddingOptions, int], Embedder] = {}
-
-    @property
-    def learner(self) -> Learner:
-        """The torch model. Raises UserError for an exported model, which runs in onnxruntime."""
-        if isinstance(self.backend, TorchBackend):
-            return self.backend.learner
-        raise UserError(
-            f"{self.folder} is exported: its model is not torch's. Take the run that it was exported from.",
-            code="unsupported-model",
-        )
+    @cached_property
+    def _embedders(self) -> dict[tuple[EmbeddingOptions, int], Embedder]:
+        return {}
 
     @property
     def explains(self) -> bool:
         """Whether `explain` works: it needs a torch model, and a task that defines the scores to explain."""
+        from osbert.analysis.interpolation import can_be_weighed
+
         known = self.masks is not None or (self.task is not None and self.task.explains)
         return known and isinstance(self.backend, TorchBackend) and can_be_weighed(self.learner)
 
@@ -137,10 +110,6 @@ class Engine(PieceModel):
         """Return the task's prediction for each record. Labels are ignored."""
         return self._predict_records(self.fine_tuned, records, tokens)
 
-    def predict_encoded(self, records: Iterable[Encoded], *, tokens: int = TOKENS) -> list[Prediction]:
-        """Return the task's prediction for each record, given the sequences that it made with the engine's packer."""
-        return self._predict_encoded(self.fine_tuned, records, tokens)
-
     def evaluate(self, task: Task, records: Sequence[Record], *, tokens: int = TOKENS) -> Score:
         """Return predictions and metrics for records of `task`, which is the engine's task on other data.
 
@@ -149,19 +118,6 @@ class Engine(PieceModel):
         require_labels(records)
         predictions = self._predict_records(task, records, tokens)
         return Score(metrics=task.metrics(predictions, records), predictions=predictions)
-
-    @property
-    def fine_tuned(self) -> Task:
-        """The task. Raises UserError if the model was not fine-tuned."""
-        if self.task is None:
-            raise UserError(
-                f"{self.folder} holds an encoder without a task: it can embed texts (osbert embed), and it can be "
-                f"fine-tuned (osbert finetune classify --model {self.folder} ...), but not predict"
-                f"{', except for the [MASK] in a text' if self.masks else ''}. Where others' files hold a "
-                "classifier, osbert convert makes a run of them.",
-                code="not-a-model",
-            )
-        return self.task
 
     def embed(
         self,
@@ -206,21 +162,79 @@ class Engine(PieceModel):
             self._embedders[options, tokens] = Embedder(self, vector_settings(options, self), tokens=tokens)
         return self._embedders[options, tokens]
 
-    @cached_property
-    def not_applied(self) -> tuple[str, ...]:
-        """Remarks on the steps in a sentence model's files that osbert does not apply."""
-        return self._sentences.remarks if isinstance(self._sentences, SentenceModel) else ()
+    def fill(self, text: str, *, top: int = 5) -> list[list[MaskFill]]:
+        """Return the `top` likeliest pieces for each [MASK] in a text, the likeliest first, with their probabilities.
 
-    def sentence_model(self, pooling: str | None = None) -> SentenceModel | None:
-        """Return the pooling, length and normalisation of a sentence model; None for other models.
+        Raises UserError if the model does not predict masked pieces (a fine-tuned, an exported or a left-to-right one
+        does not), if the text has no [MASK], and if it is too long.
 
-        Raises UserError if osbert lacks the model's own pooling, unless `pooling` names another one.
+        >>> import osbert
+        >>> model = osbert.load("encoder")
+        >>> [likeliest, *others] = model.fill("a [MASK] film")[0]
+        >>> likeliest.piece in model.tokenizer.vocabulary, 0 < likeliest.probability < 1, len(others)
+        (True, True, 4)
         """
-        if not isinstance(self._sentences, UserError):
-            return self._sentences
-        if pooling is None:
-            raise self._sentences
-        return None
+        from osbert.inference.pieces import fill_masks
+
+        return fill_masks(self, text, top=top)
+
+    def score(self, texts: Iterator[str] | Sequence[str], **options: Any) -> Any:
+        """Return the TextLikelihood of each text (osbert.analysis.scoring), in nats.
+
+        It is the pseudo-log-likelihood for a masked language model, the log-likelihood for a left-to-right one.
+        `options`: the fields of ScoringOptions: masking="word" masks the rest of a piece's word with it. For an
+        iterator the result is an iterator, as with `predict`. Raises UserError if the model does not predict pieces,
+        and if a text is empty or does not fit.
+
+        >>> import osbert
+        >>> model = osbert.load("encoder")
+        >>> [score] = model.score(["a good film"])
+        >>> len(score.pieces), score.log_likelihood < 0
+        (3, True)
+        """
+        from osbert.analysis.scoring import ScoringOptions
+        from osbert.inference.pieces import language_model, score_samples
+
+        score = partial(score_samples, language_model(self), self.packer, recipe.settings(ScoringOptions, options))
+        if isinstance(texts, Iterator):
+            return chain.from_iterable(score(*window) for window in windows(texts, "score"))
+        return score(0, samples(texts, "score"))
+
+    def generate(self, texts: Sequence[Text], **options: Any) -> list[Generation]:
+        """Return the continuation of each text, or the target for each source if the model is trained on such pairs.
+
+        `options`: the fields of GivenOptions (osbert.models.generation.settings), as in `osbert generate`: most, least,
+        beams, length_penalty, no_repeat, sample, temperature, top_k, top_p and seed. With one seed, the result for the
+        text at an index does not depend on the other texts. Options left at their defaults take the run's own values.
+        Raises UserError if the model cannot generate, if options are invalid or exclude each other, and if an item is
+        not a text.
+
+        >>> import osbert
+        >>> model = osbert.load("writer")
+        >>> [written] = model.generate(["the good"], most=3)
+        >>> written.pieces, written.ended
+        (3, 'most')
+        """
+        from osbert.inference.generate import TextWriter
+
+        given = samples(texts, "generate")
+        return TextWriter.of(self, recipe.settings(GivenOptions, options)).texts(given)
+
+    def stream(self, text: Text, **options: Any) -> Iterator[str]:
+        """Yield the generation for a text in parts, as they are generated; `options` as for `generate`.
+
+        With beam search it comes in one part at the end, since any beginning may still be replaced.
+
+        >>> import osbert
+        >>> model = osbert.load("writer")
+        >>> parts = list(model.stream("the good", most=3))
+        >>> "".join(parts) == model.generate(["the good"], most=3)[0].text
+        True
+        """
+        from osbert.inference.generate import TextWriter
+
+        [sample] = samples([text], "stream")
+        return TextWriter.of(self, recipe.settings(GivenOptions, options)).stream(*sample)
 
     def explain(self, text: Text, *, label: str = "", **options: Any) -> list[Explanation]:
         """Return the contribution of each word of a text, or of a pair, to the scores of the model's predictions.
@@ -237,6 +251,9 @@ class Engine(PieceModel):
         >>> explanation.label, word.word, (word.start, word.end)
         ('neg', 'poor', (4, 8))
         """
+        from osbert.analysis.settings import AttributionOptions
+        from osbert.inference.explain import explain_masks, explain_records
+
         chosen = recipe.settings(AttributionOptions, options)
         [sample] = samples([text], "explain")
         if not any(part.strip() for part in sample):
@@ -262,6 +279,8 @@ class Engine(PieceModel):
         'attention.html'
         """
         [sample] = samples([(text,) if pair is None else (text, pair)], "attention")
+        from osbert.inference.explain import attention_of
+
         return attention_of(self, sample)
 
     def states(self, text: Text, *, layers: LayerChoice = "-1") -> Vectors:
@@ -286,33 +305,6 @@ class Engine(PieceModel):
         top = self.backend.architecture.layers
         layer_states = self.backend.vectors(examples, pooling="tokens", layers=[top], tokens=TOKENS)
         return [states.squeeze(-2) for states in layer_states]
-
-    def _predict_records(self, task: Task, records: Sequence[Record], tokens: int) -> list[Prediction]:
-        refuse_long(task, records, self.packer)
-        return self._predict_encoded(task, encode_records(task, records, self.packer), tokens)
-
-    def _predict_encoded(self, task: Task, records: Iterable[Encoded], tokens: int) -> list[Prediction]:
-        outputs = partial(self._outputs, task, tokens)
-        return decode_records(records, outputs=outputs, decode=self.backend.decoding(task))
-
-    def _outputs(self, task: Task, tokens: int, examples: Sequence[Example]) -> Sequence[Any]:
-        if task.form == "text":
-            return write_texts(self.learner, task, self.tokenizer, examples)
-        outputs = self.backend.outputs(task, examples, tokens=tokens)
-        if not all(np.isfinite(row).all() for row in outputs):
-            raise UserError(
-                f"The model in {self.folder} gives scores that are NaN or infinite: its weights are damaged, or its "
-                "training has failed. Copy it again, or train it again.",
-                code="not-finite",
-            )
-        return outputs
-
-
-def _read_sentences(source: Folder) -> SentenceModel | UserError | None:
-    try:
-        return source.sentences
-    except UserError as error:
-        return error
 
 
 def _spell(layers: LayerChoice) -> str:
@@ -351,6 +343,8 @@ def _open_exported(folder: Folder, device: str) -> OnnxBackend:
             f"{folder} is exported: it runs on the CPU, not on '{device}'. Take the run for that.",
             code="unavailable-device",
         )
+    from osbert.inference.onnx_backend import OnnxBackend
+
     backend = OnnxBackend(folder.path / ONNX, folder.architecture)
     backend.check(folder.task, folder.tokenizer)
     return backend

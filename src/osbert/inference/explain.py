@@ -1,57 +1,30 @@
-"""Explanations: predictions with the contribution of each word to their scores."""
+"""Explanations: the contribution of each word to the scores of predictions, and the attention weights of a text."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Protocol
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from osbert.analysis.attention import PlacedText, TextAttention, TextPieces, place_text, read_attention
 from osbert.analysis.explanation import Explanation, MaskScore, OutputScore, ScoredRecord, explain
 from osbert.analysis.interpolation import BatchScore, require_table
 from osbert.analysis.pair_score import PairScore
 from osbert.analysis.settings import AttributionOptions
 from osbert.analysis.words import TextWord, in_order, token_words, words_of_pieces
-from osbert.data.pack import Packer
 from osbert.errors import UserError, nearest
-from osbert.evaluation.score import Encoded, encode_records, refuse_long
-from osbert.inference.fill import MaskFill, encode_with_masks, pack_with_masks
-from osbert.models.contract import Learner
-from osbert.models.heads.apart import ApartHead
-from osbert.models.heads.predictions import MaskedLanguageHead
-from osbert.tasks import Prediction, Record, Task
-from osbert.text.file_tokenizer import AnyTokenizer
-
-
-class PredictionSource(Protocol):
-    """The model: an `inference.engine.Engine`, or another object with these members."""
-
-    masks: MaskedLanguageHead | None
-    packer: Packer
-    tokenizer: AnyTokenizer
-
-    @property
-    def learner(self) -> Learner:
-        """The torch model."""
-        ...
-
-    @property
-    def fine_tuned(self) -> Task:
-        """The task. Raises UserError if the model was not fine-tuned."""
-        ...
-
-    def predict_encoded(self, records: Iterable[Encoded]) -> list[Prediction]:
-        """Return the task's prediction for each record, given its sequences."""
-        ...
-
-    def fill(self, text: str, *, top: int) -> list[list[MaskFill]]:
-        """Return the `top` likeliest pieces for each mask."""
-        ...
+from osbert.evaluation.score import encode_records, refuse_long
+from osbert.inference.backend import Backend, TorchBackend
+from osbert.inference.model import LoadedModel
+from osbert.inference.pieces import encode_with_masks, fill_masks, pack_with_masks
+from osbert.interop.hub import display_name
+from osbert.models.heads.contrastive import ApartHead
+from osbert.tasks import Prediction, Record
 
 
 def explain_records(
-    engine: PredictionSource, records: Sequence[Record], options: AttributionOptions, *, label: str = ""
+    engine: LoadedModel, records: Sequence[Record], options: AttributionOptions, *, label: str = ""
 ) -> list[tuple[Prediction, list[Explanation]]]:
     """Return for each record the prediction, and an explanation of each score behind it.
 
@@ -84,14 +57,12 @@ def explain_records(
     return list(zip(predictions, explanations))
 
 
-def explain_masks(
-    engine: PredictionSource, text: str, options: AttributionOptions, *, piece: str = ""
-) -> list[Explanation]:
+def explain_masks(engine: LoadedModel, text: str, options: AttributionOptions, *, piece: str = "") -> list[Explanation]:
     """Return for each [MASK] of a text an explanation of the log-odds of its likeliest piece.
 
     `piece`: explain this piece instead. Raises UserError if the model does not fill masks, or lacks the piece.
     """
-    likeliest = [likely[0].piece for likely in engine.fill(text, top=1)]
+    likeliest = [likely[0].piece for likely in fill_masks(engine, text, top=1)]
     tokenizer, head = engine.tokenizer, engine.masks
     assert head is not None
     if piece and piece not in tokenizer.vocabulary:
@@ -114,3 +85,42 @@ def explain_masks(
     ids = [tokenizer.vocabulary.index(target_piece) for target_piece in pieces]
     score = MaskScore(head, masks.tolist(), ids)
     return explain(engine.learner, records, score, options, tokenizer)
+
+
+def attends(backend: Backend) -> bool:
+    """Return whether attention weights are available: a torch model of a family with attention."""
+    return isinstance(backend, TorchBackend) and backend.learner.backbone.attends
+
+
+def attention_of(engine: LoadedModel, texts: Sequence[str], *, name: str = "") -> TextAttention:
+    """Return the attention weights for a text or a pair; `name`: of the model, by default its folder's name.
+
+    Raises UserError as `encode_texts` does, if the model is exported, and if it has no attention.
+    """
+    backbone = engine.learner.backbone
+    return read_attention(backbone, encode_texts(engine, texts), name or display_name(engine.folder))
+
+
+def encode_texts(engine: LoadedModel, texts: Sequence[str]) -> PlacedText:
+    """Return the sequence of a text or a pair. If the model fills masks, [MASK] becomes its mask piece.
+
+    Raises UserError if a text has no pieces, and for a pair if the model has one segment.
+    """
+    form = engine.tokenizer.form
+    if len(texts) == 2 and form.second_segment >= engine.learner.backbone.architecture.segments:
+        raise UserError(
+            f"The model in {engine.folder} was trained without a second segment: it reads no pairs.",
+            code="unsupported-model",
+        )
+    text_pieces = [_pieces(engine, text) for text in texts]
+    for number, pieces in enumerate(text_pieces, 1):
+        if not len(pieces.ids):
+            raise UserError(f"Text {number} is empty: there is nothing to attend to.", code="empty-text")
+    return place_text(texts, engine.packer, text_pieces)
+
+
+def _pieces(engine: LoadedModel, text: str) -> TextPieces:
+    if engine.masks is not None:
+        return TextPieces(*map(np.asarray, encode_with_masks(text, engine.tokenizer)))
+    encoding = engine.tokenizer.encode_with_offsets(text)
+    return TextPieces(encoding.ids, encoding.starts, encoding.ends)

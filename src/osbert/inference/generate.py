@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 
@@ -14,32 +13,12 @@ from osbert.data.modes import Writing, source_of, with_mask
 from osbert.data.pack import Packer, PieceRun
 from osbert.errors import Problems, UserError
 from osbert.evaluation.writing import PromptWriter
-from osbert.models.contract import Learner
-from osbert.models.generation.contract import CachedDecoder
-from osbert.models.generation.defaults import WritingDefaults
-from osbert.models.generation.generated_text import Generation
-from osbert.models.generation.settings import GenerationOptions, GivenOptions
+from osbert.inference.model import LoadedModel
+from osbert.models.generation.settings import Generation, GenerationOptions, GivenOptions
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.tasks import Task
 from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.text.sentinels import encode_gaps
-
-
-class PieceWriter(Protocol):
-    """The model that generates: an `inference.engine.Engine`, or another object with these members."""
-
-    pieces: MaskedLanguageHead | None
-    tokenizer: AnyTokenizer
-    task: Task | None
-    packer: Packer
-    writing: WritingDefaults
-
-    @property
-    def learner(self) -> Learner:
-        """The torch model."""
-
-    def decoder(self, head: MaskedLanguageHead) -> CachedDecoder | None:
-        """Return the decoder that generates with the logits of a head; None if the model cannot generate."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +34,7 @@ class TextWriter:
     goes_on: bool = True
 
     @classmethod
-    def of(cls, engine: PieceWriter, given: GivenOptions) -> TextWriter:
+    def of(cls, engine: LoadedModel, given: GivenOptions) -> TextWriter:
         """Return a writer with these options. For a fine-tuned run, options left open take the run's own values.
 
         Raises UserError if the model cannot generate, or an option is invalid.
@@ -138,7 +117,7 @@ class TextWriter:
         return prompts
 
 
-def options_of(engine: PieceWriter, given: GivenOptions) -> GenerationOptions:
+def options_of(engine: LoadedModel, given: GivenOptions) -> GenerationOptions:
     """Return the options of generation: the given ones, over those of the task or the folder, as they fit the model.
 
     Raises UserError for an exported model.

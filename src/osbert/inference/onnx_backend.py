@@ -10,8 +10,10 @@ import numpy as np
 from osbert.data.example import Example
 from osbert.data.rectangles import Rectangle, rectangles
 from osbert.errors import Problems, UserError
-from osbert.inference.backend import Pooling, Vectors
-from osbert.interop.onnx.files import ONNX, READ, open_onnx, reason
+from osbert.inference.backend import Vectors
+from osbert.inference.vectors.settings import Pooling
+from osbert.interop.files.weight_files import ONNX
+from osbert.interop.onnx.files import encoding_sizes, open_onnx, reason
 from osbert.interop.onnx.padded import POOLER, SCORES, SPAN_SCORES, STATES, VECTORS
 from osbert.models.contract import Sizes
 from osbert.tasks import Prediction, Task
@@ -38,7 +40,7 @@ class OnnxBackend:
     def check(self, task: Task | None, tokenizer: AnyTokenizer) -> None:
         """Raise UserError if the file does not match the config, the tokenizer or the task beside it."""
         problems = Problems(heading=f"{self.path.parent} is not of one export")
-        sizes = {name: getattr(self.architecture, name) for name in READ}
+        sizes = encoding_sizes(self.architecture)
         for name, size in self.opened.sizes.items():
             if sizes.get(name) != size:
                 problems.add(

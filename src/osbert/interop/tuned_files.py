@@ -9,16 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from osbert.errors import UserError
 from osbert.files import write_json
-from osbert.interop.huggingface import names
-from osbert.interop.huggingface.family import of_type
-from osbert.interop.json_files import read_if_there, read_object
-from osbert.interop.weight_files import (
+from osbert.interop.files.json_files import read_if_there, read_object
+from osbert.interop.files.weight_files import (
     PICKLED,
     SAFE,
     fingerprint,
@@ -26,7 +25,11 @@ from osbert.interop.weight_files import (
     read_tensors,
     write_tensors,
 )
-from osbert.models.adapting.lora import Factors
+from osbert.interop.huggingface import names
+from osbert.interop.huggingface.family import of_type
+
+if TYPE_CHECKING:
+    from osbert.models.adapting.tuning import Factors
 
 TUNED = "tuned.safetensors"
 BASE = "base.json"
@@ -50,6 +53,8 @@ def read_whole(folder: Path, above: tuple[Path, ...] = ()) -> dict[str, Tensor]:
     if (folder / SAFE).is_file() or not (folder / TUNED).is_file():
         return _canonical(read_tensors(folder), folder)
     whole = {name: tensor for name, tensor in _base(folder, above).items() if not name.startswith(names.HEAD_PREFIXES)}
+    from osbert.models.adapting.tuning import Factors
+
     tuned_tensors = read_file(folder / TUNED)
     for name, tensor in tuned_tensors.items():
         if name.endswith(UP):

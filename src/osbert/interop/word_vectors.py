@@ -21,7 +21,7 @@ from osbert.errors import Problems, UserError
 from osbert.files import writing_output
 from osbert.guarded import require_regular
 from osbert.interop.huggingface.folders import write_model
-from osbert.interop.huggingface.tokenizers import write_any_tokenizer
+from osbert.interop.tokenizers import write_any_tokenizer
 from osbert.models.contract import Learner
 from osbert.models.settings import settings_of
 from osbert.text.file_tokenizer import AnyTokenizer

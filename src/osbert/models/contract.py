@@ -1,13 +1,15 @@
-"""The contracts of models: Backbone, a batch to states; Head, states to a loss; and the Learner that joins them."""
+"""The contracts of models: Backbone, a batch to states; Head, states to a loss; the Learner of both; and decoders."""
 
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
 
+import torch
 from torch import Tensor, nn
 from torch.utils._pytree import register_dataclass
 
@@ -15,12 +17,11 @@ from osbert import components
 from osbert.data.batch import Batch
 from osbert.data.example import Example
 from osbert.errors import UserError
-from osbert.models.forms import PER_TOKEN, Form, Values
-from osbert.models.generation.contract import CachedDecoder
+from osbert.models.forms import PER_TOKEN, Form, Pooling, Values
 from osbert.models.memory import Memory, Past
-from osbert.models.pooling import Pooling
 from osbert.models.sizes import DEFAULT_FAMILY as DEFAULT_FAMILY
 from osbert.models.sizes import Direction as Direction
+from osbert.models.sizes import Precision
 from osbert.models.sizes import Sizes as Sizes
 from osbert.text.file_tokenizer import AnyTokenizer
 
@@ -114,6 +115,48 @@ class StepSize:
                 for name, companion in learner.companions.items()
             },
         )
+
+
+class CachedDecoder(Protocol):
+    """A model with the cached state of the rows that it generates. Scores are logits (rows, V)."""
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the scores."""
+        ...
+
+    def fresh(self, precision: Precision = "fp32", *, spare: int = sys.maxsize) -> Self:
+        """Return an empty decoder of the same model, which computes the products of its steps in `precision`.
+
+        `spare`: bytes for copies of weights that only save time; if they need more, there are none.
+        """
+        ...
+
+    def copies(self, *, rows: int, most: int) -> int:
+        """Return the bytes of weights that `begin` would copy for so many rows and pieces; 0 if it has done so."""
+        ...
+
+    def memory(self, prompt: Example, *, most: int, beams: int = 1) -> int:
+        """Return the bytes of the cached state of all rows of a prompt after `most` pieces."""
+        ...
+
+    def begin(self, prompts: Sequence[Example], *, most: int, beams: int = 1) -> Tensor:
+        """Read the prompts, one row each, and return the scores (rows, V) of each next piece.
+
+        `most`: largest number of pieces that may follow. `beams`: rows that each prompt will have in the steps.
+        """
+        ...
+
+    def step(self, pieces: Tensor) -> Tensor:
+        """Read one more piece of each row (rows,) and return the scores (rows, V) of the next."""
+        ...
+
+    def choose(self, rows: Tensor, *, related: bool = False) -> None:
+        """Continue with these rows, in this order; a repeated row is duplicated.
+
+        `related`: the number of rows is unchanged, and each has the same prompt as the row that it replaces.
+        """
+        ...
 
 
 class Backbone(nn.Module):

@@ -1,9 +1,19 @@
-"""Initial weights: truncated normals for encoders, untruncated normals for the output layers of heads."""
+"""New modules: built on torch's "meta" device, with shapes and no memory, then given memory and initial weights.
+
+Encoders start with truncated normals, the output layers of heads with untruncated ones.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from osbert.models.random_numbers import SinglePrecision
 
 
 @torch.no_grad()
@@ -43,3 +53,43 @@ def _draw_truncated(weight: Tensor, deviation: float) -> None:
         drawn = torch.empty(len(outside), dtype=weight.dtype, device=weight.device).normal_(0, deviation)
         weight.view(-1)[outside] = drawn
         outside = outside[drawn.abs() > 2 * deviation]
+
+
+Made = TypeVar("Made", bound=nn.Module)
+
+
+class FirstValuesLeftOut(TorchFunctionMode):
+    """A mode in which torch.nn.init does nothing."""
+
+    def __torch_function__(
+        self,
+        function: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Call the function; for one of torch.nn.init, return its tensor unchanged."""
+        named = dict(kwargs or {})
+        if getattr(function, "__module__", "") == "torch.nn.init":
+            return named["tensor"] if "tensor" in named else args[0]
+        return function(*args, **named)
+
+
+@contextmanager
+def without_memory() -> Iterator[None]:
+    """Create tensors with a shape only inside the block.
+
+    Initialising a tensor without memory does nothing, but imports torch._dynamo, which takes as long as importing
+    torch. So it is skipped.
+    """
+    with torch.device("meta"), FirstValuesLeftOut(), SinglePrecision():
+        yield
+
+
+def with_memory(module: Made) -> Made:
+    """Give the tensors of a module memory on the CPU, without values, and return the module.
+
+    As nn.Module.to_empty does, whose empty_like of a tensor without memory imports sympy, for half a second.
+    """
+    module._apply(lambda tensor: torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu"))
+    return module

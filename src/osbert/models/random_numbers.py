@@ -1,11 +1,16 @@
-"""torch's random numbers and new layers. A process has one generator per device, so one thread at a time may use it."""
+"""torch's random numbers and new layers, and its deterministic mode.
+
+A process has one generator per device, so one thread at a time may use it. In the deterministic mode of GPUs the same
+computation has the same bits at each repetition.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -62,3 +67,24 @@ def hold_generator(generator: torch.Generator) -> Iterator[torch.Generator]:
             yield generator
         finally:
             generator.set_state(before)
+
+
+# cuBLAS reads it at its first use; without it recurrent layers and some products are not deterministic.
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+
+
+@contextlib.contextmanager
+def deterministic(others: Literal["warn", "error"]) -> Iterator[None]:
+    """Make torch choose the deterministic variants of the operators called inside.
+
+    `others`: what an operator without one does. Attention has one for "error" alone.
+    """
+    aids: Any = torch.utils.deterministic
+    before = torch.get_deterministic_debug_mode(), aids.fill_uninitialized_memory
+    torch.set_deterministic_debug_mode(others)
+    aids.fill_uninitialized_memory = False  # that would write into every new tensor, to find mistakes
+    try:
+        yield
+    finally:
+        torch.set_deterministic_debug_mode(before[0])
+        aids.fill_uninitialized_memory = before[1]

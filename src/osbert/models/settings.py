@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from osbert import components
-from osbert.models.architecture import Architecture
-from osbert.models.pair_architecture import PairArchitecture
+from osbert.models.architecture import Architecture, PairArchitecture
 from osbert.models.sizes import DEFAULT_FAMILY, Sizes
 
 

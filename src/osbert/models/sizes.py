@@ -10,6 +10,8 @@ from typing import Any, ClassVar, Literal, Self
 from osbert import components
 
 Direction = Literal["both", "left_to_right"]
+Precision = Literal["fp32", "bf16"]
+"""Precision of the products of a generation step."""
 DEFAULT_FAMILY = "transformer"
 """The family of settings without a family name."""
 
@@ -64,6 +66,14 @@ class Sizes:
     """Whether the first half of a state depends on no later token, and the second half on no earlier one (ELMo)."""
     writes_only: bool = False
     """Whether heads that predict pieces read the states of a decoder alone, whose width is another (CoVe)."""
+    reading: str = "both"
+    """Which side of an encoder-decoder reads a text if none is generated: the encoder alone, or both."""
+    recurrent: int = 0
+    """Recurrent layers on top of the encoder."""
+    adapters: int = 0
+    """Width of the adapters in the blocks; 0 for none."""
+    tasks: int = 0
+    """Rows of the task embedding, one for each objective of a curriculum; 0 for none."""
 
     @property
     def has_decoder(self) -> bool:
@@ -106,6 +116,13 @@ class Sizes:
         """All dropout rates of the backbone."""
         return (self.dropout,)
 
+    def differences(self, other: Sizes) -> Iterator[tuple[str, Any, Any]]:
+        """Yield each setting whose value differs in `other`, of the same family: name, value here, value in `other`."""
+        for field in dataclasses.fields(self):  # type: ignore[arg-type]
+            value, other_value = getattr(self, field.name), getattr(other, field.name)
+            if value != other_value:
+                yield field.name, value, other_value
+
     def replace(self, **fields: Any) -> Self:
         """Return these settings with other values of some fields."""
         return dataclasses.replace(self, **fields)  # type: ignore[type-var]
@@ -139,7 +156,7 @@ class Sizes:
         Raises ValueError that lists all problems.
         """
         model = self.empty()
-        from osbert.models.meta import with_memory  # which imports torch: it takes seconds
+        from osbert.models.initialisation import with_memory  # which imports torch: it takes seconds
 
         with_memory(model).initialise()
         return model
@@ -151,7 +168,7 @@ class Sizes:
         """
         if problems := (*_unknown_choices(self), *self.problems()):
             raise ValueError("this architecture cannot be built: " + "; ".join(problems))
-        from osbert.models.meta import without_memory  # which imports torch: it takes seconds
+        from osbert.models.initialisation import without_memory  # which imports torch: it takes seconds
 
         family = components.contract("models").find_family(self.family)
         with without_memory():

@@ -164,7 +164,7 @@ class Denoise(WritingObjective):
         model.reading = "both" also records that the texts which the decoder writes begin with [CLS] or the like.
         """
         yield from super().objections(architecture)
-        if architecture.has_decoder and getattr(architecture, "reading", "both") != "both":
+        if architecture.has_decoder and architecture.reading != "both":
             yield (
                 f"{self.name} trains the decoder on texts in the form in which they are read, but model.reading = "
                 'encoder excludes that. Set model.reading = "both" and model.summary = "last".'

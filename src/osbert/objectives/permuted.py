@@ -103,7 +103,7 @@ class PermutedLanguage(Objective):
                 f'{self.name} sets itself which tokens are seen, and model.direction = "{architecture.direction}" '
                 'does so, too. Set model.direction = "both".'
             )
-        if getattr(architecture, "recurrent", 0):
+        if architecture.recurrent:
             yield (
                 f"{self.name} reads a text in a random order, which recurrent layers do not. Set model.recurrent = 0; "
                 "they are added in fine-tuning (osbert finetune ... --recurrent 1)."

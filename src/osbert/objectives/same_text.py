@@ -11,7 +11,7 @@ import numpy as np
 from osbert.data.examples import Examples, Targets
 from osbert.data.noise import Noise
 from osbert.data.pack import Packer
-from osbert.models.pooling import Pooling
+from osbert.models.forms import Pooling
 from osbert.objectives.contract import Objective
 
 if TYPE_CHECKING:

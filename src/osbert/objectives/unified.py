@@ -177,7 +177,7 @@ class UnifiedLanguage(MaskedLanguage):
                 f'{self.name} sets itself which tokens are seen, which model.direction = "{architecture.direction}" '
                 'would restrict. Set model.direction = "both".'
             )
-        if getattr(architecture, "recurrent", 0):
+        if architecture.recurrent:
             yield (
                 f"{self.name} reads some texts in one direction, but recurrent layers read in both. Set "
                 "model.recurrent = 0; they can be added in fine-tuning (osbert finetune ... --recurrent 1)."

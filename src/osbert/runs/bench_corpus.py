@@ -11,7 +11,7 @@ from osbert.corpus.build import Build
 from osbert.corpus.shards import Corpus
 from osbert.corpus.state import BuildSettings
 from osbert.errors import UserError
-from osbert.interop.tokenizer_files import write_tokenizer
+from osbert.interop.tokenizers import write_tokenizer
 from osbert.reading.documents import DocumentOptions
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 

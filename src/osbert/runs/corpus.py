@@ -17,8 +17,8 @@ from osbert.corpus.task_options import Executor, TaskOptions, TaskPlan, cores  #
 from osbert.corpus.workers import PART
 from osbert.errors import UserError
 from osbert.files import require_folder
-from osbert.interop.huggingface.tokenizers import read_any_tokenizer, write_any_tokenizer
 from osbert.interop.opening import CAREFUL, Opening
+from osbert.interop.tokenizers import read_any_tokenizer, write_any_tokenizer
 from osbert.lock import claim
 from osbert.reading.documents import DocumentOptions, Documents  # noqa: F401 - see CorpusSettings
 from osbert.reading.encodings import Errors  # noqa: F401

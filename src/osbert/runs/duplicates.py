@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osbert.errors import UserError
-from osbert.inference.vectors.duplicates import Duplicates
+from osbert.inference.vectors.nearest import Duplicates
 from osbert.inference.vectors.reading import VectorFile, VectorRow
 from osbert.runs.contract import Watch, ignore
 from osbert.runs.rows.row_file import require_row_file, row_file

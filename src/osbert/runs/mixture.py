@@ -12,7 +12,7 @@ from osbert.corpus.shards import MANIFEST, Corpus
 from osbert.errors import Problems, UserError
 from osbert.files import require_free, whole_folder
 from osbert.full_disk import disk_needed
-from osbert.interop.huggingface.tokenizers import write_any_tokenizer
+from osbert.interop.tokenizers import write_any_tokenizer
 from osbert.lock import claim
 from osbert.remote.addresses import display_path, local_copy
 from osbert.remote.cache import reading_copies

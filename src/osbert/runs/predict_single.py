@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from osbert.inference.engine import Engine
-from osbert.inference.fill import MASK, MaskFill
+from osbert.inference.pieces import MASK, MaskFill
 from osbert.tasks import Prediction
 
 

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from osbert.errors import UserError
 from osbert.inference.embedder import Embedder
 from osbert.inference.engine import load
-from osbert.inference.vectors.faiss_index import nearest_in_index, open_index
 from osbert.inference.vectors.lexical import bm25, fuse_rankings
-from osbert.inference.vectors.nearest import NearestRows
+from osbert.inference.vectors.nearest import NearestRows, nearest_in_index, open_index
 from osbert.inference.vectors.reading import VectorFile, open_vectors
 from osbert.inference.vectors.settings import VectorSettings
 from osbert.interop.folder import Folder, open_folder

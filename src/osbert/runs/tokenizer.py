@@ -12,9 +12,8 @@ from typing import Any, Literal, TypeAlias
 
 from osbert.errors import UserError
 from osbert.files import refuse_foreign
-from osbert.interop.huggingface.tokenizers import write_any_tokenizer
 from osbert.interop.opening import CAREFUL, Opening
-from osbert.interop.tokenizer_files import WRITTEN, read_tokenizer, write_tokenizer
+from osbert.interop.tokenizers import WRITTEN, read_tokenizer, write_any_tokenizer, write_tokenizer
 from osbert.lock import claim
 from osbert.reading.documents import DocumentOptions, probe, read_input
 from osbert.reading.encodings import Errors

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osbert.errors import UserError
+from osbert.inference.vectors.nearest import unit_vectors
 from osbert.inference.vectors.reading import VectorFile, holds_vectors, open_vectors
-from osbert.inference.vectors.unit import unit_vectors
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.rows.embed import embed_file

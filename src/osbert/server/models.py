@@ -132,7 +132,7 @@ class ServerModel:
         if call == EXPLAIN:
             return self.engine.explains
         if call == ATTENTION:
-            from osbert.inference.attention import attends
+            from osbert.inference.explain import attends
 
             return attends(self.engine.backend)
         if call == WRITER.call and self.engine.writes:

@@ -338,7 +338,7 @@ class Task(Edges, Objective):
         """Return the prediction from the head's outputs for the record's `examples`, the sequences `encode` made.
 
         Each output is (K,), or (n, K) for the n tokens of a sequence if `per_token`; for the form text it is
-        a Generation (models/generation/generated_text.py).
+        a Generation (models/generation/settings.py).
         """
         raise NotImplementedError
 

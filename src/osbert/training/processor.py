@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from osbert.errors import UserError
-from osbert.models.deterministic import deterministic
+from osbert.models.random_numbers import deterministic
 from osbert.training.settings import Compile, Precision
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3

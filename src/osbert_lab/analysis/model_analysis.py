@@ -14,7 +14,7 @@ from osbert.corpus.task_options import TaskPlan
 from osbert.errors import UserError
 from osbert.files import read_own, refuse_foreign, write_text
 from osbert.full_disk import disk_needed
-from osbert.interop.json_files import read_object
+from osbert.interop.files.json_files import read_object
 from osbert.lock import claim
 from osbert.remote.addresses import display_path, local_copy
 from osbert.remote.cache import reading_copies

@@ -12,7 +12,7 @@ from osbert import __version__, components
 from osbert.data.pack import Packer
 from osbert.files import write_sealed
 from osbert.inference.engine import Engine, load
-from osbert.inference.score import language_model, predicts_pieces
+from osbert.inference.pieces import language_model, predicts_pieces
 from osbert.interop.folder import open_folder
 from osbert.interop.hub import display_name
 from osbert.runs.contract import Watch, report_remarks

@@ -16,7 +16,7 @@ from typing import Any
 from osbert.corpus.docstrings import collect
 from osbert.errors import UserError
 from osbert.files import refuse_foreign, write_json
-from osbert.interop.packaged import find_packaged_folder
+from osbert.interop.hub import find_packaged_folder
 from osbert.recipe import difference
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert_lab.demo.report import write_demo_report

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from osbert.data.batch import Batch, collate
 from osbert.data.example import Example
-from osbert.models.generation.settings import Precision
 from osbert.models.heads.predictions import MaskedLanguageHead
+from osbert.models.sizes import Precision
 from osbert_lab.recurrent.translation_layers import AttentiveWriter, ReadSource, WriterState
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from osbert.data.batch import Batch
 from osbert.models.fast.dropout import Dropout
 from osbert.models.fast.linear import Linear
-from osbert.models.generation.cache import rectangle
+from osbert.models.generation.steps import rectangle
 from osbert_lab.recurrent.lstm import Steps
 from osbert_lab.recurrent.translator_architecture import TranslatorArchitecture
 

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from osbert.errors import UserError
 from osbert.files import require_folder, require_free, whole_folder
-from osbert.inference.embedder import normalize_vectors
 from osbert.inference.vectors.nearest import pair_cosines
 from osbert.inference.vectors.reading import VectorFile
+from osbert.inference.vectors.settings import normalize_vectors
 from osbert.lock import claim
 from osbert.runs.contract import Watch, ignore
 from osbert.runs.rows.row_file import row_file

@@ -11,8 +11,8 @@ import pytest
 
 from osbert.errors import UserError
 from osbert.inference.vectors import files, reading
-from osbert.inference.vectors.faiss_index import index_path, open_index
 from osbert.inference.vectors.files import Column, VectorOutput, beside, write_vectors
+from osbert.inference.vectors.nearest import index_path, open_index
 from osbert.inference.vectors.reading import open_vectors
 from refusals import refusal
 

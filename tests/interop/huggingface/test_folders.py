@@ -23,9 +23,9 @@ from transformers.models.roformer import modeling_roformer
 from osbert.data.batch import Batch, BatchTarget, collate
 from osbert.data.example import Example
 from osbert.interop.folder import open_folder
+from osbert.interop.hub import minilm
 from osbert.interop.huggingface import folders as huggingface
-from osbert.interop.packaged import minilm
-from osbert.interop.tokenizer_files import write_tokenizer
+from osbert.interop.tokenizers import write_tokenizer
 from osbert.models.contract import Learner
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 from refusals import refusal

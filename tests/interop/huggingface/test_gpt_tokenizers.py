@@ -17,7 +17,7 @@ import transformers
 
 from family_tokenizers import GPTS, LEARNT
 from osbert.data.pack import Packer
-from osbert.interop.huggingface.tokenizers import read_any_tokenizer, write_any_tokenizer
+from osbert.interop.tokenizers import read_any_tokenizer, write_any_tokenizer
 from osbert.text.file_tokenizer import MARKS, FileTokenizer, for_tasks
 from refusals import refusal
 

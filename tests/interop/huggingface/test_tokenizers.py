@@ -18,7 +18,8 @@ import transformers
 from family_tokenizers import KINDS, LEARNT, save_roberta
 from osbert.data.pack import Packer, PieceRun
 from osbert.interop.folder import open_folder
-from osbert.interop.huggingface.tokenizers import read_any_tokenizer, text_id_remarks, text_ids, write_any_tokenizer
+from osbert.interop.huggingface.folders import text_id_remarks, text_ids
+from osbert.interop.tokenizers import read_any_tokenizer, write_any_tokenizer
 from osbert.tasks.kinds.span.windows import Cutter
 from osbert.tasks.kinds.tag.passages import TaggedText, cut_words
 from osbert.text.file_tokenizer import NAMES, FileTokenizer

@@ -15,8 +15,8 @@ from tokenizers.normalizers import Lowercase, Normalizer, Precompiled, Replace, 
 from tokenizers.processors import TemplateProcessing
 
 from osbert.data.pack import Packer, PieceRun
-from osbert.interop.hub_files import select_files
-from osbert.interop.huggingface.tokenizers import read_any_tokenizer, write_any_tokenizer
+from osbert.interop.hub_answers import select_files
+from osbert.interop.tokenizers import read_any_tokenizer, write_any_tokenizer
 from osbert.text.file_tokenizer import AnyTokenizer
 from refusals import refusal
 from sentencepiece_models import (

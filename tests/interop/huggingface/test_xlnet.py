@@ -22,7 +22,7 @@ from osbert.data.example import Example
 from osbert.data.pack import Packer
 from osbert.interop.folder import open_folder
 from osbert.interop.huggingface import folders as huggingface
-from osbert.interop.huggingface.tokenizers import read_any_tokenizer, write_any_tokenizer
+from osbert.interop.tokenizers import read_any_tokenizer, write_any_tokenizer
 from osbert.models.contract import Head, Learner
 from osbert.models.families.transformer import Transformer
 from osbert.models.heads.grouped import ChoiceHead, SpanHead

@@ -20,8 +20,7 @@ from onnx import helper
 
 from osbert.interop.huggingface.folders import write_model
 from osbert.interop.onnx import files as onnx_files
-from osbert.interop.onnx.files import OnnxGraph, open_onnx, write_onnx
-from osbert.interop.onnx.graph_checks import find_hostile
+from osbert.interop.onnx.files import OnnxGraph, find_hostile, open_onnx, write_onnx
 from osbert.interop.onnx.padded import INPUTS, PaddedGraph
 from osbert.models.contract import Learner
 from refusals import refusal
@@ -171,7 +170,7 @@ def test_a_graph_that_may_run_for_ever_is_refused_before_it_is_opened(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(onnxruntime, "InferenceSession", None)
-    monkeypatch.setattr("osbert.interop.onnx.graph_checks.NODES", 2500)
+    monkeypatch.setattr("osbert.interop.onnx.files.NODES", 2500)
     with refusal("wrong-format", "model.onnx"):
         open_onnx(changed(paths["fp32"], tmp_path / "model.onnx", change))
 

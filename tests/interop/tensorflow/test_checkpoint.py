@@ -18,7 +18,7 @@ from osbert.interop.huggingface.configs import architecture
 from osbert.interop.huggingface.folders import assemble, fill_heads, normalize_names, to_huggingface
 from osbert.interop.tensorflow import checkpoint as google
 from osbert.interop.tensorflow.bundle import open_bundle, write_bundle
-from osbert.interop.tokenizer_files import read_tokenizer
+from osbert.interop.tokenizers import read_tokenizer
 from osbert.models.contract import Learner
 from osbert.models.heads.predictions import MaskedLanguageHead, SequenceHead
 from osbert.text.tokenizer import SPECIALS, Tokenizer

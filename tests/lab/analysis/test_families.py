@@ -12,7 +12,7 @@ import torch
 import osbert
 from osbert import components
 from osbert.interop.huggingface.folders import write_model
-from osbert.interop.tokenizer_files import write_tokenizer
+from osbert.interop.tokenizers import write_tokenizer
 from osbert.models.contract import Backbone, Learner
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from osbert.console.verbs import verb_packages
 from osbert.corpus.docstrings import DocstringText, collect, docstrings, running_text
-from osbert.interop import packaged
+from osbert.interop import hub
 from osbert_lab.demo import chain
 from osbert_lab.demo.chain import DemoRecord, prepare, run, write_passages
 from osbert_lab.demo.stages import SENTENCES, DemoPlan, Stage, plan_published_stages, plan_server_stage, stages
@@ -293,7 +293,7 @@ def test_the_demos_own_sentences_do_not_name_their_library() -> None:
 
 
 def test_one_line_says_how_to_get_the_published_encoder(libraries: Path, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(packaged, "_MINILM", "no_such_package")
+    monkeypatch.setattr(hub, "_MINILM", "no_such_package")
     made, said, served = plan(tmp_path / "demo", libraries), [], []
     assert not chain.second_half(made, lambda event: said.append(str(event)))
     (line,) = said

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from osbert.errors import Problems
-from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
+from osbert.interop.tokenizers import read_tokenizer, write_tokenizer
 from osbert.runs.study.runner import Study, StudyTrial, TrialEnd, read_results
 from osbert_lab.papers import tables as reproduce_tables
 from osbert_lab.papers.children import ChildCommands

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from osbert.models.adapting.freezing import learn_only
-from osbert.models.adapting.lora import SCALE, LowRank, add_low_rank, merge
+from osbert.models.adapting.tuning import SCALE, LowRank, add_low_rank, learn_only, merge
 from osbert.models.families.transformer import Transformer
 from osbert.models.transformer.attention import Attention
 from osbert.runs.finetune.tuning import changes

@@ -13,11 +13,11 @@ from osbert.data.batch import Batch, collate
 from osbert.data.decoder_inputs import decoder_examples
 from osbert.data.example import Example
 from osbert.data.examples import Examples
+from osbert.models.architecture import PairArchitecture
 from osbert.models.contract import Learner, StepSize
 from osbert.models.families.pair import Pair, previous_index
 from osbert.models.generation import steps
 from osbert.models.heads.predictions import MaskedLanguageHead
-from osbert.models.pair_architecture import PairArchitecture
 from osbert.models.transformer.kernels import reference
 
 KINDS: dict[str, dict[str, Any]] = {

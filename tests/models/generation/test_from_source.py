@@ -17,7 +17,7 @@ from osbert.data.modes import Writing, source_of, with_mask, with_target
 from osbert.data.pack import Packer
 from osbert.models.architecture import Architecture
 from osbert.models.families.transformer import Transformer
-from osbert.models.generation.left_to_right import LeftToRightDecoder
+from osbert.models.generation.decoders import LeftToRightDecoder
 from osbert.models.generation.search import Limits, WrittenRow, write
 from osbert.models.generation.settings import GenerationOptions
 from osbert.models.heads.predictions import MaskedLanguageHead

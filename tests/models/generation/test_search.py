@@ -20,10 +20,11 @@ from osbert.interop.folder import open_folder
 from osbert.models.architecture import Architecture
 from osbert.models.families.transformer import Transformer
 from osbert.models.generation import steps
-from osbert.models.generation.left_to_right import LeftToRightDecoder
+from osbert.models.generation.decoders import LeftToRightDecoder
 from osbert.models.generation.search import Limits, WrittenPiece, WrittenRow, _Search, likeliest, write
-from osbert.models.generation.settings import MOST_PENALTY, MOST_PIECES, GenerationOptions, GenerationRules, Precision
+from osbert.models.generation.settings import MOST_PENALTY, MOST_PIECES, GenerationOptions, GenerationRules
 from osbert.models.heads.predictions import MaskedLanguageHead
+from osbert.models.sizes import Precision
 from refusals import refusal
 
 KINDS: dict[str, dict[str, Any]] = {

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from osbert.models.heads.chain import Chain, forbidden
-from osbert.models.heads.crf import ChainField
+from osbert.models.heads.tagging import ChainField
 from osbert.reading.tagged.schemes import follows, label_names, read_tags, write_tags
 
 LABELS = label_names(["A"], "bio")

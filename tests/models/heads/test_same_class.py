@@ -12,7 +12,7 @@ from osbert.data.batch import Batch, collate
 from osbert.data.example import Example, Target
 from osbert.models.architecture import Architecture
 from osbert.models.contract import States
-from osbert.models.heads.same_class import SameClassHead
+from osbert.models.heads.contrastive import SameClassHead
 
 TINY = Architecture(layers=1, heads=1, width=4, vocabulary=10, length=8).build()
 

@@ -15,8 +15,8 @@ from osbert.data.batch import Batch
 from osbert.models.architecture import Architecture
 from osbert.models.families.transformer import Transformer
 from osbert.models.transformer.attention import distance_biases
-from osbert.models.transformer.disentangled import distance_rows
 from osbert.models.transformer.kernels import fastest, reference
+from osbert.models.transformer.positions import distance_rows
 
 SMALL = {"layers": 2, "heads": 2, "width": 16, "vocabulary": 50, "deviation": 0.3, "dropout": 0.0}
 

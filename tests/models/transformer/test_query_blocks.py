@@ -15,7 +15,7 @@ from osbert.data.batch import Batch
 from osbert.models.architecture import Architecture
 from osbert.models.families.transformer import Transformer
 from osbert.models.memory import Past
-from osbert.models.transformer import query_blocks
+from osbert.models.transformer import layout
 from osbert.models.transformer.kernels import fastest, reference
 
 SMALL: dict[str, Any] = {"layers": 2, "heads": 2, "width": 16, "vocabulary": 50, "deviation": 0.3, "dropout": 0.0}
@@ -42,8 +42,8 @@ def backbone_of(kind: str) -> Transformer:
 def short_sequences() -> Any:
     """Make a sequence of a few tokens long, and blocks so small that it has several."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(query_blocks, "LONG", FEW)
-        patch.setattr(query_blocks, "SCORES", 60)
+        patch.setattr(layout, "LONG", FEW)
+        patch.setattr(layout, "SCORES", 60)
         yield
 
 
@@ -122,7 +122,7 @@ class Largest(TorchDispatchMode):
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_no_tensor_grows_with_the_square_of_the_length(make_batch, monkeypatch, kind: str) -> None:
-    monkeypatch.setattr(query_blocks, "SCORES", 2**12)
+    monkeypatch.setattr(layout, "SCORES", 2**12)
     backbone = backbone_of(kind)
 
     def largest(length: int) -> int:

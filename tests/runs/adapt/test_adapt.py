@@ -20,7 +20,7 @@ from osbert.errors import UserError
 from osbert.interop.folder import open_folder
 from osbert.interop.huggingface.folders import write_model
 from osbert.interop.sentence_files import SentenceModel, write_sentence_model
-from osbert.interop.tokenizer_files import write_tokenizer
+from osbert.interop.tokenizers import write_tokenizer
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
 from osbert.runs.adapt.settings import AdaptationOptions

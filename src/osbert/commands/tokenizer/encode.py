@@ -11,8 +11,8 @@ from rich.text import Text
 
 from osbert.console.opening_options import OpeningOptions
 from osbert.console.output import Result
-from osbert.interop.huggingface.tokenizers import read_any_tokenizer
 from osbert.interop.opening import CAREFUL
+from osbert.interop.tokenizers import read_any_tokenizer
 from osbert.terminal import format_count, open_console
 
 

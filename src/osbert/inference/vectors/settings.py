@@ -6,15 +6,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+import numpy as np
+from numpy.typing import NDArray
+
 from osbert.data.long_texts import Long
 from osbert.errors import UserError, nearest
-from osbert.models import pooling
-from osbert.models.adapting.layer_choice import Features, feature_layers
+from osbert.models import forms
+from osbert.models.forms import Features, feature_layers
 
-Pooling = Literal[pooling.Pooling, "pooler", "tokens"]
-"""A pooling of models/pooling.py, BERT's pooler (tanh layer on [CLS]), or no pooling (tokens)."""
+Pooling = Literal[forms.Pooling, "pooler", "tokens"]
+"""A pooling of models/forms.py, BERT's pooler (tanh layer on [CLS]), or no pooling (tokens)."""
 LEARNT = ("none", "mix")
-"""Names in layer_choice.py that have no meaning here: no layer, and a mix whose weights only fine-tuning learns."""
+"""Names of `Features` that have no meaning here: no layer, and a mix whose weights only fine-tuning learns."""
 NAMED = tuple(name for name in get_args(Features) if name not in LEARNT)
 
 
@@ -109,3 +112,9 @@ class Layers:
                 code="invalid-value",
             )
         return cls(numbers=numbers, joined="stack" if "," in text else "alone")
+
+
+def normalize_vectors(vectors: NDArray[np.floating]) -> NDArray[np.float32]:
+    """Return vectors (..., D) scaled to length 1. Zero vectors stay as they are."""
+    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)

@@ -355,14 +355,28 @@ def _pairs_to_halves(rows: Tensor, width: int) -> Tensor:
     return rows.unflatten(0, (-1, width // 2, 2)).transpose(1, 2).flatten(0, 2)
 
 
+def every_family() -> Iterator[Family]:
+    """Yield all families, in the order of their files' names. A file is imported when its turn comes."""
+    return map(_family, _family_names())
+
+
 @cache
-def every_family() -> tuple[Family, ...]:
-    """Return all families, in the order of their files' names."""
-    return tuple(components.module(FOLDER, name).FAMILY for name in components.names(FOLDER))
+def _family_names() -> tuple[str, ...]:
+    return tuple(components.names(FOLDER))
+
+
+@cache
+def _family(name: str) -> Family:
+    family: Family = components.module(FOLDER, name).FAMILY
+    return family
 
 
 def of_type(model_type: object) -> Family | None:
     """Return the family of a config.json's model_type; None if it is unknown."""
+    if isinstance(model_type, str) and model_type in _family_names():  # then no other file is imported
+        family = _family(model_type)
+        if model_type in family.types:
+            return family
     return next((family for family in every_family() if model_type in family.types), None)
 
 

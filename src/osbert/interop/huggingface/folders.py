@@ -6,30 +6,107 @@ classifier read the first token, ours the last. Parts that their model cannot ho
 stored in the same file, a head under "heads.<name>.", which this module reads and transformers ignores. If transformers
 would create such a head with random weights, or has no model for the encoder, the model_type is "osbert", which it
 rejects.
+
+A `Report` lists the tensors of a folder: status, whether it is expected, and a remark for each.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
+from osbert.data.decoder_inputs import starting_piece
 from osbert.errors import Problems, UserError
 from osbert.files import write_json
+from osbert.interop.files.weight_files import SAFE, write_tensors
 from osbert.interop.huggingface import configs, names
 from osbert.interop.huggingface.family import of_architecture, of_type
-from osbert.interop.huggingface.tokenizers import text_ids
-from osbert.interop.tensor_report import Report, TensorRow
-from osbert.interop.weight_files import SAFE, write_tensors
+from osbert.interop.huggingface.names import PIECES
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Backbone, Head, Learner, Sizes
-from osbert.models.initialisation import initialise
-from osbert.models.meta import with_memory
+from osbert.models.initialisation import initialise, with_memory
 from osbert.text.file_tokenizer import AnyTokenizer
+
+ROUND = (8, 16, 32, 64, 128)
+"""Tables of pieces are often padded to multiples of these numbers, for speed; their last rows belong to no piece."""
+FEW = 1 / 8
+"""Largest fraction of a table that such rows may have."""
+
+Status = Literal["loaded", "new", "unused"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorRow:
+    """The status of one tensor, named as in the file without the backbone's prefix.
+
+    "new": not in the file, newly initialised; "unused": in the file, but not needed. `expected` is False if the user
+    should check it; `remark` is the reason.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    status: Status
+    expected: bool = True
+    remark: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """The rows of all tensors that were loaded, newly initialised, or unused."""
+
+    rows: tuple[TensorRow, ...]
+
+    @property
+    def problems(self) -> tuple[TensorRow, ...]:
+        """Return the rows that are not as expected."""
+        return tuple(row for row in self.rows if not row.expected)
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Return what the user should know, a line each: what starts afresh, and what in the file is strange."""
+        fresh = [f"{row.name} starts afresh: {row.remark}" for row in self.rows if row.status == "new"]
+        used = [f"{row.name} {row.shape}: {row.remark}" for row in self.problems if row.status == "loaded"]
+        strange = [
+            f"{row.name} {row.shape} is not used: {row.remark}" for row in self.problems if row.status == "unused"
+        ]
+        more = [f"... and {len(strange) - 5:,} more that are not used"] if len(strange) > 5 else []
+        return (*fresh, *used, *strange[:5], *more)
+
+    def select_names(self, status: Status) -> tuple[str, ...]:
+        """Return the names of the rows with a status."""
+        return tuple(row.name for row in self.rows if row.status == status)
+
+    def require_complete(self, where: str, *, but: str = "") -> None:
+        """Raise UserError if anything had to be made new: `where`, the folder, is then no finished model.
+
+        `but`: how the names of tensors begin that nothing reads, "" for none.
+        """
+        problems = Problems(heading=f"{where} lacks weights that a finished model has")
+        for row in self.rows:
+            if row.status == "new" and not (but and row.name.startswith(but)):
+                problems.add(f"{row.name} {row.shape}{f': {row.remark}' if row.remark else ''}", code="damaged-file")
+        problems.stop_if_any()
+
+
+def of_pieces(row: TensorRow, pieces: int) -> TensorRow:
+    """Return the report row of the piece embeddings, with a remark if the table has more rows than `pieces`.
+
+    Rows that pad the table to a round number are expected. Report rows of other tensors are returned unchanged.
+    """
+    if row.name != PIECES or row.shape[0] == pieces:
+        return row
+    spare = row.shape[0] - pieces
+    further = f"the last {spare:,} rows belong to no piece"
+    if spare <= FEW * row.shape[0] and row.shape[0] in {-(-pieces // multiple) * multiple for multiple in ROUND}:
+        return replace(row, remark=f"{further}: made a round number")
+    remark = f"{further}: the vocabulary has {pieces:,}. Is it the one that the model was trained with?"
+    return replace(row, expected=False, remark=remark)
+
 
 WRITES = "osbert_writes"
 """A config field of our own, for a head trained to generate from a source: the way it does (data/modes.py)."""
@@ -340,3 +417,30 @@ def _head_config(learner: Learner, labels: Sequence[str] | None) -> dict[str, An
         fields["id2label"] = {str(index): label for index, label in enumerate(labels)}
         fields["label2id"] = {label: index for index, label in enumerate(labels)}
     return fields
+
+
+def text_ids(tokenizer: AnyTokenizer) -> dict[str, int]:
+    """Return the config fields with the pieces that start and end a decoder's texts, as trained here.
+
+    transformers' `generate` and its shift of labels read these fields instead of the tokenizer.
+    """
+    form = tokenizer.form
+    try:
+        fields = {"pad_token_id": tokenizer.pad, "decoder_start_token_id": starting_piece(tokenizer)}
+    except UserError:  # without a padding piece it cannot have trained a decoder
+        return {}
+    fields |= {"bos_token_id": form.before[0]} if form.before else {}
+    return fields if form.end is None else fields | {"eos_token_id": form.end}
+
+
+def text_id_remarks(config: Mapping[str, Any], tokenizer: AnyTokenizer) -> Iterator[str]:
+    """Yield a remark for each piece at the start or end of a decoder's texts that a config names otherwise."""
+    tokenizer_ids = text_ids(tokenizer)
+    for name, what in (("decoder_start_token_id", "start"), ("eos_token_id", "end")):
+        file_id, token_id = config.get(name), tokenizer_ids.get(name)
+        if file_id is not None and token_id is not None and file_id != token_id:
+            piece = tokenizer.tokens([token_id])[0]
+            yield (
+                f"config.json says that written texts {what} with piece {file_id} ({name}), the tokenizer's form says "
+                f"{token_id} ({piece}), which osbert uses. A model that was trained with the former may write badly."
+            )

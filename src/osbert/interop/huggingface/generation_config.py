@@ -8,9 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from osbert.interop.json_files import read_if_there
-from osbert.models.generation.defaults import FILE, WritingDefaults
-from osbert.models.generation.settings import MOST_BEAMS, MOST_PENALTY, MOST_PIECES, GenerationOptions, GenerationRules
+from osbert.interop.files.json_files import read_if_there
+from osbert.models.generation.settings import (
+    FILE,
+    MOST_BEAMS,
+    MOST_PENALTY,
+    MOST_PIECES,
+    GenerationOptions,
+    GenerationRules,
+    WritingDefaults,
+)
 
 NAMES = {"num_beams": "beams", "max_new_tokens": "most", "min_new_tokens": "least", "no_repeat_ngram_size": "no_repeat"}
 """Their settings of a number of pieces -> our options."""

@@ -10,12 +10,11 @@ from dataclasses import fields
 
 from osbert.interop.huggingface import native as own
 from osbert.interop.huggingface.family import FREE, has_berts_names, of_architecture
-from osbert.models.architecture import Architecture
+from osbert.models.architecture import Architecture, PairArchitecture
 from osbert.models.contract import Head, Sizes
 from osbert.models.forms import Form, Values
-from osbert.models.heads.apart import ApartHead
-from osbert.models.heads.text import TextHead
-from osbert.models.pair_architecture import PairArchitecture
+from osbert.models.heads.contrastive import ApartHead
+from osbert.models.heads.predictions import TextHead
 
 PREFIXES = ("bert", "roformer", "ernie")
 """Prefixes of the backbone's tensors in files with BERT's names."""

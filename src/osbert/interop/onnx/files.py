@@ -1,6 +1,9 @@
 """ONNX files: written from a padded model, in float32 or with int8 products, and opened in onnxruntime.
 
 Further facts are in the file's metadata, under names that begin with "osbert.".
+
+Before onnxruntime opens a file it is checked: no graph within a node, no functions. int8 products get a scale for each
+token, in place of one for the whole batch, as onnxruntime's quantizer writes.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ import contextlib
 import importlib.util
 import json
 import logging
+import mmap
 import re
 import warnings
 from collections.abc import Iterator, Mapping
@@ -16,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -23,16 +28,14 @@ from osbert import __version__
 from osbert.errors import UserError
 from osbert.files import replace_file
 from osbert.guarded import parse_json
-from osbert.interop.onnx.graph_checks import find_hostile
+from osbert.interop.files.weight_files import require_finite
 from osbert.interop.onnx.padded import INPUTS, STATES, PaddedGraph
-from osbert.interop.onnx.row_scales import scale_rows
-from osbert.interop.weight_files import require_finite
+from osbert.models.contract import Sizes
 
-ONNX = "model.onnx"
 FORM = "1"
 """The version of the metadata's format; files with another one were written by another version of osbert."""
 READ = ("vocabulary", "length", "segments", "layers", "width", "direction")
-"""The settings of the Architecture that decide how texts are encoded and states are read. config.json must agree."""
+"""The settings that decide how texts are encoded and states are read. config.json must agree."""
 OPSET = 18
 LARGEST = 2**31 - 2**24
 """Most bytes of weights in one file: 2 GB (protobuf's limit), less room for the graph."""
@@ -57,6 +60,11 @@ class OnnxGraph:
     learnt: dict[str, list[Any]]
     sizes: dict[str, Any]
     tokenizer: str
+
+
+def encoding_sizes(sizes: Sizes) -> dict[str, Any]:
+    """Return the settings of READ by name."""
+    return {name: getattr(sizes, name) for name in READ}
 
 
 def require_library(name: str) -> Any:
@@ -88,7 +96,7 @@ def write_onnx(
         raise UserError(
             f"the model has {size / 1e9:.1f} GB of weights; an ONNX file holds at most 2 GB.", code="too-large"
         )
-    sizes = {name: getattr(model.backbone.architecture, name) for name in READ}
+    sizes = encoding_sizes(model.backbone.architecture)
     metadata = {"precision": "int8" if int8 else "fp32", "learnt": json.dumps(learnt), "sizes": json.dumps(sizes)}
     replace_file(path, lambda aside: _write(model, aside, int8=int8, metadata={**metadata, "tokenizer": tokenizer}))
 
@@ -237,3 +245,151 @@ def _quiet() -> Iterator[None]:
             yield
     finally:
         logging.disable(before)
+
+
+NODES = 1_000_000
+"""Most fields of nodes; a node has about ten, a model of a hundred layers has 5,000 nodes."""
+GRAPH, FUNCTIONS = 7, 25
+"""Fields of a ModelProto (onnx.proto3)."""
+NODE, ATTRIBUTE = 1, 5
+"""Fields of a GraphProto and of a NodeProto."""
+GRAPHS_WITHIN = (6, 11)
+"""Fields of an AttributeProto with a graph, and with several."""
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+"""Wire types of protobuf."""
+
+Part = tuple[int, int]
+"""The first byte of a message, and the one after its last."""
+
+
+def find_hostile(path: Path) -> str:
+    """Return what a graph has that none of osbert's has: graphs within nodes, functions, far too many nodes; or "".
+
+    Raises ValueError if the file is no ONNX file.
+    """
+    if not path.stat().st_size:
+        raise ValueError("it is empty")
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        seen = 0
+        for field, graph in _fields(content, (0, len(content))):
+            if field == FUNCTIONS:
+                return "it has functions"
+            for node in _named(content, graph, NODE) if field == GRAPH else ():
+                for number, part in _fields(content, node):
+                    seen += 1
+                    if seen > NODES:
+                        return f"its nodes have more than {NODES:,} fields"
+                    if number == ATTRIBUTE and any(one in GRAPHS_WITHIN for one, _ in _fields(content, part)):
+                        return "a node has a graph of its own, as Loop, Scan and If have"
+    return ""
+
+
+def _named(content: mmap.mmap, part: Part, field: int) -> Iterator[Part]:
+    return (inside for number, inside in _fields(content, part) if number == field)
+
+
+def _fields(content: mmap.mmap, part: Part) -> Iterator[tuple[int, Part]]:
+    """Yield the number of each field of a message, and its bytes. Raises ValueError where they are no message."""
+    start, end = part
+    while start < end:
+        key, start = _number(content, start, end)
+        wire = key & 7
+        if wire == VARINT:
+            last = _number(content, start, end)[1]
+        elif wire == BYTES:
+            length, start = _number(content, start, end)
+            last = start + length
+        elif wire in (FIXED64, FIXED32):
+            last = start + (8 if wire == FIXED64 else 4)
+        else:
+            raise ValueError("it is no ONNX file")
+        if last > end:
+            raise ValueError("it is cut short, or no ONNX file")
+        yield key >> 3, (start, last)
+        start = last
+
+
+def _number(content: mmap.mmap, start: int, end: int) -> tuple[int, int]:
+    """Return a varint, seven bits a byte with the lowest first, and the index after it."""
+    value = 0
+    for shift, index in enumerate(range(start, min(end, start + 10))):
+        value |= (content[index] & 0x7F) << (7 * shift)
+        if content[index] < 0x80:
+            return value & (2**64 - 1), index + 1
+    raise ValueError("it is cut short, or no ONNX file")
+
+
+ZERO = "osbert.zero_code"
+"""The name of the code of 0, which all products have in common."""
+
+
+def scale_rows(graph: Any) -> None:
+    """Change each dynamic quantization of a graph (a GraphProto) to one scale a row, for products of opset 18.
+
+    The graph is as `quantize_dynamic` writes it: DynamicQuantizeLinear, MatMulInteger, Cast, and the product with that
+    of both scales.
+    """
+    from onnx import numpy_helper
+
+    inputs = {node.output[1]: node.input[0] for node in graph.node if node.op_type == "DynamicQuantizeLinear"}
+    # The product of an input's scale and a weight's, by its name.
+    scales = {node.output[0]: tuple(node.input) for node in graph.node if node.input and node.input[0] in inputs}
+    widths = {weight.name: weight.dims[0] for weight in graph.initializer if weight.dims}
+    depths = {node.input[0]: widths[node.input[1]] for node in graph.node if node.op_type == "MatMulInteger"}
+    nodes: list[Any] = []
+    for node in graph.node:
+        if node.op_type == "DynamicQuantizeLinear":
+            nodes += _quantize_rows(node.input[0], node.output[0], node.output[1], depths[node.output[0]])
+        elif node.op_type == "MatMulInteger":
+            node.input[2] = ZERO
+            nodes.append(node)
+        elif len(node.input) == 2 and node.input[1] in scales:
+            scale, columns = scales[node.input[1]]
+            nodes += _rescale(node.input[0], node.output[0], scale, columns, inputs[scale])
+        elif not (node.output and node.output[0] in scales):
+            nodes.append(node)
+    del graph.node[:]
+    graph.node.extend(nodes)
+    graph.initializer.append(numpy_helper.from_array(np.array(128, np.uint8), ZERO))
+
+
+def _quantize_rows(values: str, codes: str, scale: str, depth: int) -> Iterator[Any]:
+    """Yield the nodes from `values` (..., D) to `codes` (N, D) and their `scale` (N,), with D = `depth`."""
+    from onnx.helper import make_node
+
+    rows, largest, least = (f"{codes}.{name}" for name in ("rows", "largest", "least"))
+    yield _constant(f"{codes}.shape", np.array([-1, depth]))
+    yield _constant(f"{codes}.axes", np.array([1]))
+    yield _constant(f"{codes}.part", np.array(1 / 127, np.float32))
+    yield _constant(f"{codes}.tiny", np.array(np.finfo(np.float32).tiny, np.float32))
+    yield make_node("Reshape", [values, f"{codes}.shape"], [rows])
+    yield make_node("ReduceMax", [rows, f"{codes}.axes"], [largest], keepdims=0)
+    yield make_node("ReduceMin", [rows, f"{codes}.axes"], [least], keepdims=0)
+    yield make_node("Neg", [least], [f"{least}.size"])
+    yield make_node("Max", [largest, f"{least}.size"], [f"{codes}.size"])
+    yield make_node("Mul", [f"{codes}.size", f"{codes}.part"], [f"{codes}.step"])
+    yield make_node("Max", [f"{codes}.step", f"{codes}.tiny"], [scale])  # a row of 0 has a scale, too
+    yield make_node("Shape", [scale], [f"{codes}.count"])
+    yield make_node("Expand", [ZERO, f"{codes}.count"], [f"{codes}.zeros"])
+    yield make_node("QuantizeLinear", [rows, scale, f"{codes}.zeros"], [codes], axis=0)
+
+
+def _rescale(product: str, result: str, scale: str, columns: str, values: str) -> Iterator[Any]:
+    """Yield the nodes from a `product` (N, M) of codes to floats (..., M), by the scales of its rows and columns."""
+    from onnx.helper import make_node
+
+    yield _constant(f"{result}.axis", np.array([1]))
+    yield _constant(f"{result}.rest", np.array([-1]))
+    yield make_node("Mul", [product, columns], [f"{result}.columns"])
+    yield make_node("Unsqueeze", [scale, f"{result}.axis"], [f"{result}.scale"])
+    yield make_node("Mul", [f"{result}.columns", f"{result}.scale"], [f"{result}.rows"])
+    yield make_node("Shape", [values], [f"{result}.first"], end=-1)
+    yield make_node("Concat", [f"{result}.first", f"{result}.rest"], [f"{result}.shape"], axis=0)
+    yield make_node("Reshape", [f"{result}.rows", f"{result}.shape"], [result])
+
+
+def _constant(name: str, value: Any) -> Any:
+    from onnx import numpy_helper
+    from onnx.helper import make_node
+
+    return make_node("Constant", [], [name], value=numpy_helper.from_array(value))

@@ -17,9 +17,8 @@ from osbert.models.families.transformer import Transformer
 from osbert.models.forms import Form
 from osbert.models.transformer.attention import Attention
 from osbert.models.transformer.block import Block
-from osbert.models.transformer.disentangled import TERMS, Distances, distance_rows, score_distances
 from osbert.models.transformer.embeddings import DistanceTable
-from osbert.models.transformer.positions import rotation
+from osbert.models.transformer.positions import TERMS, Distances, distance_rows, rotation, score_distances
 from osbert.tasks import Task
 
 INPUTS = ("input_ids", "token_type_ids", "attention_mask")

@@ -15,10 +15,10 @@ from torch import Tensor
 
 from osbert.errors import Problems, UserError
 from osbert.files import write_json, write_text
+from osbert.interop.files.json_files import read_object
+from osbert.interop.files.weight_files import require_finite
 from osbert.interop.huggingface import configs, names
-from osbert.interop.json_files import read_object
 from osbert.interop.tensorflow.bundle import INDEX, Bundle, open_bundle, write_bundle
-from osbert.interop.weight_files import require_finite
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Sizes
 from osbert.text.file_tokenizer import AnyTokenizer

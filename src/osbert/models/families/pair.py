@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from osbert.data.batch import Batch
+from osbert.models.architecture import PairArchitecture
 from osbert.models.contract import Backbone, Head, HeadVectors, States, StepSize, matrix_weights
 from osbert.models.families.transformer import Transformer
-from osbert.models.generation.source_reader import SourceDecoder
+from osbert.models.generation.decoders import SourceDecoder
 from osbert.models.heads.predictions import MaskedLanguageHead
-from osbert.models.pair_architecture import PairArchitecture
 from osbert.models.transformer.block import DecoderBlock
 from osbert.models.transformer.embeddings import Embeddings
 from osbert.models.transformer.layout import Layout

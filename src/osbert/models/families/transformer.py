@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import torch
 from torch import Tensor, nn
@@ -13,21 +13,22 @@ from torch.nn import functional
 
 from osbert.data.batch import Batch
 from osbert.data.modes import TARGET
-from osbert.models.adapting.adapters import Adapter
-from osbert.models.adapting.recurrent import Recurrent
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Backbone, Head, HeadVectors, States, StepSize, matrix_weights
 from osbert.models.fast.linear import Linear
-from osbert.models.generation.left_to_right import LeftToRightDecoder, MaskedStepDecoder
+from osbert.models.forms import pool_states
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.models.initialisation import initialise
 from osbert.models.memory import Past
-from osbert.models.pooling import pool_states
+from osbert.models.transformer.added_layers import Adapter, Recurrent
 from osbert.models.transformer.block import ACTIVATIONS, Block, norm, norm_of
 from osbert.models.transformer.continuation import Continuation
 from osbert.models.transformer.embeddings import DistanceTable, Embeddings
 from osbert.models.transformer.layout import Layout, lay_out
 from osbert.models.transformer.relative import RelativeScores
+
+if TYPE_CHECKING:
+    from osbert.models.generation.decoders import LeftToRightDecoder
 
 
 class Transformer(Backbone):
@@ -183,6 +184,8 @@ class Transformer(Backbone):
         keyless = isinstance(self.embeddings.distances, DistanceTable) or self.architecture.segment_scores
         if not isinstance(head, MaskedLanguageHead) or keyless or self.recurrent is not None:
             return None
+        from osbert.models.generation.decoders import LeftToRightDecoder, MaskedStepDecoder
+
         if head.writes == "masked":
             return MaskedStepDecoder(self, head, segment=TARGET)
         if head.writes == "shifted":

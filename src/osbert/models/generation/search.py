@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from osbert.data.example import Example
-from osbert.models.generation.contract import CachedDecoder
+from osbert.models.contract import CachedDecoder
 from osbert.models.generation.settings import GenerationOptions
 
 Ending = Literal["end", "most"]

@@ -1,19 +1,19 @@
-"""The settings of text generation. No torch."""
+"""The settings of text generation, a folder's defaults for them, and the result. No torch."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields, replace
-from typing import Literal, Self
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any, Literal, Self
 
 from osbert.errors import Problems
+from osbert.models.sizes import Precision
 
 MOST_PIECES = 100_000
 MOST_BEAMS = 64
 MOST_PENALTY = 64.0
 """Beyond it, the power of a length of MOST_PIECES leaves the range of floating-point numbers."""
 DEFAULT_MOST = 64
-Precision = Literal["fp32", "bf16"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,3 +181,47 @@ class GivenOptions(DrawingOptions):
         return replace(
             replace(options, beams=1, length_penalty=0.0) if self.sample or self.beams == 1 else options, **overrides
         )
+
+
+FILE = "generation_config.json"
+"""The file of a folder that has these defaults."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WritingDefaults:
+    """How a folder's model writes if nothing is given: `options`, the settings `applied`, and those `left` out."""
+
+    options: GenerationOptions
+    applied: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
+
+    @property
+    def remark(self) -> str:
+        """Return a sentence on what is applied and what is not; "" if the file asks for nothing."""
+        parts = [
+            f"{what} {', '.join(names)}"
+            for what, names in (("applied", self.applied), ("not applied", self.left))
+            if names
+        ]
+        return f"{FILE}: {'; '.join(parts)}." if parts else ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Generation:
+    """The text that a model generated for a given text.
+
+    `text`: starts with a space if one belongs between it and the given text. `pieces`: its number of pieces.
+    `log_probability`: the sum over all pieces, and the end piece if the model predicted it, in nats. `ended`: "end" if
+    the model ended the text; "most" if it reached the largest number of pieces. `truncated`: number of pieces of the
+    given text that were not read: its first ones if the model continues the text, else its last ones.
+    """
+
+    text: str
+    pieces: int
+    log_probability: float
+    ended: Literal["end", "most"]
+    truncated: int = 0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields by name."""
+        return asdict(self)

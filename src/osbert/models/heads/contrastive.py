@@ -1,4 +1,4 @@
-"""The contrastive loss with in-batch negatives, and with hard ones (SimCSE, Gao et al. 2021)."""
+"""Heads that learn vectors of texts: in-batch negatives (SimCSE), pairs of one label (SetFit), pairs scored apart."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from torch.nn import functional
 from osbert.data.batch import TOKEN_COLUMNS, Batch
 from osbert.models.contract import Backbone, Head, Loss, States
 from osbert.models.fast.linear import Linear
+from osbert.models.forms import Pooling, Values, pair_blocks, pool_states
+from osbert.models.heads.predictions import SequenceHead, classification_loss, regression_loss
 from osbert.models.initialisation import initialise
-from osbert.models.pooling import Pooling, pool_states
 
 
 class ContrastiveHead(Head):
@@ -128,3 +129,78 @@ def partners(batch: Batch, first: Tensor, *, but: Tensor | None = None) -> Tenso
     ordered = second[batch.records[second].argsort()]
     ranks = torch.searchsorted(batch.records[ordered], batch.records[first])
     return ordered[ranks]
+
+
+class SameClassHead(Head):
+    """Pooled states -> the cosine of each pair, with the target 1 for two texts of one label and 0 for others.
+
+    SetFit (Tunstall et al. 2022, section 3.1) samples pairs of texts; here the loss is over all pairs of a step, which
+    is one pass, so each text is encoded once for many pairs. Equal and unequal pairs have the same total weight. The
+    head has no weights, and uses the targets of another head on the same states.
+    """
+
+    sparse = True
+
+    def __init__(self, backbone: Backbone, *, target: str) -> None:
+        """Stand on `backbone`; learn from the batch's targets `target`, a class each."""
+        super().__init__()
+        self.target = target
+
+    def outputs(self, states: States, batch: Batch) -> Tensor:
+        """Return the vector (B, D) of every sequence, of length 1."""
+        return functional.normalize(states.pooled.float(), dim=-1)
+
+    def forward(self, states: States, batch: Batch) -> Loss:
+        """Return the squared error of the cosines: the mean over equal pairs plus the mean over unequal pairs.
+
+        It is multiplied by the M sequences and has the count M. A pass with one sequence has no pairs, and loss 0.
+        """
+        target = batch.targets[self.target]
+        vectors = self.outputs(states, batch)[target.index]  # (M, D)
+        cosines = vectors @ vectors.T
+        same = (target.labels[:, None] == target.labels).float()
+        above = vectors.new_ones(same.shape).triu(diagonal=1)  # each pair once, none with itself
+        errors = (cosines - same).square()
+        like, unlike = ((errors * kind).sum() / kind.sum().clamp_min(1) for kind in (same * above, (1 - same) * above))
+        return Loss(total=(like + unlike) * len(vectors), count=float(len(vectors)))
+
+
+class ApartHead(SequenceHead):
+    """Pooled states of two texts -> K scores a pair, by a linear layer on u, v, |u - v|, uv and their cosine.
+
+    After Sentence-BERT (Reimers and Gurevych 2019, section 3). The outputs are the vectors, since in
+    inference a batch need not hold both texts of a pair; decoding scores them with the layer, from `decoding_values`.
+    The first sequence of a record carries its label.
+    """
+
+    def __init__(
+        self, backbone: Backbone, *, target: str, labels: int, dropout: float = 0.0, values: Values = "classes"
+    ) -> None:
+        """Stand on `backbone` with `labels` = K scores, of classes or of numbers."""
+        super().__init__(backbone, target=target, labels=labels, dropout=dropout, form="vectors")
+        self.values = values
+        self.loss = regression_loss if values == "numbers" else classification_loss
+
+    @staticmethod
+    def inputs(width: int) -> int:
+        """Return the size of all features of a pair."""
+        return 4 * width + 1
+
+    def outputs(self, states: States, batch: Batch) -> Tensor:
+        """Return the vector (B, D) of every text, of length 1."""
+        return functional.normalize(states.pooled.float(), dim=-1)
+
+    def blocks(self, states: States, batch: Batch) -> list[Tensor]:
+        """Return the features of M labelled pairs: u, v, |u - v|, uv (M, D) each, and their cosine (M, 1)."""
+        # Only the first sequence of a record has a target: its partner is found by the record.
+        vectors, first = self.outputs(states, batch), batch.targets[self.target].index
+        features: list[Tensor] = pair_blocks(vectors[first], vectors[partners(batch, first)])
+        return features
+
+    def score_targets(self, states: States, batch: Batch) -> Tensor:
+        """Return the scores (M, K) of the labelled pairs."""
+        return self.linear(self.dropout(torch.cat(self.blocks(states, batch), dim=1)))
+
+    def decoding_values(self) -> dict[str, list[Any]]:
+        """Return the layer, K rows of weights and K biases."""
+        return {"weight": self.linear.weight.tolist(), "bias": self.linear.bias.tolist()}

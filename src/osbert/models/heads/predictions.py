@@ -1,4 +1,4 @@
-"""Prediction heads: masked pieces from token states; classes, labels or numbers from pooled states."""
+"""Prediction heads: pieces, masked or next ones, from token states; classes, labels or numbers from pooled states."""
 
 from __future__ import annotations
 
@@ -13,13 +13,34 @@ from torch.nn import functional
 
 from osbert.data.batch import Batch, BatchTarget
 from osbert.data.modes import Writing
-from osbert.models.contract import Backbone, Head, Loss, States
+from osbert.models.contract import Backbone, Head, Loss, Sizes, States
 from osbert.models.fast.cross_entropy import linear_cross_entropy
 from osbert.models.fast.dropout import Dropout
 from osbert.models.fast.linear import Linear, linear
 from osbert.models.forms import Form
 from osbert.models.initialisation import initialise, initialise_scores
 from osbert.models.transformer.block import ACTIVATIONS, norm_of
+
+
+class Transform(nn.Module):
+    """(N, D) -> (N, D): norm(activation(dense)), the prediction head of ModernBERT (Warner et al. 2024)."""
+
+    def __init__(self, sizes: Sizes) -> None:
+        """Make the layers, with newly initialised weights."""
+        super().__init__()
+        self.dense = Linear(sizes.width, sizes.width, bias=sizes.head_biases)
+        self.activation = ACTIVATIONS[sizes.activation]
+        self.norm = norm_of(sizes, sizes.width, biases=sizes.head_biases)
+        initialise(self, sizes.deviation)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Return the transformed states (N, D)."""
+        return self.norm(self.activation(self.dense(hidden)))
+
+
+def transform(sizes: Sizes) -> nn.Module:
+    """Return the transform below a head's scores; the identity if `head_transform` is off."""
+    return Transform(sizes) if sizes.head_transform else nn.Identity()
 
 
 class MaskedLanguageHead(Head):
@@ -277,3 +298,33 @@ def labels_loss(scores: Tensor, target: BatchTarget) -> Loss:
     # A logit above 0 is a probability above 1/2.
     hits = ((flat.detach() > 0) == (labels > 0)).sum()
     return Loss(total=total, count=target.count, hits=hits)
+
+
+class TextHead(MaskedLanguageHead):
+    """States -> scores over the vocabulary, for the piece after each token; trained on labelled tokens only.
+
+    It starts from the weights of the language-model head of pretraining. `prefix`: whether the tokens of a source
+    attend to each other (prefix LM); imported left-to-right models have no such attention.
+    """
+
+    form: Form = "text"
+
+    def __init__(self, backbone: Backbone, *, target: str, prefix: bool = False, writes: Writing | None = None) -> None:
+        """Stand on `backbone`; learn from the batch's targets `target`, whose labels are pieces.
+
+        The attribute `smoothing` is the label smoothing, 0 by default.
+        """
+        super().__init__(backbone, target=target, writes=writes)
+        self.prefix = prefix
+        self.smoothing = 0.0
+
+    def outputs(self, states: States, batch: Batch) -> Tensor:
+        """Return the scores (N, V) at every token."""
+        return self.every(states, batch)
+
+    def forward(self, states: States, batch: Batch) -> Loss:
+        """Return the (weighted) summed cross-entropy in nats over the labelled positions."""
+        if not self.smoothing:
+            return super().forward(states, batch)
+        target = batch.targets[self.target]
+        return classification_loss(self.scores(states.hidden[target.index]), target, smoothing=self.smoothing)

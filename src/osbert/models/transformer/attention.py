@@ -12,13 +12,10 @@ from torch.nn import functional
 from osbert.models.contract import HeadVectors
 from osbert.models.fast.dropout import Dropout
 from osbert.models.fast.linear import Linear, linear
-from osbert.models.transformer.disentangled import TERMS, gather_scores, score_distances, vector_scores
-from osbert.models.transformer.distance_scores import table_biases
 from osbert.models.transformer.kernels import Kernel, fastest, weights
-from osbert.models.transformer.layout import Layout
-from osbert.models.transformer.positions import neighbours, rotate
-from osbert.models.transformer.query_blocks import has_long, parts
-from osbert.models.transformer.relative import RelativeScores
+from osbert.models.transformer.layout import Layout, has_long, parts
+from osbert.models.transformer.positions import TERMS, gather_scores, neighbours, rotate, score_distances, vector_scores
+from osbert.models.transformer.relative import RelativeScores, table_biases
 
 if TYPE_CHECKING:
     from osbert.models.architecture import Architecture

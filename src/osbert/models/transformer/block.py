@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from osbert.models.adapting.adapters import adapter
 from osbert.models.contract import HeadVectors, Sizes
 from osbert.models.fast.dropout import Dropout
 from osbert.models.fast.linear import Linear
+from osbert.models.transformer.added_layers import adapter
 from osbert.models.transformer.attention import Attention
 from osbert.models.transformer.kernels import within_graph
 from osbert.models.transformer.layout import Layout

@@ -17,10 +17,9 @@ from osbert.data.batch import Batch
 from osbert.models.fast.dropout import Dropout
 from osbert.models.fast.linear import Linear
 from osbert.models.transformer.block import norm
-from osbert.models.transformer.disentangled import Distances, distance_rows
-from osbert.models.transformer.distance_scores import DistanceScores
 from osbert.models.transformer.layout import Layout
-from osbert.models.transformer.relative import DistanceEncodings
+from osbert.models.transformer.positions import Distances, distance_rows
+from osbert.models.transformer.relative import DistanceEncodings, DistanceScores
 
 if TYPE_CHECKING:
     from osbert.models.architecture import Architecture

@@ -19,7 +19,7 @@ from torch.autograd.function import once_differentiable
 from torch.library import CustomOpDef
 from torch.nn import functional
 
-from osbert.models.deterministic import deterministic
+from osbert.models.random_numbers import deterministic
 from osbert.models.transformer.layout import Layout
 
 WIDEST = 256

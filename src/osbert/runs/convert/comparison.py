@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from osbert.errors import Problems, UserError
-from osbert.interop.conversion import model_of, open_any
-from osbert.interop.conversion_check import Difference, differences, sequences
+from osbert.interop.conversion import Difference, differences, model_of, open_any, sequences
 from osbert.interop.opening import Opening
 from osbert.interop.task_files import TaskHint
 from osbert.runs.contract import Watch

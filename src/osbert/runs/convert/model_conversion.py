@@ -11,10 +11,10 @@ from osbert.errors import UserError
 from osbert.files import require_free, whole_folder
 from osbert.interop import conversion
 from osbert.interop.conversion import ModelParts
+from osbert.interop.huggingface.folders import TensorRow
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.sentence_files import prompt_remarks
 from osbert.interop.task_files import TaskHint
-from osbert.interop.tensor_report import TensorRow
 from osbert.lock import claim
 from osbert.runs.contract import Watch, ignore
 from osbert.runs.convert import word_vectors

@@ -12,8 +12,7 @@ from osbert.errors import UserError
 from osbert.evaluation.forward import TOKENS
 from osbert.inference.backend import Vectors
 from osbert.inference.engine import Engine, load
-from osbert.interop.conversion import ModelParts, write_model_as
-from osbert.interop.conversion_check import HIDDEN, Difference, sequences
+from osbert.interop.conversion import HIDDEN, Difference, ModelParts, sequences, write_model_as
 from osbert.interop.onnx.files import require_writers
 from osbert.interop.onnx.padded import objections, scoring_task
 from osbert.interop.opening import Opening

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from osbert.interop.conversion import ModelParts
 from osbert.interop.folder import FolderForm
-from osbert.interop.tensor_report import Report, TensorRow
+from osbert.interop.huggingface.folders import Report, TensorRow
 from osbert.terminal import in_columns
 
 LAYER = re.compile(r"\blayer[._](\d+)\b")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from osbert.errors import Problems, UserError
-from osbert.models.adapting.fewer_layers import fewer_layers, select_layers
+from osbert.models.adapting.layers import fewer_layers, select_layers
 from osbert.runs.distil.settings import LessonSettings
 from osbert.runs.distil.teacher import TeacherRun
 from osbert.runs.finetune.model import StartingModel, read_model

@@ -15,7 +15,7 @@ from osbert.evaluation.forward import TOKENS
 from osbert.evaluation.score import decode_records, encode_records, refuse_long, require_labels
 from osbert.inference.backend import Vectors
 from osbert.inference.engine import Engine
-from osbert.interop.onnx.files import ONNX
+from osbert.interop.files.weight_files import ONNX
 from osbert.tasks import Record, Task
 from osbert.terminal import format_count, in_megabytes
 

@@ -12,12 +12,13 @@ from osbert.errors import UserError
 from osbert.files import require_free, whole_folder
 from osbert.inference.engine import Engine
 from osbert.inference.engine import load as load_engine
+from osbert.interop.files.weight_files import ONNX
 from osbert.interop.hub import default_out
-from osbert.interop.huggingface.tokenizers import write_any_tokenizer
-from osbert.interop.onnx.files import ONNX, require_writers, write_onnx
+from osbert.interop.onnx.files import require_writers, write_onnx
 from osbert.interop.onnx.padded import PaddedGraph, objections, scoring_task
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.sentence_files import PROMPTS, write_sentence_model
+from osbert.interop.tokenizers import write_any_tokenizer
 from osbert.lock import claim
 from osbert.runs.contract import Notice, Watch, ignore, report_remarks
 from osbert.runs.export.comparison import ExportComparison, compare_predictions, compare_states

@@ -12,9 +12,9 @@ from osbert.data.batch import Batch
 from osbert.errors import UserError
 from osbert.evaluation.forward import evaluating
 from osbert.models.contract import Backbone, Learner, Sizes
+from osbert.models.forms import Pooling
+from osbert.models.heads.contrastive import SameClassHead
 from osbert.models.heads.predictions import SequenceHead
-from osbert.models.heads.same_class import SameClassHead
-from osbert.models.pooling import Pooling
 from osbert.runs.finetune.model import StartingModel
 
 PENALTY = 0.1

@@ -10,10 +10,9 @@ from torch import Tensor
 
 from osbert.errors import UserError
 from osbert.interop.folder import Folder, open_folder
-from osbert.interop.huggingface.folders import fill_heads
+from osbert.interop.huggingface.folders import Report, fill_heads
 from osbert.interop.opening import CAREFUL, Opening
-from osbert.interop.tensor_report import Report
-from osbert.models.adapting.added_layers import add_adapters, add_recurrent, adjust_sizes
+from osbert.models.adapting.layers import add_adapters, add_recurrent, adjust_sizes
 from osbert.models.adapting.new_pieces import draw_pieces
 from osbert.models.contract import Backbone, Head, Learner, Sizes
 from osbert.models.heads.predictions import MaskedLanguageHead

@@ -16,9 +16,9 @@ from osbert.evaluation.intervals import FEW, ScoreInterval
 from osbert.evaluation.score import class_scores, classes_left_out
 from osbert.files import write_text
 from osbert.full_disk import disk_needed
+from osbert.interop.files.json_files import read_object
 from osbert.interop.hub import hub_facts
 from osbert.interop.huggingface.folders import osbert_only_reason
-from osbert.interop.json_files import read_object
 from osbert.interop.tuned_files import BASE, TUNED
 from osbert.lock import hold_lock
 from osbert.runs.contract import Notice, Watch, ignore

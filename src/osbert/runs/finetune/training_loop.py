@@ -13,13 +13,13 @@ from osbert.errors import Problems, UserError
 from osbert.evaluation.compare import sortable
 from osbert.evaluation.intervals import ScoreInterval
 from osbert.evaluation.score import Score
+from osbert.interop.files.weight_files import fingerprint, read_file, write_tensors
 from osbert.interop.huggingface.folders import write_model
-from osbert.interop.huggingface.tokenizers import write_any_tokenizer
 from osbert.interop.sentence_files import SentenceModel, write_sentence_model
+from osbert.interop.tokenizers import write_any_tokenizer
 from osbert.interop.tuned_files import keep_tuned
-from osbert.interop.weight_files import fingerprint, read_file, write_tensors
-from osbert.models.adapting.features import VECTORS
 from osbert.models.contract import Head, Learner
+from osbert.models.heads.features import VECTORS
 from osbert.models.random_numbers import fix_seed
 from osbert.objectives.left_to_right import LeftToRight
 from osbert.runs.finetune.data_map import KEPT, DataMapRecorder

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from osbert.errors import UserError
 from osbert.interop.huggingface import names
-from osbert.models.adapting.adapters import trainable_modules
-from osbert.models.adapting.freezing import freeze_lowest, learn_only
-from osbert.models.adapting.lora import Factors, add_low_rank, merge
+from osbert.models.adapting.tuning import Factors, add_low_rank, freeze_lowest, learn_only, merge, trainable_modules
 from osbert.models.contract import Backbone
 from osbert.runs.finetune.settings import Kind
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from osbert.models.adapting.freezing import freeze
+from osbert.models.adapting.tuning import freeze
 from osbert.models.contract import Learner
 from osbert.models.memory import Memory
 from osbert.models.random_numbers import fix_seed

@@ -17,8 +17,8 @@ from osbert.data.phases import Phases
 from osbert.errors import UserError
 from osbert.full_disk import disk_needed
 from osbert.interop.huggingface.folders import osbert_only_reason, write_model
-from osbert.interop.huggingface.tokenizers import write_any_tokenizer
 from osbert.interop.sentence_files import write_sentence_model
+from osbert.interop.tokenizers import write_any_tokenizer
 from osbert.models.contract import Learner
 from osbert.reports.page import pretraining_report
 from osbert.runs.contract import Notice, Watch

@@ -17,8 +17,8 @@ from osbert.data.stages import Stages, require_sequences
 from osbert.data.streams import StreamLoader
 from osbert.errors import Problems, UserError
 from osbert.interop.hub import hub_facts
-from osbert.interop.huggingface.tokenizers import read_any_tokenizer
 from osbert.interop.opening import CAREFUL, Opening
+from osbert.interop.tokenizers import read_any_tokenizer
 from osbert.models.settings import settings_of
 from osbert.objectives import Objective
 from osbert.runs.pretrain.conflicts import conflicts

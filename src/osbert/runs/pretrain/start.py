@@ -13,8 +13,8 @@ from osbert.data.batch_files import read_batches
 from osbert.errors import Problems, UserError
 from osbert.interop.folder import Folder, open_folder
 from osbert.interop.huggingface.folders import fill_heads
-from osbert.interop.huggingface.tokenizers import read_any_tokenizer
 from osbert.interop.opening import CAREFUL, Opening
+from osbert.interop.tokenizers import read_any_tokenizer
 from osbert.models.adapting.new_pieces import add_pieces
 from osbert.models.contract import DEFAULT_FAMILY, Head, Learner, Sizes
 from osbert.models.random_numbers import fix_seed
@@ -99,7 +99,7 @@ class Origin:
         An objective has the row of its place among the objectives, and without a curriculum all have the first one.
         """
         before = recipe.read(self.recipe())
-        if not getattr(self.architecture, "tasks", 0) or before.get("data", {}).get("curriculum") in (None, "together"):
+        if not self.architecture.tasks or before.get("data", {}).get("curriculum") in (None, "together"):
             return []
         rows = {name: 0 if curriculum == "together" else row for row, name in enumerate(objectives)}
         moved = [name for row, name in enumerate(before["objectives"]) if rows.get(name, row) != row]
@@ -128,9 +128,8 @@ class Origin:
                 code="invalid-setting",
             )
             return
-        for name in (name for name in recipe.as_table(self.architecture) if name not in free):
-            before, now = getattr(self.architecture, name), getattr(model, name)
-            if before != now:
+        for name, before, now in self.architecture.differences(model):
+            if name not in free:
                 problems.add(
                     f"model.{name} is {now}, but the encoder in {self.folder} has {before}. Leave it out.",
                     code="invalid-setting",

@@ -20,7 +20,7 @@ from osbert.evaluation.compare import sortable, summaries
 from osbert.files import replace_file, sync
 from osbert.full_disk import disk_needed
 from osbert.lock import hold_lock
-from osbert.models.adapting.features import VECTORS
+from osbert.models.heads.features import VECTORS
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.finetune import train as finetune_train
 from osbert.runs.finetune.events import Epoch, row

@@ -56,7 +56,7 @@ class AttentionCall(Call):
 
     def items(self, model: ServerModel, values: RequestFields) -> list[Item]:
         """Return one item, the text as a sequence. Raises Refusal (422) if it is too long or cannot be read."""
-        from osbert.inference.attention import encode_texts  # torch: in workers alone
+        from osbert.inference.explain import encode_texts  # torch: in workers alone
 
         texts = [text for text in (values["text"], values["pair"]) if text is not None]
         try:

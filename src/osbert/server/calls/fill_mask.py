@@ -49,7 +49,7 @@ class FillCall(Call):
 
         Raises Refusal: 422 if a text has no mask or is too long, 413 if the answer would have more than MOST pieces.
         """
-        from osbert.inference.fill import MASK, pack_with_masks
+        from osbert.inference.pieces import MASK, pack_with_masks
 
         masks = sum(text.count(MASK) for text in values["texts"])
         top = values.get("top", 1)  # an explanation asks for none
@@ -70,7 +70,7 @@ class FillCall(Call):
 
     def read(self, model: ServerModel, items: Sequence[Item], option: Any) -> Sequence[Any]:
         """Return the pieces for each mask of each text, the likeliest first."""
-        from osbert.inference.fill import fill
+        from osbert.inference.pieces import fill
 
         assert model.masks is not None
         engine = model.engine

@@ -144,7 +144,7 @@ class Classify(TemperedTask, OrdersTask, WeightedTask):
 
     def head(self, backbone: Backbone) -> Head:
         """Return a linear layer from the pooled state, or from two texts' vectors, to K scores."""
-        from osbert.models.heads.apart import ApartHead
+        from osbert.models.heads.contrastive import ApartHead
         from osbert.models.heads.predictions import OrdersHead, SequenceHead, classification_loss, ordinal_loss
 
         rate = backbone.architecture.dropout

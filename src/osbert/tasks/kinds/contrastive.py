@@ -16,7 +16,7 @@ from osbert.data.example import Example, Target
 from osbert.data.long_texts import lay_out
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
-from osbert.models.pooling import Pooling
+from osbert.models.forms import Pooling
 from osbert.reading.columns import Header, TextColumns
 from osbert.reading.table import Origin, Row, Table
 from osbert.tasks import Prediction, Record, Source, Task

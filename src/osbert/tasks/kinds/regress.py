@@ -105,7 +105,7 @@ class Regress(OrdersTask):
 
     def head(self, backbone: Backbone) -> Head:
         """Return a linear layer from the pooled state, or from two texts' vectors, to one number."""
-        from osbert.models.heads.apart import ApartHead
+        from osbert.models.heads.contrastive import ApartHead
         from osbert.models.heads.predictions import NumberHead
 
         rate = backbone.architecture.dropout

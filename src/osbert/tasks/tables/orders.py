@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from osbert.data.example import Example
 from osbert.data.pack import Packer
 from osbert.errors import UserError
-from osbert.models.pooling import pair_blocks
+from osbert.models.forms import pair_blocks
 from osbert.tasks import Prediction, Record
 from osbert.tasks.explained import Weights
 from osbert.tasks.tables.texts import TextTask
@@ -87,7 +87,7 @@ class OrdersTask(TextTask):
         weight, bias = (np.array(learnt[name], np.float64) for name in ("weight", "bias"))  # (K, 4 D + 1), (K,)
 
         def decode(outputs: Sequence[NDArray[np.floating]], record: Record, examples: Sequence[Example]) -> Prediction:
-            # The features of models/heads/apart.py: outputs are the two vectors (2, D).
+            # The features of models/heads/contrastive.py: outputs are the two vectors (2, D).
             u, v = np.asarray(outputs, np.float64)
             return self.decode([weight @ np.concatenate(pair_blocks(u, v)) + bias], record, examples)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from osbert.errors import Problems
-from osbert.inference.fill import MASK, encode_with_masks
+from osbert.inference.pieces import MASK, encode_with_masks
 from osbert.terminal import format_count
 from osbert_lab.analysis.forms.contract import DataForm, FileHead, Sampling
 from osbert_lab.analysis.judgements import FactRelation, Pieces

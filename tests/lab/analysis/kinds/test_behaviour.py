@@ -11,7 +11,7 @@ import pytest
 
 import osbert
 from osbert.inference.engine import Engine, load
-from osbert.inference.score import language_model
+from osbert.inference.pieces import language_model
 from osbert_lab.analysis.coreference_files import LinkedText, MentionLink
 from osbert_lab.analysis.judgements import find_shared_pieces
 from osbert_lab.analysis.kinds import pronouns

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from osbert.inference.engine import load
-from osbert.interop.packaged import minilm
+from osbert.interop.hub import minilm
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Sizes
 from osbert_lab.analysis.figures import Figure

@@ -13,7 +13,7 @@ import osbert
 from osbert.data.batch import micro_batches
 from osbert.data.example import Example
 from osbert.inference.engine import Engine, load
-from osbert.inference.score import language_model
+from osbert.inference.pieces import language_model
 from osbert_lab.analysis.lens import AffineLens, layer_states, read_out
 from osbert_lab.analysis.predicted_part import with_predicted_part
 from osbert_lab.analysis.tuned_lens import TunedLens

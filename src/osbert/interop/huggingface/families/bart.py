@@ -10,8 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from osbert.interop.huggingface.family import CLASSES, Family, Names, Problem
-from osbert.models.architecture import Architecture
-from osbert.models.pair_architecture import PairArchitecture
+from osbert.models.architecture import Architecture, PairArchitecture
 
 FIRST = 2
 """Number of unused position embeddings; the padding is then piece 1, as in RoBERTa."""

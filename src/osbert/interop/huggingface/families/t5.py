@@ -10,8 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from osbert.interop.huggingface.family import ACTIVATIONS, Family, Names, Problem, activation_name
-from osbert.models.architecture import Architecture
-from osbert.models.pair_architecture import PairArchitecture
+from osbert.models.architecture import Architecture, PairArchitecture
 
 GATED = "gated-"
 SELF, CROSS = "layer.0.SelfAttention.", "layer.1.EncDecAttention."

@@ -17,8 +17,7 @@ from osbert.data.noise import Noise
 from osbert.data.pack import Packer
 from osbert.errors import Problems as Problems
 from osbert.errors import UserError
-from osbert.models.generation.generated_text import Generation
-from osbert.models.generation.settings import GenerationOptions
+from osbert.models.generation.settings import Generation, GenerationOptions
 from osbert.reading.held_out import hold_out
 from osbert.reading.table import Origin, Row, Table
 from osbert.tasks import Prediction, Record, Source, Task
@@ -306,7 +305,7 @@ class Generate(TableTask):
 
     def head(self, backbone: Backbone) -> Head:
         """Return the language-model head. Raises UserError if the model cannot generate."""
-        from osbert.models.heads.text import TextHead
+        from osbert.models.heads.predictions import TextHead
 
         head = None
         if backbone.embedding is not None:

@@ -252,7 +252,7 @@ class Rerank(CutTask):
 
     def head(self, backbone: Backbone) -> Head:
         """Return a linear layer from the pooled state to one score."""
-        from osbert.models.heads.ranking import RankingHead
+        from osbert.models.heads.grouped import RankingHead
 
         return RankingHead(backbone, target=self.name, loss=self.loss, dropout=backbone.architecture.dropout)
 

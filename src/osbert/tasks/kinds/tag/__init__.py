@@ -19,7 +19,7 @@ from osbert.data.pack import Packer, PieceRun
 from osbert.data.windows import TextWindow, windows
 from osbert.errors import Problems, UserError
 from osbert.files import file_stamp
-from osbert.models.adapting.layer_choice import Features
+from osbert.models.forms import Features
 from osbert.reading.held_out import hold_out_known
 from osbert.reading.splits import Names
 from osbert.reading.table import Origin, Table

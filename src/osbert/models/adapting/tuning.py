@@ -1,12 +1,12 @@
-"""LoRA (Hu et al. 2021): a low-rank change of query and value matrices is trained; the encoder itself is frozen.
+"""What a fine-tuning trains: all of an encoder, its upper layers, only its adapters, or LoRA's low-rank changes.
 
-W becomes W + 2 U V with U (D, r) and V (r, D). U starts at 0, so training starts from the unchanged encoder. Afterwards
-the change is added to W, so inference costs nothing more.
+LoRA (Hu et al. 2021): W becomes W + 2 U V with U (D, r) and V (r, D), and the encoder itself is frozen. U starts at 0,
+so training starts from the unchanged encoder. Afterwards the change is added to W, so inference costs nothing more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -15,7 +15,48 @@ from torch import Tensor, nn
 from osbert.models.contract import Backbone
 from osbert.models.fast.linear import Linear
 from osbert.models.fast.linear import linear as product
+from osbert.models.transformer.added_layers import Adapter
 from osbert.models.transformer.attention import Attention
+
+
+def freeze_lowest(backbone: Backbone, layers: int) -> None:
+    """Freeze the embeddings and the lowest `layers` blocks; do nothing if `layers` is 0.
+
+    Raises ValueError if there are fewer blocks, or if a layer above shares a block with one of them.
+    """
+    embeddings, *blocks = backbone.stack
+    if layers > len(blocks):
+        raise ValueError(f"{layers} layers cannot be frozen: there are {len(blocks)}")
+    if not set(blocks[:layers]).isdisjoint(blocks[layers:]):
+        count = len(set(blocks))
+        raise ValueError(
+            f"{layers} layers cannot be frozen alone: those above share their blocks (distinct is {count}, so that "
+            f"{len(blocks) // count} neighbours have one). Freeze a multiple of {len(blocks) // count}"
+        )
+    if layers:
+        freeze([embeddings, *blocks[:layers]])
+
+
+def trainable_modules(backbone: Backbone) -> Iterator[nn.Module]:
+    """Yield the trained modules of an encoder with adapters: adapters and norms, but not the norm of embeddings."""
+    below = set(backbone.stack[0].modules())
+    for module in backbone.modules():
+        if isinstance(module, Adapter | nn.LayerNorm | nn.RMSNorm) and module not in below:
+            yield module
+
+
+def learn_only(backbone: Backbone, modules: Iterable[nn.Module]) -> None:
+    """Freeze the encoder except `modules`, the pooler, and recurrent layers on top."""
+    freeze([backbone])
+    for module in (*modules, *backbone.above):
+        module.requires_grad_(True)
+
+
+def freeze(modules: Iterable[nn.Module]) -> None:
+    """Freeze the weights of modules: they get no gradient, and the optimiser keeps no moments for them."""
+    for module in modules:
+        module.requires_grad_(False)
+
 
 SCALE = 2.0
 """Factor of the change: LoRA's alpha / r."""

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from osbert.models.adapting.adapters import Adapter, trainable_modules
-from osbert.models.adapting.freezing import freeze_lowest, learn_only
+from osbert.models.adapting.tuning import freeze_lowest, learn_only, trainable_modules
+from osbert.models.transformer.added_layers import Adapter
 
 
 def test_new_ones_are_silent(make_backbone, make_batch) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from osbert.models.adapting.recurrent import Recurrent
 from osbert.models.architecture import Architecture
+from osbert.models.transformer.added_layers import Recurrent
 
 
 @pytest.mark.parametrize("layers", [1, 2])

@@ -1,6 +1,6 @@
 """Feature-based use: a frozen encoder's layers, cached on disk, and a bidirectional LSTM on them (section 5.3).
 
-layer_choice.py lists the choices of layers; "mix" is ELMo's scalar mix (Peters et al. 2018, section 3.2): gamma *
+`Features` lists the choices of layers; "mix" is ELMo's scalar mix (Peters et al. 2018, section 3.2): gamma *
 sum_j softmax(s)_j h_j. The encoder is frozen, so the states of a sequence are computed once.
 """
 
@@ -20,9 +20,9 @@ from osbert.data.batch import Batch, micro_batches
 from osbert.data.example import Example
 from osbert.data.ragged import begins
 from osbert.files import replace_file
-from osbert.models.adapting.layer_choice import Features, feature_layers
-from osbert.models.adapting.recurrent import Recurrent
 from osbert.models.contract import Backbone, Sizes, States
+from osbert.models.forms import Features, feature_layers
+from osbert.models.transformer.added_layers import Recurrent
 
 WIDTH = 768
 """Width of the bidirectional LSTM, half of it in each direction."""

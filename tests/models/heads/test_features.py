@@ -12,11 +12,11 @@ import torch
 
 from osbert.data.batch import collate
 from osbert.data.example import Example, Target
-from osbert.models.adapting.features import WIDTH, FeatureLSTM, FrozenEncoder
-from osbert.models.adapting.layer_choice import Features, feature_layers
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
 from osbert.models.families.transformer import Transformer
+from osbert.models.forms import Features, feature_layers
+from osbert.models.heads.features import WIDTH, FeatureLSTM, FrozenEncoder
 from osbert.models.heads.tagging import TagHead
 
 CHOICES = [choice for choice in get_args(Features) if choice != "none"]
