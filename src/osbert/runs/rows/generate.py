@@ -14,8 +14,7 @@ from osbert.inference.engine import Engine, load
 from osbert.inference.generate import TextWriter
 from osbert.interop.folder import open_folder
 from osbert.interop.opening import CAREFUL, Opening
-from osbert.models.generation.generated_text import Generation
-from osbert.models.generation.settings import GivenOptions
+from osbert.models.generation.settings import Generation, GivenOptions
 from osbert.reading.table import Row
 from osbert.runs.contract import Notice, Watch, ignore, report_remarks
 from osbert.runs.rows.contract import ROWS, RowProgress

@@ -13,7 +13,7 @@ from osbert.analysis.likelihood import LanguageModel
 from osbert.analysis.scoring import ScoringOptions, TextLikelihood, perplexity
 from osbert.errors import Problems, UserError
 from osbert.inference.engine import Engine, load
-from osbert.inference.score import language_model, refuse_unscorable, score_texts
+from osbert.inference.pieces import language_model, refuse_unscorable, score_texts
 from osbert.interop.folder import open_folder
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.reading.table import Row
