@@ -26,7 +26,7 @@ from osbert.runs.events import Measurement
 from osbert.runs.vectors.clock import LearningClock
 from osbert.runs.vectors.learners import AnyLearner, Totals, learner_for
 from osbert.runs.vectors.processes import one_round
-from osbert.runs.vectors.settings import MethodSettings
+from osbert.runs.vectors.settings import TABLES, MethodSettings
 from osbert.terminal import format_count
 from osbert.text.file_tokenizer import AnyTokenizer, special_ids
 from osbert.training.checkpoint import CHECKPOINTS, Checkpoint, Checkpoints, WriteError
@@ -34,8 +34,6 @@ from osbert.training.interruption import Interruption
 from osbert.training.run_folder import RunFolder
 from osbert.training.tracking import NAME, Metrics, read_lines
 
-TABLES = "tables.npy"
-"""File of the tables, which all processes of a run map into memory."""
 SPENT = "spent.json"
 """File among the checkpoints: the seconds of a time budget that are spent."""
 
