@@ -28,7 +28,7 @@ def names(folder: str) -> list[str]:
     If its package lists `COMPONENTS`, the components are the files and folders in the folders of that list. Any other
     folder inside it has code that several components use.
     """
-    return sorted({**_modules(folder), **_extensions(folder)})
+    return sorted({**_modules(folder), **extensions(folder)})
 
 
 def _package(folder: str) -> str:
@@ -57,7 +57,7 @@ def _modules(folder: str, *, folders: bool = False) -> dict[str, str]:
 
 
 @cache
-def _extensions(folder: str) -> Mapping[str, EntryPoint]:
+def extensions(folder: str) -> Mapping[str, EntryPoint]:
     """Return the components that other packages add to a folder, by name."""
     from importlib.metadata import entry_points  # not above: its import takes a tenth of a second
 
@@ -66,12 +66,12 @@ def _extensions(folder: str) -> Mapping[str, EntryPoint]:
 
 def extension(folder: str, name: str) -> EntryPoint | None:
     """Return what another package adds to a folder under a name; None if there is none."""
-    return _extensions(folder).get(name)
+    return extensions(folder).get(name)
 
 
 def module(folder: str, name: str) -> ModuleType:
     """Return the module of a component that `names` lists, of osbert or of another package."""
-    path = _modules(folder).get(name) or _extensions(folder)[name].value
+    path = _modules(folder).get(name) or extensions(folder)[name].value
     return importlib.import_module(path)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -13,6 +13,12 @@ from osbert.console.printing import print_notices
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL
 from osbert.runs.contract import Notice
+from osbert.runs.convert.model_files import form_names
+
+if TYPE_CHECKING:
+    TargetForm = str
+else:
+    TargetForm = Literal["osbert", "huggingface", "google", "onnx", *form_names()]
 
 
 def convert(
@@ -20,7 +26,7 @@ def convert(
     target: Path,
     /,
     *,
-    to: Literal["osbert", "huggingface", "google", "onnx", "word2vec", "glove"],
+    to: TargetForm,
     task: str | None = None,
     labels: str = "",
     anyway: Annotated[bool, Parameter(negative=())] = False,

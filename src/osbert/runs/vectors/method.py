@@ -1,4 +1,4 @@
-"""word2vec and GloVe as a method of pretraining, which recipes with the setting `vectors` choose. It imports no torch."""
+"""word2vec and GloVe as a method of pretraining, for recipes with the setting `vectors`. It does not import torch."""
 
 from __future__ import annotations
 
