@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
@@ -13,12 +13,7 @@ from osbert.console.printing import print_notices
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL
 from osbert.runs.contract import Notice
-from osbert.runs.convert.model_files import form_names
-
-if TYPE_CHECKING:
-    TargetForm = str
-else:
-    TargetForm = Literal["osbert", "huggingface", "google", "onnx", *form_names()]
+from osbert.runs.convert.model_files import TargetForm
 
 
 def convert(
@@ -56,21 +51,20 @@ def convert(
     anyway
         Write the target also when a tensor is a PROBLEM; the exit status stays 1.
     """
+    from osbert.runs.convert import model_conversion
     from osbert.runs.convert.comparison import ModelComparison
-    from osbert.runs.convert.model_conversion import ConversionSettings, SourceModel
-    from osbert.runs.convert.model_conversion import convert as run_convert
     from osbert.runs.convert.table import count
 
-    names = tuple(label.strip() for label in labels.split(",")) if labels else ()
-    settings = ConversionSettings(to=to, task=task, labels=names, anyway=anyway)
+    names = map(str.strip, labels.split(",") if labels else ())
+    settings = model_conversion.ConversionSettings(to=to, task=task, labels=tuple(names), anyway=anyway)
 
     def show(event: Any) -> None:
         print_notices()(event)
-        for line in event.lines() if isinstance(event, SourceModel | ModelComparison) else ():
+        for line in event.lines() if isinstance(event, model_conversion.SourceModel | ModelComparison) else ():
             print(line, flush=True)
 
     watch = watching(show)
-    converted = run_convert(source, target, settings=settings, opening=opening, watch=watch)
+    converted = model_conversion.convert(source, target, settings=settings, opening=opening, watch=watch)
     for note in (f"{target}: written as {to}", *converted.notes):
         watch(Notice(note))
     if converted.problems:

@@ -19,11 +19,8 @@ from osbert.interop.tensor_report import TensorRow
 from osbert.lock import claim
 from osbert.runs.contract import Watch, ignore
 from osbert.runs.convert.comparison import compare
-from osbert.runs.convert.model_files import find_form, form_of
+from osbert.runs.convert.model_files import FORMS, find_form, form_of
 from osbert.runs.convert.table import count, describe_model, table_lines
-
-FORMS = ("osbert", "huggingface", "google", "onnx")
-"""The forms of osbert itself."""
 
 
 @dataclass(frozen=True, kw_only=True)

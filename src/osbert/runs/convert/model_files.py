@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from osbert import components
 from osbert.errors import UserError, nearest
 from osbert.interop.opening import Opening
 
 GROUP = "runs.convert.model_files"
+FORMS = ("osbert", "huggingface", "google", "onnx")
+"""The forms of osbert itself."""
 
 
 class ModelFileForm(Protocol):
@@ -51,3 +53,10 @@ def form_of(path: Path) -> ModelFileForm | None:
     if not path.is_file():
         return None
     return next((form for form in map(find_form, form_names()) if form.has_name_of(path)), None)
+
+
+if TYPE_CHECKING:
+    TargetForm = str
+else:
+    TargetForm = Literal[*FORMS, *form_names()]
+    """What --to takes."""
