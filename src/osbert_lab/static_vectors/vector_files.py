@@ -11,14 +11,14 @@ from osbert.errors import UserError
 from osbert.files import require_file, require_free, whole_folder, write_json
 from osbert.interop.folder import open_folder
 from osbert.interop.opening import Opening
-from osbert.interop.word_vectors import (
+from osbert.training.run_folder import FACTS, RunFolder
+from osbert_lab.static_vectors.word_vectors import (
     SUFFIXES,
     VectorForm,
     read_word_vectors,
     vectors_of,
     write_word_vectors,
 )
-from osbert.training.run_folder import FACTS, RunFolder
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from typing import Any
 from osbert.corpus.shards import Corpus
 from osbert.errors import UserError
 from osbert.runs.contract import Watch
-from osbert.runs.vectors.settings import TABLES, MethodSettings, vector_schema
 from osbert.training.interruption import Interruption
+from osbert_lab.static_vectors.settings import TABLES, MethodSettings, vector_schema
 
 
 class StaticVectorMethod:
@@ -46,7 +46,7 @@ class StaticVectorMethod:
         begun: float,
     ) -> bool:
         """Learn the vectors to the end, or resume the run in `out`; return False if a wish has stopped it."""
-        from osbert.runs.vectors.vector_run import VectorRun  # loads torch, which the settings do not need
+        from osbert_lab.static_vectors.vector_run import VectorRun  # loads torch, which the settings do not need
 
         return VectorRun(
             name=name, settings=settings, corpus=corpus, out=out, watch=watch, wish=wish, begun=begun
