@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from osbert import components
 from osbert.errors import UserError, nearest
+from osbert.extensions import extensions
 from osbert.interop.opening import Opening
 
-GROUP = "runs.convert.model_files"
+GROUP = "osbert.runs.convert.model_files"
 FORMS = ("osbert", "huggingface", "google", "onnx")
 """The forms of osbert itself."""
 
@@ -36,12 +36,12 @@ class ModelFileForm(Protocol):
 
 def form_names() -> Sequence[str]:
     """Return the names of all forms."""
-    return [*components.extensions(GROUP)]
+    return [*extensions(GROUP)]
 
 
 def find_form(name: str) -> ModelFileForm:
     """Return the form of a name. Raises UserError if there is none."""
-    extension = components.extension(GROUP, name)
+    extension = extensions(GROUP).get(name)
     if extension is None:
         raise UserError(f"There is no form '{name}' of a model.{nearest(name, form_names())}", code="invalid-value")
     form: ModelFileForm = extension.load()
