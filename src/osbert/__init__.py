@@ -59,8 +59,8 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Return a function that another package adds to osbert by an entry point in the group `osbert.api`."""
-    from importlib.metadata import entry_points
+    from osbert.extensions import extensions
 
-    for entry_point in entry_points(group="osbert.api", name=name):
-        return entry_point.load()
+    if extension := extensions("osbert.api").get(name):
+        return extension.load()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

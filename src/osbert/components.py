@@ -7,14 +7,10 @@ import inspect
 import os
 import pkgutil
 from collections.abc import Mapping
-from functools import cache
 from types import ModuleType
-from typing import TYPE_CHECKING
 
 from osbert.errors import UserError, nearest
-
-if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
+from osbert.extensions import Extension, extensions
 
 CONTRACT = "contract"
 """The file that declares the contract of a folder's components; it is not a component."""
@@ -28,7 +24,7 @@ def names(folder: str) -> list[str]:
     If its package lists `COMPONENTS`, the components are the files and folders in the folders of that list. Any other
     folder inside it has code that several components use.
     """
-    return sorted({**_modules(folder), **_extensions(folder)})
+    return sorted({**_modules(folder), **extensions(_package(folder))})
 
 
 def _package(folder: str) -> str:
@@ -56,22 +52,14 @@ def _modules(folder: str, *, folders: bool = False) -> dict[str, str]:
     }
 
 
-@cache
-def _extensions(folder: str) -> Mapping[str, EntryPoint]:
-    """Return the components that other packages add to a folder, by name."""
-    from importlib.metadata import entry_points  # not above: its import takes a tenth of a second
-
-    return {entry_point.name: entry_point for entry_point in entry_points(group=_package(folder))}
-
-
-def extension(folder: str, name: str) -> EntryPoint | None:
+def extension(folder: str, name: str) -> Extension | None:
     """Return what another package adds to a folder under a name; None if there is none."""
-    return _extensions(folder).get(name)
+    return extensions(_package(folder)).get(name)
 
 
 def module(folder: str, name: str) -> ModuleType:
     """Return the module of a component that `names` lists, of osbert or of another package."""
-    path = _modules(folder).get(name) or _extensions(folder)[name].value
+    path = _modules(folder).get(name) or extensions(_package(folder))[name].value
     return importlib.import_module(path)
 
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import osbert
+import corpora
 from osbert.corpus.shards import Corpus, Part, ShardBlock
 from osbert.data.block_order import BlockOrder, in_proportion
 from osbert.data.loader import PretrainingLoader
@@ -23,8 +23,6 @@ from osbert.data.step import Cursor
 from osbert.data.streams import StreamLoader
 from osbert.objectives.mlm import MaskedLanguage
 from osbert.runs.corpus import tokenizer_of
-from osbert.runs.vectors.learners import GloveLearner, Word2VecLearner
-from osbert.runs.vectors.settings import GloveSettings, Word2VecSettings
 from refusals import refusal
 
 TOKENS = 100
@@ -99,15 +97,8 @@ def test_an_epoch_of_a_corpus_that_is_not_mixed_is_a_permutation(count: int, epo
 
 
 @pytest.fixture
-def mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Corpus:
-    """Build a mixture: three quarters of "cat", which is a third of the text, and a quarter of "dog"."""
-    monkeypatch.chdir(tmp_path)
-    for name, times in (("cat", 300), ("dog", 600)):
-        Path(f"{name}.txt").write_text(f"{name} {name} {name} {name} {name} {name}.\n\n" * times, encoding="utf-8")
-    osbert.train_tokenizer(["cat.txt", "dog.txt"], out="vocabulary", vocabulary=40)
-    for name in ("cat", "dog"):
-        osbert.build_corpus(f"{name}.txt", tokenizer="vocabulary", out=name, workers=1, shard_tokens=500)
-    return osbert.mix_corpora(["cat", "dog"], weights=[3, 1], out="mixed")
+def mixed(tmp_path: Path) -> Corpus:
+    return corpora.cats_and_dogs(tmp_path)
 
 
 def loader_of(corpus: Corpus, kind: Callable[..., PretrainingLoader] = PretrainingLoader) -> PretrainingLoader:
@@ -169,27 +160,3 @@ def test_a_part_that_is_held_out_whole_is_refused(mixed: Corpus) -> None:
     mixed.manifest["mixture"] = [{**parts[0], "shards": 1}, {**parts[1], "shards": len(mixed.manifest["shards"]) - 1}]
     with refusal("too-little-data"):
         BlockOrder.of(mixed, order)
-
-
-def test_vectors_read_a_mixture_in_its_shares(mixed: Corpus, tmp_path: Path) -> None:
-    learner = Word2VecLearner(corpus=mixed, specials=(), folder=tmp_path, settings=Word2VecSettings())
-    seen = Counter(block.shard < mixed.parts[0].shards for block in learner.blocks)
-    tokens = {
-        first: sum(mixed.size(block) for block in learner.blocks if (block.shard < mixed.parts[0].shards) == first)
-        for first in seen
-    }
-    assert tokens[True] / sum(tokens.values()) == pytest.approx(0.75, abs=0.05)
-    assert replace(learner).blocks == learner.blocks
-
-
-def test_vectors_of_several_epochs_read_all_of_a_part_of_small_share(mixed: Corpus, tmp_path: Path) -> None:
-    learner = Word2VecLearner(corpus=mixed, specials=(), folder=tmp_path, settings=Word2VecSettings())
-    everything = {block for part in learner._mixture.blocks for block in part}
-    assert {*learner.blocks_of(0)} < everything
-    assert {block for epoch in range(4) for block in learner.blocks_of(epoch)} == everything
-
-
-def test_without_a_budget_of_time_nothing_is_said_of_time(mixed: Corpus, tmp_path: Path) -> None:
-    learner = GloveLearner(corpus=mixed, specials=(), folder=tmp_path, settings=GloveSettings())
-    learner.blocks.pop()  # an epoch of a mixture may have fewer words than the corpus
-    assert learner.prepare() == ""

@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import osbert
 from osbert.corpus.build import Build
+from osbert.corpus.shards import Corpus
 from osbert.corpus.state import BuildSettings
 from osbert.interop.tokenizers import write_any_tokenizer
 from osbert.reading.documents import DocumentOptions
@@ -52,3 +54,14 @@ def invented(*, seed: int = 0) -> list[str]:
         sentences = [" ".join(rng.choice(topic) for _ in range(rng.randint(4, 9))) for _ in range(8)]
         documents.append(" ".join(f"{sentence.capitalize()}." for sentence in sentences))
     return documents
+
+
+def cats_and_dogs(folder: Path) -> Corpus:
+    """Return a mixture: three quarters of "cat", which is a third of the text, and a quarter of "dog"."""
+    texts = {name: folder / f"{name}.txt" for name in ("cat", "dog")}
+    for (name, path), times in zip(texts.items(), (300, 600)):
+        path.write_text(f"{name} {name} {name} {name} {name} {name}.\n\n" * times, encoding="utf-8")
+    osbert.train_tokenizer([*texts.values()], out=folder / "vocabulary", vocabulary=40)
+    for name, path in texts.items():
+        osbert.build_corpus(path, tokenizer=folder / "vocabulary", out=folder / name, workers=1, shard_tokens=500)
+    return osbert.mix_corpora([folder / "cat", folder / "dog"], weights=[3, 1], out=folder / "mixed")

@@ -22,6 +22,7 @@ ROOMS = [
         "openmp",
         "child_processes",
         "remote",
+        "extensions",
         "components",
         "field_texts",
         "recipe",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
@@ -13,6 +13,7 @@ from osbert.console.printing import print_notices
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL
 from osbert.runs.contract import Notice
+from osbert.runs.convert.model_files import TargetForm
 
 
 def convert(
@@ -20,7 +21,7 @@ def convert(
     target: Path,
     /,
     *,
-    to: Literal["osbert", "huggingface", "google", "onnx", "word2vec", "glove"],
+    to: TargetForm,
     task: str | None = None,
     labels: str = "",
     anyway: Annotated[bool, Parameter(negative=())] = False,
@@ -50,21 +51,20 @@ def convert(
     anyway
         Write the target also when a tensor is a PROBLEM; the exit status stays 1.
     """
+    from osbert.runs.convert import model_conversion
     from osbert.runs.convert.comparison import ModelComparison
-    from osbert.runs.convert.model_conversion import ConversionSettings, SourceModel
-    from osbert.runs.convert.model_conversion import convert as run_convert
     from osbert.runs.convert.table import count
 
-    names = tuple(label.strip() for label in labels.split(",")) if labels else ()
-    settings = ConversionSettings(to=to, task=task, labels=names, anyway=anyway)
+    names = map(str.strip, labels.split(",") if labels else ())
+    settings = model_conversion.ConversionSettings(to=to, task=task, labels=tuple(names), anyway=anyway)
 
     def show(event: Any) -> None:
         print_notices()(event)
-        for line in event.lines() if isinstance(event, SourceModel | ModelComparison) else ():
+        for line in event.lines() if isinstance(event, model_conversion.SourceModel | ModelComparison) else ():
             print(line, flush=True)
 
     watch = watching(show)
-    converted = run_convert(source, target, settings=settings, opening=opening, watch=watch)
+    converted = model_conversion.convert(source, target, settings=settings, opening=opening, watch=watch)
     for note in (f"{target}: written as {to}", *converted.notes):
         watch(Notice(note))
     if converted.problems:

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
+from osbert.extensions import extensions
+
 ENTRY_POINTS = "osbert.verbs"
 
 
@@ -112,10 +114,7 @@ OLDER = {"neighbours": "search"}
 @cache
 def verb_packages() -> tuple[VerbPackage, ...]:
     """Return all packages with verbs, osbert's own first; the others are read from the entry points."""
-    from importlib.metadata import entry_points  # not above: its import takes a tenth of a second
-
-    extensions = sorted(entry_points(group=ENTRY_POINTS), key=lambda entry_point: entry_point.name)
-    return (CORE, *(entry_point.load() for entry_point in extensions))
+    return (CORE, *(extension.load() for _, extension in sorted(extensions(ENTRY_POINTS).items())))
 
 
 def group_by_purpose(packages: Sequence[VerbPackage]) -> dict[str, list[str]]:

@@ -17,9 +17,9 @@ from osbert.recipe import as_table, defaults, difference
 from osbert.runs.pretrain.pretraining_run import MODELS
 from osbert.runs.pretrain.settings import read_plan, read_settings
 from osbert.runs.study.runner import StudyTrial
-from osbert.runs.vectors.settings import StaticSettings, read_vector_settings, vector_schema
 from osbert.training.run_folder import HARMLESS, RunFolder, diff_settings
 from osbert_lab.papers.tables import PaperTable, TableRow, keywords, words
+from osbert_lab.static_vectors.settings import StaticSettings, read_vector_settings, vector_schema
 
 PRETRAINING = "pretraining"
 """The part of a protocol with the settings of each row's pretraining."""

@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from ended_tables import plan
-from osbert.interop.word_vectors import write_static
 from osbert.options import parse_settings
 from osbert.recipe import as_table
 from osbert.runs.finetune.plan import schema
@@ -23,6 +22,7 @@ from osbert_lab.papers.plan import TablePlan
 from osbert_lab.papers.tables import TableRow, read_table, words
 from osbert_lab.papers.word_tests import score_words, whole_words, word_table
 from osbert_lab.papers.years import tuning_gains
+from osbert_lab.static_vectors.word_vectors import write_static
 from refusals import refusal
 
 TABLE = read_table("generations")

@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, cast
 
 from osbert.errors import UserError
 from osbert.files import require_free, whole_folder
 from osbert.interop import conversion
 from osbert.interop.conversion import ModelParts
+from osbert.interop.folder import FolderForm
 from osbert.interop.huggingface.folders import TensorRow
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.sentence_files import prompt_remarks
 from osbert.interop.task_files import TaskHint
 from osbert.lock import claim
 from osbert.runs.contract import Watch, ignore
-from osbert.runs.convert import word_vectors
 from osbert.runs.convert.comparison import compare
+from osbert.runs.convert.model_files import FORMS, find_form, form_of
 from osbert.runs.convert.table import count, describe_model, table_lines
 
 
@@ -26,11 +27,11 @@ from osbert.runs.convert.table import count, describe_model, table_lines
 class ConversionSettings:
     """The target's format, and facts that the source's files may lack.
 
-    `task`: the purpose of the last layer. `labels`: the names of its outputs, in order. `anyway`: write the target
-    even if a tensor is a problem.
+    `to`: one of FORMS, or the name of a form in one file (model_files.py). `task`: the purpose of the last layer.
+    `labels`: the names of its outputs, in order. `anyway`: write the target even if a tensor is a problem.
     """
 
-    to: Literal["osbert", "huggingface", "google", "onnx", "word2vec", "glove"]
+    to: str
     task: str | None = None
     labels: tuple[str, ...] = ()
     anyway: bool = False
@@ -82,20 +83,20 @@ def convert(
 ) -> Conversion:
     """Convert a model between osbert's run folders, Hugging Face's and google-research/bert's, or to ONNX.
 
-    Files of word vectors (.txt, .vec, .bin) become run folders; static models become files of word vectors.
+    Files of another form (model_files.py) become run folders, and some models become such files.
 
     The target is complete or missing. Raises UserError if a tensor is a problem, unless settings.anyway, and if the
     outputs of both forms differ on a few texts.
     """
-    to = settings.to
-    if to == "word2vec" or to == "glove":
-        word_vectors.write_into_file(source, target, to, opening)
+    if settings.to not in FORMS:
+        find_form(settings.to).write(source, target, opening)
         return Conversion(target=target, notes=[], problems=[])
-    if word_vectors.is_vector_file(source):
+    to = cast(FolderForm | Literal["onnx"], settings.to)
+    if form := form_of(source):
         if to != "osbert":
-            raise UserError(f"{source} holds word vectors: give --to osbert first.", code="not-convertible")
+            raise UserError(f"{source} holds {form.content}: give --to osbert first.", code="not-convertible")
         with claim(target) as claimed_path:
-            return Conversion(target=target, notes=word_vectors.read_into_folder(source, claimed_path), problems=[])
+            return Conversion(target=target, notes=form.read(source, claimed_path), problems=[])
     with claim(target) as claimed_path:
         check_target(source, claimed_path)
         hint = TaskHint(kind=settings.task, labels=settings.labels)

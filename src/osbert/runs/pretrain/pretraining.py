@@ -10,19 +10,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
+from osbert import recipe
 from osbert.corpus.remote_corpus import open_corpus
-from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.lock import claim, hold_lock
 from osbert.remote.output_folders import FolderForm, OutputFolder, output_folder
 from osbert.runs.contract import Notice, Run, Watch, ignore
 from osbert.runs.pretrain.budget import time_taken, within_minutes
+from osbert.runs.pretrain.methods import Method
 from osbert.runs.pretrain.other_text import with_general
 from osbert.runs.pretrain.passes import with_passes
 from osbert.runs.pretrain.pretraining_run import MODELS, PretrainingRun
-from osbert.runs.pretrain.settings import PretrainPlan, read_plan
-from osbert.runs.vectors.settings import MethodSettings, read_vector_settings
-from osbert.runs.vectors.vector_run import TABLES, VectorRun
+from osbert.runs.pretrain.settings import PretrainPlan, find_method, read_plan
 from osbert.training.checkpoint import CHECKPOINTS, MANIFEST
 from osbert.training.distributed import Group, join_group
 from osbert.training.interruption import Interruption, StopRequest
@@ -31,7 +30,7 @@ from osbert.training.tracking import NAME, read_lines
 
 FORM = FolderForm(
     marker=FACTS,
-    scratch=(*SCRATCH, TABLES),
+    scratch=SCRATCH,
     left_there=(MODELS,),
     checkpoints=CHECKPOINTS,
     seal=MANIFEST,
@@ -94,16 +93,18 @@ def pretrain(request: PretrainRequest, *, watch: Watch = ignore, wish: Interrupt
     KeyboardInterrupt is passed on, after a checkpoint of the last step if it was complete.
     """
     wish = wish or Interruption()  # one that was not entered catches no signal
-    vectors = read_vector_settings(request.recipe, request.settings)
+    table = recipe.read(request.recipe) if request.recipe else {}
+    method = find_method(table)
+    settings = method and _read_method_settings(method, request, table)
     with join_group() as group, ExitStack() as held:
         watch = ignore if group.rank else watch
         # In a group only the first process has the folder itself, the others its path alone.
-        folder = group.each(lambda: None if group.rank else held.enter_context(_open_output(request, watch)))
+        folder = group.each(lambda: None if group.rank else held.enter_context(_open_output(request, method, watch)))
         paths = group.gather(request.out if folder is None else folder.path, "the run folder")
         local = replace(request, out=paths[0])
         watch = watch if folder is None else partial(_follow, folder, watch)
-        if vectors is not None:
-            complete = _learn_vectors(local, vectors, group, watch, wish)
+        if method:
+            complete = _run_method(method, local, settings, group, watch, wish)
         else:
             complete = _pretrain(local, group, watch, wish)
         if not complete:
@@ -111,10 +112,11 @@ def pretrain(request: PretrainRequest, *, watch: Watch = ignore, wish: Interrupt
     return EncoderRun(request.out)
 
 
-def _open_output(request: PretrainRequest, watch: Watch) -> AbstractContextManager[OutputFolder]:
+def _open_output(request: PretrainRequest, method: Method | None, watch: Watch) -> AbstractContextManager[OutputFolder]:
     """Return the run folder, of an object store the local one; what cannot be uploaded yet is a warning."""
+    form = replace(FORM, scratch=(*FORM.scratch, *method.scratch)) if method else FORM
     inputs = [folder for folder in (request.corpus, request.origin, request.general) if folder is not None]
-    return output_folder(request.out, FORM, inputs=inputs, warn=lambda text: watch(Notice(text, warning=True)))
+    return output_folder(request.out, form, inputs=inputs, warn=lambda text: watch(Notice(text, warning=True)))
 
 
 def _follow(folder: OutputFolder, watch: Watch, event: Any) -> None:
@@ -141,27 +143,28 @@ def _pretrain(request: PretrainRequest, group: Group, watch: Watch, wish: Interr
     return complete
 
 
-def _learn_vectors(
-    request: PretrainRequest, settings: MethodSettings, group: Group, watch: Watch, wish: Interruption
+def _read_method_settings(method: Method, request: PretrainRequest, table: Mapping[str, Any]) -> Any:
+    """Return the settings of a recipe of another method, overlaid with those of the request."""
+    schema = method.schema(table)
+    return recipe.build(schema, recipe.override(dict(table), request.settings, schema=schema), where=request.recipe)
+
+
+def _run_method(
+    method: Method, request: PretrainRequest, settings: Any, group: Group, watch: Watch, wish: Interruption
 ) -> bool:
-    """Train static vectors to the end, or resume the run in the folder; return False if a wish has stopped it."""
-    if group.size > 1 or request.origin is not None:
-        raise UserError(
-            f"The recipe {request.recipe} learns vectors from nothing, in processes of its own: leave out "
-            f"{'--from' if request.origin else 'torchrun, and give --workers'}.",
-            code="options-exclude-each-other",
-        )
+    """Pretrain by another method to the end, or resume the run in the folder; return False if a wish has stopped it."""
+    method.check(request.recipe, processes=group.size, is_continued=request.origin is not None)
     with ExitStack() as held:
         _hold(request.out, held)
-        return VectorRun(
-            name=Path(request.recipe).stem,
-            settings=settings,
+        return method.learn(
+            Path(request.recipe).stem,
+            settings,
             corpus=open_corpus(request.corpus),
             out=request.out,
             watch=watch,
             wish=wish,
             begun=request.begun,
-        ).complete()
+        )
 
 
 def _hold(out: Path, held: ExitStack) -> bool:

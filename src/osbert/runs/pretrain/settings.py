@@ -24,8 +24,8 @@ from osbert.objectives import Objective
 from osbert.runs.pretrain.conflicts import conflicts
 from osbert.runs.pretrain.data_settings import DataSettings
 from osbert.runs.pretrain.first_position import check_first_position, fit_first_position
+from osbert.runs.pretrain.methods import Method
 from osbert.runs.pretrained_tokens import origin_facts
-from osbert.runs.vectors.settings import vector_schema
 from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.training.optimizer import OptimizerSettings
 from osbert.training.settings import TrainingSettings
@@ -84,6 +84,21 @@ def schema(objectives: Sequence[str], *, family: str | None = None, trust: bool 
         ("training", TrainingSettings),
     ]
     return dataclasses.make_dataclass("FullRecipe", parts, bases=(Recipe,), frozen=True, kw_only=True)
+
+
+def find_method(table: Mapping[str, Any]) -> Method | None:
+    """Return the method of another package that a recipe chooses by a setting of its own; None for any other recipe.
+
+    Entry points are read only for a setting that is not of `Recipe`.
+    """
+    usual = {field.name for field in dataclasses.fields(Recipe)}
+    for name, value in table.items():
+        if name not in usual and not isinstance(value, Mapping):
+            extension = components.extension("runs.pretrain.methods", name)
+            if extension is not None:
+                method: Method = extension.load()
+                return method
+    return None
 
 
 def table_of(objective: str) -> str:
@@ -247,8 +262,8 @@ def read_settings(
     """
     table = {**recipe.read(name), **(model or {})}
     given = given or {}
-    if vector_schema(table) is not None:
-        message = f"The recipe {name} learns vectors of words without context, which `osbert pretrain` alone does."
+    if method := find_method(table):
+        message = f"The recipe {name} {method.about}, which `osbert pretrain` alone does."
         raise UserError(message, code="options-exclude-each-other")
     kind = recipe_schema(name, table, given, opening)
     # Tables of packaged objectives that the user has deselected are no mistake.
@@ -263,8 +278,8 @@ def recipe_schema(name: str, table: Mapping[str, Any], given: Mapping[str, Any],
     Objectives of the user's own are imported if they are among those given, or if `opening` trusts the recipe's file.
     Raises UserError for unknown objectives and families, and for code that is not trusted.
     """
-    if (vectors := vector_schema(table)) is not None:
-        return vectors
+    if method := find_method(table):
+        return method.schema(table)
     typed = {key: given[key] for key in BASIC if key in given}
     base = _read_base(table, typed)
     try:

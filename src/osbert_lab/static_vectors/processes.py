@@ -16,7 +16,7 @@ from torch import Tensor
 
 from osbert.child_processes import end_with_parent, holding_interrupts
 from osbert.errors import UserError
-from osbert.runs.vectors.learners import AnyLearner, Totals
+from osbert_lab.static_vectors.learners import AnyLearner, Totals
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from osbert.models.vectors.pair_counts import Cells
+from osbert_lab.static_vectors.pair_counts import Cells
 
 CELL = np.dtype([("rows", np.int32), ("columns", np.int32), ("counts", np.float32)])
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import osbert
-from osbert.interop.word_vectors import WordVectors, read_word_vectors, write_word_vectors
+from osbert_lab.static_vectors.word_vectors import WordVectors, read_word_vectors, write_word_vectors
 from refusals import refusal
 from terminal import run
 

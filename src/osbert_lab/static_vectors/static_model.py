@@ -1,4 +1,4 @@
-"""Static vectors: one vector for each piece, without context, as word2vec and GloVe learn them (models/vectors/)."""
+"""Static vectors: one vector for each piece, without context, as word2vec and GloVe learn them."""
 
 from __future__ import annotations
 

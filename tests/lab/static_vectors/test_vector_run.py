@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 import osbert
-from osbert.interop.word_vectors import read_word_vectors
 from osbert.runs.events import Measurement
 from osbert.runs.pretrain.pretraining import PretrainRequest, pretrain
 from osbert.runs.pretrained_tokens import count_pretraining_tokens
-from osbert.runs.vectors import clock, learners
 from osbert.training.interruption import Interruption, StopRequest
+from osbert_lab.static_vectors import clock, learners
+from osbert_lab.static_vectors.word_vectors import read_word_vectors
 from refusals import refusal
 from terminal import run
 

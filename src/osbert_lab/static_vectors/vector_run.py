@@ -19,23 +19,21 @@ from osbert.corpus.task_options import cores
 from osbert.errors import UserError
 from osbert.files import write_json
 from osbert.guarded import read_json
-from osbert.interop.word_vectors import write_static
 from osbert.runs.contract import Notice, Watch
 from osbert.runs.corpus import tokenizer_of
 from osbert.runs.events import Measurement
-from osbert.runs.vectors.clock import LearningClock
-from osbert.runs.vectors.learners import AnyLearner, Totals, learner_for
-from osbert.runs.vectors.processes import one_round
-from osbert.runs.vectors.settings import MethodSettings
 from osbert.terminal import format_count
 from osbert.text.file_tokenizer import AnyTokenizer, special_ids
 from osbert.training.checkpoint import CHECKPOINTS, Checkpoint, Checkpoints, WriteError
 from osbert.training.interruption import Interruption
 from osbert.training.run_folder import RunFolder
 from osbert.training.tracking import NAME, Metrics, read_lines
+from osbert_lab.static_vectors.clock import LearningClock
+from osbert_lab.static_vectors.learners import AnyLearner, Totals, learner_for
+from osbert_lab.static_vectors.processes import one_round
+from osbert_lab.static_vectors.settings import TABLES, MethodSettings
+from osbert_lab.static_vectors.word_vectors import write_static
 
-TABLES = "tables.npy"
-"""File of the tables, which all processes of a run map into memory."""
 SPENT = "spent.json"
 """File among the checkpoints: the seconds of a time budget that are spent."""
 

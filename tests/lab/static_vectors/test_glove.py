@@ -13,10 +13,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from osbert.models.vectors import glove
-from osbert.models.vectors.glove import GloveTables
-from osbert.models.vectors.pair_counts import PairCounts, merge_counts
-from osbert.runs.vectors.shuffled import write_shuffled
+from osbert_lab.static_vectors import glove
+from osbert_lab.static_vectors.glove import GloveTables
+from osbert_lab.static_vectors.pair_counts import PairCounts, merge_counts
+from osbert_lab.static_vectors.shuffled import write_shuffled
 
 
 @pytest.mark.parametrize("most", [1, 5, 1000], ids=lambda most: f"most-{most}")

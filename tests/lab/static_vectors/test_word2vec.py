@@ -11,8 +11,8 @@ import torch
 from scipy.stats import chisquare
 from torch import Tensor
 
-from osbert.models.vectors import word2vec
-from osbert.models.vectors.word2vec import Vectors, WindowStep
+from osbert_lab.static_vectors import word2vec
+from osbert_lab.static_vectors.word2vec import Vectors, WindowStep
 
 A, B = 0, 1
 INPUTS = [[0.5, -0.25, 1], [-1, 0.75, 0.5]]

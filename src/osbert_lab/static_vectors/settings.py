@@ -11,6 +11,8 @@ from osbert.errors import UserError, nearest
 
 KEY = "vectors"
 """The setting that marks a recipe for static vectors; its value is the method."""
+TABLES = "tables.npy"
+"""File of the tables, which all processes of a run map into memory."""
 
 
 @dataclass(frozen=True, kw_only=True)

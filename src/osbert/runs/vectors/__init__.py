@@ -1,1 +1,0 @@
-"""Static word vectors: training of word2vec and GloVe on a corpus."""
