@@ -24,9 +24,8 @@ from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
 from osbert.reading.tagged import schemes as tags
 from osbert.tasks import Record, Task
-from osbert.tasks.kinds.choose import Choose
-from osbert.tasks.kinds.choose.records import Choices
-from osbert.tasks.kinds.choose.records import names as choice_names
+from osbert.tasks.kinds.choose import Choices, Choose
+from osbert.tasks.kinds.choose import names as choice_names
 from osbert.tasks.kinds.generate import Generate
 from osbert.tasks.kinds.multilabel import Multilabel
 from osbert.tasks.kinds.rerank import Rerank

@@ -17,8 +17,7 @@ from osbert.errors import Problems
 from osbert.runs.file_options import FileOptions
 from osbert.runs.finetune.long import long_texts
 from osbert.tasks import findings, load
-from osbert.tasks.kinds.choose import Choose
-from osbert.tasks.kinds.choose.records import ChoicePrediction, Choices, names
+from osbert.tasks.kinds.choose import ChoicePrediction, Choices, Choose, names
 from osbert.tasks.sets.swag import Swag
 from refusals import refusal
 
