@@ -25,8 +25,7 @@ from osbert.tasks import Prediction, Record, Source, Task
 from osbert.tasks.edges import Edge
 from osbert.tasks.kinds.generate.columns import HEADINGS, SourceColumns, choose, record_of
 from osbert.tasks.kinds.generate.scores import TextScore, text_score, text_scores
-from osbert.tasks.kinds.generate.sequences import Sight, SourceLayout
-from osbert.tasks.kinds.generate.unified import UnifiedLayout
+from osbert.tasks.kinds.generate.sequences import Sight, SourceLayout, UnifiedLayout
 from osbert.tasks.outcome import RecordOutcome
 from osbert.tasks.tables import TableSource, TableTask
 
