@@ -19,7 +19,7 @@ from osbert.evaluation.score import constant_answer
 from osbert.reading.memory import tables
 from osbert.tasks import Record, findings, load, with_data
 from osbert.tasks.kinds.multilabel import Multilabel
-from osbert.tasks.kinds.multilabel.cells import canonical, cell_labels, find_separator, join_labels
+from osbert.tasks.kinds.multilabel.columns import canonical, cell_labels, find_separator, join_labels
 from osbert.tasks.kinds.multilabel.prediction import LabelsPrediction
 from refusals import refusal
 

@@ -23,11 +23,23 @@ from osbert.tasks import Prediction, Record, Source, Task
 from osbert.tasks.calibration import Calibration
 from osbert.tasks.edges import Edge
 from osbert.tasks.explained import ExplainedScore, require_label
-from osbert.tasks.kinds.multilabel.cells import cell_labels, flag_labels, join_labels, parse_nested_labels
-from osbert.tasks.kinds.multilabel.columns import LabelColumns, LabelSearch
-from osbert.tasks.kinds.multilabel.prediction import LabelsPrediction, labels_outcome
-from osbert.tasks.kinds.multilabel.scores import label_scores, matrix
-from osbert.tasks.kinds.multilabel.thresholds import USUAL, best_threshold, label_thresholds
+from osbert.tasks.kinds.multilabel.columns import (
+    LabelColumns,
+    LabelSearch,
+    cell_labels,
+    flag_labels,
+    join_labels,
+    parse_nested_labels,
+)
+from osbert.tasks.kinds.multilabel.prediction import (
+    USUAL,
+    LabelsPrediction,
+    best_threshold,
+    label_scores,
+    label_thresholds,
+    labels_outcome,
+    matrix,
+)
 from osbert.tasks.outcome import RecordOutcome
 from osbert.tasks.probabilities import as_array, by_label, reply_fields
 from osbert.tasks.tables import UnlabelledRow
