@@ -21,10 +21,25 @@ from osbert.reading.table import Origin, Row, Table
 from osbert.tasks import Inputs, Prediction, Record, Source, Task
 from osbert.tasks.edges import Edge, Field
 from osbert.tasks.explained import ExplainedScore, require_label
-from osbert.tasks.kinds.rerank.columns import FORMS, HEADINGS, CandidateColumns, choose, documents_of, record_of
-from osbert.tasks.kinds.rerank.inputs import inputs_by_query
-from osbert.tasks.kinds.rerank.measures import average_precision, ndcg, reciprocal_rank
-from osbert.tasks.kinds.rerank.records import CandidateScore, QueryCandidates, Ranking, by_query, ranking
+from osbert.tasks.kinds.rerank.columns import (
+    FORMS,
+    HEADINGS,
+    CandidateColumns,
+    choose,
+    documents_of,
+    inputs_by_query,
+    record_of,
+)
+from osbert.tasks.kinds.rerank.rankings import (
+    CandidateScore,
+    QueryCandidates,
+    Ranking,
+    average_precision,
+    by_query,
+    ndcg,
+    ranking,
+    reciprocal_rank,
+)
 from osbert.tasks.outcome import SIDES, RecordOutcome, TextMark
 from osbert.tasks.tables import TableSource, default_of
 from osbert.tasks.tables.cut import CutTask
