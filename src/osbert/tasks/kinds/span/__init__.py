@@ -21,13 +21,10 @@ from osbert.reading.table import Origin, Row, Table
 from osbert.tasks import Inputs, Prediction, Record, Source, Task
 from osbert.tasks.edges import Edge
 from osbert.tasks.explained import ExplainedScore
-from osbert.tasks.kinds.span.columns import QuestionColumns, choose, question_of
-from osbert.tasks.kinds.span.decoding import Decoder, answer_score
-from osbert.tasks.kinds.span.files import questions, read_json
+from osbert.tasks.kinds.span.files import QuestionColumns, choose, question_of, questions, read_json
 from osbert.tasks.kinds.span.questions import NOTHING, AnswerPrediction, Gold, Question
-from osbert.tasks.kinds.span.scores import Scores
-from osbert.tasks.kinds.span.scoring import Way, is_chinese
-from osbert.tasks.kinds.span.windows import Cutter, QuestionWindow, covering, encoding
+from osbert.tasks.kinds.span.scoring import Scores, Way, is_chinese
+from osbert.tasks.kinds.span.windows import Cutter, Decoder, QuestionWindow, answer_score, covering, encoding
 from osbert.tasks.outcome import SIDES, RecordOutcome, TextMark
 from osbert.tasks.record import Probability
 from osbert.tasks.tables import TableSource, TableTask
