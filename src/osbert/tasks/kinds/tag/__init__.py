@@ -29,10 +29,19 @@ from osbert.reading.tagged.scores import entity_scores
 from osbert.tasks import Inputs, Prediction, Record, Source, Task
 from osbert.tasks.edges import Edge
 from osbert.tasks.explained import ExplainedScore, contrast, require_label
-from osbert.tasks.kinds.tag.decoding import entity_weights, uncut, word_scores
 from osbert.tasks.kinds.tag.inputs import plain_inputs
-from osbert.tasks.kinds.tag.outcomes import entities_outcome, only_entities
-from osbert.tasks.kinds.tag.passages import EntityPrediction, TaggedText, cut_words, note_unknown_types, passages
+from osbert.tasks.kinds.tag.passages import (
+    EntityPrediction,
+    TaggedText,
+    cut_words,
+    entities_outcome,
+    entity_weights,
+    note_unknown_types,
+    only_entities,
+    passages,
+    uncut,
+    word_scores,
+)
 from osbert.tasks.outcome import RecordOutcome
 from osbert.terminal import format_count
 from osbert.text.split import Split, ranges
