@@ -1,6 +1,7 @@
-"""The interfaces of a kind of task, as data: the form of its outputs, its HTTP call and its display.
+"""The interfaces of a kind of task, as data: the form of its outputs, its HTTP call, its display, and explained scores.
 
-interop/ chooses classes of other libraries and ONNX outputs by the form; server/ and its page read the fields.
+interop/ chooses classes of other libraries and ONNX outputs by the form; server/ and its page read the fields. The
+scores behind a prediction, which attributions explain, are weighted sums of the head's outputs.
 """
 
 from __future__ import annotations
@@ -10,14 +11,59 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
+import numpy as np
+from numpy.typing import NDArray
+
 from osbert.data.example import Example
-from osbert.errors import UserError
+from osbert.errors import UserError, nearest
 from osbert.models.forms import PER_TOKEN, Form, Values
 from osbert.models.generation.settings import GenerationOptions
-from osbert.tasks.explained import ExplainedScore
 
 if TYPE_CHECKING:
     from osbert.tasks.record import Prediction, Record
+
+Weights = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExplainedScore:
+    """A score behind a prediction: the sum of `weights` times the head's outputs.
+
+    `label`: name of the score, such as a class or a type of entities. `text`: the answer, choice or entity with this
+    score, "" if the label is enough. `weights`: one array for each of the record's sequences, of the shape of its
+    outputs, (K,) or (n, K).
+    """
+
+    label: str
+    weights: Sequence[Weights]
+    text: str = ""
+
+    def of(self, outputs: Sequence[NDArray[np.floating]]) -> float:
+        """Return the score for the outputs of the record's sequences."""
+        return float(sum((weights * output).sum() for weights, output in zip(self.weights, outputs, strict=True)))
+
+
+def contrast(chosen: int, count: int) -> Weights:
+    """Return the weights (K,) of one output minus the mean of the others.
+
+    >>> contrast(1, 3).tolist()
+    [-0.5, 1.0, -0.5]
+    """
+    weights = np.full(count, -1 / max(count - 1, 1))
+    weights[chosen] = 1.0
+    return weights
+
+
+def require_label(label: str, labels: Sequence[str]) -> str:
+    """Return `label`. Raises UserError, with the nearest label, if it is not one of `labels`."""
+    if label in labels:
+        return label
+    first_labels = ", ".join(labels[:20])
+    raise UserError(
+        f"There is no label '{label}' that could be explained: there are {first_labels}.{nearest(label, labels)}",
+        code="unknown-label",
+    )
+
 
 FieldType = Literal["text", "texts", "flag", "integer", "number", "numbers", "probabilities", "ranking"]
 """text: a string; texts: a list of strings; flag: true or false; numbers: a list; probabilities: numbers by name.

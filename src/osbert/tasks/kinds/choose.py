@@ -21,13 +21,11 @@ from osbert.reading.columns import Header
 from osbert.reading.splits import find_named
 from osbert.reading.table import Origin, Row, Table
 from osbert.tasks import Prediction, Record, Source, Task
-from osbert.tasks.calibration.tempered import TemperedTask
-from osbert.tasks.edges import Edge
-from osbert.tasks.explained import ExplainedScore, contrast, require_label
+from osbert.tasks.edges import Edge, ExplainedScore, contrast, require_label
 from osbert.tasks.outcome import SIDES, RecordOutcome, TextMark
 from osbert.tasks.record import Probability
-from osbert.tasks.tables import TableSource, UnlabelledRow
-from osbert.tasks.tables.cut import CutTask
+from osbert.tasks.tables import CutTask, TableSource, UnlabelledRow
+from osbert.tasks.tables.classes import TemperedTask
 
 if TYPE_CHECKING:
     from osbert.models.contract import Backbone, Head

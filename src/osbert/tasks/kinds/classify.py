@@ -17,14 +17,11 @@ from osbert.data.example import Example
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
 from osbert.tasks import Prediction, Record
-from osbert.tasks.calibration.tempered import TemperedTask
-from osbert.tasks.edges import Edge
-from osbert.tasks.explained import ExplainedScore, contrast, require_label
+from osbert.tasks.edges import Edge, ExplainedScore, contrast, require_label
 from osbert.tasks.probabilities import by_label, reply_fields
-from osbert.tasks.tables.joined_labels import find_joined_labels
-from osbert.tasks.tables.labels import list_labels, note_unknown
+from osbert.tasks.tables.cells import find_joined_labels
+from osbert.tasks.tables.classes import TemperedTask, WeightedTask, list_labels, note_unknown
 from osbert.tasks.tables.orders import OrdersTask
-from osbert.tasks.tables.weights import WeightedTask
 
 if TYPE_CHECKING:
     from osbert.models.contract import Backbone, Head

@@ -14,8 +14,7 @@ from osbert.data.example import Example
 from osbert.data.pack import Packer
 from osbert.errors import Problems
 from osbert.tasks import Prediction, Record, Source
-from osbert.tasks.edges import Edge
-from osbert.tasks.explained import ExplainedScore, require_label
+from osbert.tasks.edges import Edge, ExplainedScore, require_label
 from osbert.tasks.tables.numbers import SMALLEST, DecimalMark, NumberSource, parse_number
 from osbert.tasks.tables.orders import OrdersTask
 

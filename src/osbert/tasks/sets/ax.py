@@ -10,7 +10,7 @@ from osbert.errors import UserError
 from osbert.reading.columns import TextColumns
 from osbert.tasks import Source, Task
 from osbert.tasks.kinds.classify import Classify
-from osbert.tasks.tables.layout import DataSetLayout, glue
+from osbert.tasks.tables import DataSetLayout, glue
 from osbert.tasks.tables.texts import TextSource
 
 

@@ -13,7 +13,7 @@ from osbert.reading.columns import TextColumns
 from osbert.reading.splits import plain_name
 from osbert.tasks import Prediction, Record, Source
 from osbert.tasks.kinds.classify import Classify
-from osbert.tasks.tables.layout import DataSetLayout, glue
+from osbert.tasks.tables import DataSetLayout, glue
 from osbert.tasks.tables.texts import TextSource
 
 

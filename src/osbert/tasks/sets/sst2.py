@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from osbert.reading.columns import TextColumns
 from osbert.tasks.kinds.classify import Classify
-from osbert.tasks.tables.layout import DataSetLayout, glue
+from osbert.tasks.tables import DataSetLayout, glue
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, Self
 from osbert.reading.columns import TextColumns
 from osbert.tasks import Prediction, Record
 from osbert.tasks.kinds.classify import Classify
-from osbert.tasks.tables.layout import DataSetLayout, glue
+from osbert.tasks.tables import DataSetLayout, glue
 
 
 @dataclass(frozen=True, kw_only=True)

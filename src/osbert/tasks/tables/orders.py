@@ -15,7 +15,7 @@ from osbert.data.pack import Packer
 from osbert.errors import UserError
 from osbert.models.pooling import pair_blocks
 from osbert.tasks import Prediction, Record
-from osbert.tasks.explained import Weights
+from osbert.tasks.edges import Weights
 from osbert.tasks.tables.texts import TextTask
 
 

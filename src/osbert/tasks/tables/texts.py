@@ -17,9 +17,8 @@ from osbert.errors import Problems, UserError
 from osbert.reading.columns import TextColumns, choose
 from osbert.reading.table import Origin, Row, Table
 from osbert.tasks import Record, Source, Task
-from osbert.tasks.tables import TableSource, UnlabelledRow
-from osbert.tasks.tables.cut import CutTask
-from osbert.tasks.tables.joined_labels import find_joined_labels, parse_list
+from osbert.tasks.tables import CutTask, TableSource, UnlabelledRow
+from osbert.tasks.tables.cells import find_joined_labels, parse_list
 from osbert.terminal import one_line
 
 

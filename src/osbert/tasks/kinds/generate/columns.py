@@ -10,7 +10,7 @@ from osbert.reading.columns import Header
 from osbert.reading.table import Row
 from osbert.tasks import Record
 from osbert.tasks.tables import UnlabelledRow
-from osbert.tasks.tables.nested_cells import cell_texts
+from osbert.tasks.tables.cells import cell_texts
 
 _SOURCES = (
     *("source", "src", "input", "inputs", "document", "article", "dialogue", "passage"),

@@ -21,8 +21,7 @@ from osbert.reading.held_out import hold_out_known
 from osbert.reading.table import Origin, Row, Table
 from osbert.tasks import Prediction, Record, Source, Task
 from osbert.tasks.calibration import Calibration
-from osbert.tasks.edges import Edge
-from osbert.tasks.explained import ExplainedScore, require_label
+from osbert.tasks.edges import Edge, ExplainedScore, require_label
 from osbert.tasks.kinds.multilabel.columns import (
     LabelColumns,
     LabelSearch,
@@ -43,10 +42,9 @@ from osbert.tasks.kinds.multilabel.prediction import (
 from osbert.tasks.outcome import RecordOutcome
 from osbert.tasks.probabilities import as_array, by_label, reply_fields
 from osbert.tasks.tables import UnlabelledRow
-from osbert.tasks.tables.joined_labels import find_joined_labels
-from osbert.tasks.tables.labels import list_labels, note_unknown
+from osbert.tasks.tables.cells import find_joined_labels
+from osbert.tasks.tables.classes import WeightedTask, list_labels, note_unknown
 from osbert.tasks.tables.texts import TextSource
-from osbert.tasks.tables.weights import WeightedTask
 
 if TYPE_CHECKING:
     from osbert.models.contract import Backbone, Head

@@ -19,8 +19,7 @@ from osbert.models.forms import RankingLoss
 from osbert.reading.columns import Header
 from osbert.reading.table import Origin, Row, Table
 from osbert.tasks import Inputs, Prediction, Record, Source, Task
-from osbert.tasks.edges import Edge, Field
-from osbert.tasks.explained import ExplainedScore, require_label
+from osbert.tasks.edges import Edge, ExplainedScore, Field, require_label
 from osbert.tasks.kinds.rerank.columns import (
     FORMS,
     HEADINGS,
@@ -41,8 +40,7 @@ from osbert.tasks.kinds.rerank.rankings import (
     reciprocal_rank,
 )
 from osbert.tasks.outcome import SIDES, RecordOutcome, TextMark
-from osbert.tasks.tables import TableSource, default_of
-from osbert.tasks.tables.cut import CutTask
+from osbert.tasks.tables import CutTask, TableSource, default_of
 
 if TYPE_CHECKING:
     from osbert.models.contract import Backbone, Head

@@ -14,7 +14,7 @@ from osbert.reading.table import Row
 from osbert.tasks import Inputs, Prediction, Record
 from osbert.tasks.kinds.rerank.rankings import QueryCandidates, Ranking
 from osbert.tasks.tables import UnlabelledRow
-from osbert.tasks.tables.nested_cells import cell_texts, parse_cell
+from osbert.tasks.tables.cells import cell_texts, parse_cell
 from osbert.terminal import one_line
 
 _QUERIES = ("query", "question", "anchor", "text_a", "context")

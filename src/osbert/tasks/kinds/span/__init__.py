@@ -19,8 +19,7 @@ from osbert.reading.held_out import hold_out
 from osbert.reading.splits import find_named
 from osbert.reading.table import Origin, Row, Table
 from osbert.tasks import Inputs, Prediction, Record, Source, Task
-from osbert.tasks.edges import Edge
-from osbert.tasks.explained import ExplainedScore
+from osbert.tasks.edges import Edge, ExplainedScore
 from osbert.tasks.kinds.span.files import QuestionColumns, choose, question_of, questions, read_json
 from osbert.tasks.kinds.span.questions import NOTHING, AnswerPrediction, Gold, Question
 from osbert.tasks.kinds.span.scoring import Scores, Way, is_chinese

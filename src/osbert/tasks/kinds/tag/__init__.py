@@ -27,8 +27,7 @@ from osbert.reading.tagged.files import CALLED, TaggedFile, TagReading, find_tag
 from osbert.reading.tagged.schemes import EntitySpan, Scheme, follows, label_names, read_tags, scheme_of, write_tags
 from osbert.reading.tagged.scores import entity_scores
 from osbert.tasks import Inputs, Prediction, Record, Source, Task
-from osbert.tasks.edges import Edge
-from osbert.tasks.explained import ExplainedScore, contrast, require_label
+from osbert.tasks.edges import Edge, ExplainedScore, contrast, require_label
 from osbert.tasks.kinds.tag.inputs import plain_inputs
 from osbert.tasks.kinds.tag.passages import (
     EntityPrediction,
