@@ -24,7 +24,7 @@ from osbert.reading.tagged.schemes import EntitySpan, label_names, read_tags, wr
 from osbert.tasks import Record, findings, load
 from osbert.tasks.kinds.tag import Tag
 from osbert.tasks.kinds.tag.passages import EntityPrediction, TaggedText
-from osbert.tasks.sets.weibo import Weibo
+from osbert.tasks.sets.entities import Weibo
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 from refusals import refusal
 

@@ -22,7 +22,7 @@ from osbert.reading.table import Origin, Row, Table
 from osbert.tasks import Prediction, Record, Source, Task
 from osbert.tasks.edges import Edge
 from osbert.tasks.kinds.regress import correlation
-from osbert.tasks.sets.stsb import Stsb
+from osbert.tasks.sets.glue import Stsb
 from osbert.tasks.tables import default_of
 from osbert.tasks.tables.numbers import DecimalMark, NumberSource
 from osbert.tasks.tables.texts import TextSource, TextTask

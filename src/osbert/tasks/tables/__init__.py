@@ -63,13 +63,6 @@ class DataSetLayout:
         return None
 
 
-def glue(*columns: TextColumns, unlabelled: Sequence[str] = (), **more: Any) -> DataSetLayout:
-    """Return the layout of one of GLUE's sets: the official TSVs, or Hugging Face's rows, unlabelled ones being -1."""
-    # Hugging Face's test rows have label -1. GLUE's TSVs have unpaired quotes, which a CSV reader would join over
-    # lines.
-    return DataSetLayout(columns=columns, unlabelled=("-1", *unlabelled), bare_quotes=True, **more)
-
-
 SKIP = " Remove the row, or fine-tune with --skip-empty, which leaves such rows out."
 """Advice for a row without text."""
 UNLABELLED = " Write it, remove the row, or fine-tune with --skip-unlabelled, which leaves such rows out."
