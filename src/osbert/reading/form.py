@@ -18,9 +18,8 @@ from osbert.guarded import parse_json
 from osbert.reading.columns import is_known
 from osbert.reading.compression import open_packed, split_compressions
 from osbert.reading.delimited import parse
-from osbert.reading.encodings import guess_encoding, refuse_other_unicode
+from osbert.reading.encodings import LONGEST, foreign, guess_encoding, refuse_other_unicode
 from osbert.reading.parquet import read_columns
-from osbert.reading.signatures import LONGEST, foreign
 
 Choice = Literal["auto", "yes", "no"]
 SUFFIXES = (".csv", ".tsv", ".tab", ".jsonl", ".ndjson", ".json", ".txt", ".parquet", ".xlsx", ".spacy")

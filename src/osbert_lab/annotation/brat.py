@@ -15,8 +15,7 @@ from osbert.errors import UserError
 from osbert.guarded import LARGEST, read_bytes
 from osbert.reading.file_forms.contract import Beginning, Entry, FileForm
 from osbert.reading.form import TableReading
-from osbert.reading.offsets import TextOffsets
-from osbert.reading.record_forms.contract import Suggestion
+from osbert.reading.record_forms.contract import Suggestion, TextOffsets
 
 _TEXT_BOUND = re.compile(r"(T\d+)\t(\S+) (\d+ \d+(?:;\d+ \d+)*)(?:\t(.*))?")
 

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from osbert.errors import UserError
 from osbert.reading.file_forms.contract import Beginning, Entry, FileForm, whole_text
 from osbert.reading.form import TableReading, plain_suffix
-from osbert.reading.offsets import TextOffsets
+from osbert.reading.record_forms.contract import TextOffsets
 
 _HEAD = "#FORMAT=WebAnno TSV 3"
 _TOKEN = re.compile(r"(\d+-\d+(?:\.\d+)?)\t(\d+)-(\d+)\t([^\t]*)((?:\t[^\t]*)*)")

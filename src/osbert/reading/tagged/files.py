@@ -11,13 +11,11 @@ from typing import Any
 
 from osbert.errors import Problems, UserError, not_json
 from osbert.guarded import parse_json
-from osbert.reading.annotated import is_whole
 from osbert.reading.file_forms.array import Array
 from osbert.reading.form import decoding_error, find_encoding, open_text, plain_suffix
 from osbert.reading.splits import USUAL, find_words
-from osbert.reading.table import Origin, Table, TableReading, open_records
-from osbert.reading.tagged.marks import apart, cover_words, marks
-from osbert.reading.tagged.rows import TaggedWords, check_tags, read_columns, words_of
+from osbert.reading.table import Origin, Table, TableReading, is_whole, open_records
+from osbert.reading.tagged.rows import TaggedWords, apart, check_tags, cover_words, marks, read_columns, words_of
 from osbert.reading.tagged.schemes import EntitySpan, Spelling, read_tags, recognise
 from osbert.terminal import one_line
 from osbert.text.split import Range, Split, ranges

@@ -16,8 +16,7 @@ from osbert.errors import Problems, UserError, nearest
 from osbert.files import file_stamp
 from osbert.reading.columns import TextColumns
 from osbert.reading.form import Choice, plain_suffix
-from osbert.reading.held_out import hold_out
-from osbert.reading.splits import USUAL, Names, find_splits, is_test, plain_name
+from osbert.reading.splits import USUAL, Names, find_splits, hold_out, is_test, plain_name
 from osbert.reading.table import Origin, Row, Table, TableReading, open_table, require_columns
 from osbert.tasks import Inputs, Record, Source, Task
 from osbert.terminal import one_line

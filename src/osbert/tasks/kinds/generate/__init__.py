@@ -19,7 +19,7 @@ from osbert.errors import Problems as Problems
 from osbert.errors import UserError
 from osbert.models.generation.generated_text import Generation
 from osbert.models.generation.settings import GenerationOptions
-from osbert.reading.held_out import hold_out
+from osbert.reading.splits import hold_out
 from osbert.reading.table import Origin, Row, Table
 from osbert.tasks import Prediction, Record, Source, Task
 from osbert.tasks.edges import Edge

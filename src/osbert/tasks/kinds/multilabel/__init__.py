@@ -17,7 +17,7 @@ from osbert.data.example import Booleans, Example
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
 from osbert.reading.columns import TextColumns
-from osbert.reading.held_out import hold_out_known
+from osbert.reading.splits import hold_out_known
 from osbert.reading.table import Origin, Row, Table
 from osbert.tasks import Prediction, Record, Source, Task
 from osbert.tasks.calibration import Calibration

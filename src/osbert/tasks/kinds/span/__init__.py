@@ -15,8 +15,7 @@ from osbert.data.example import Booleans, Example, Target
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
 from osbert.files import file_stamp
-from osbert.reading.held_out import hold_out
-from osbert.reading.splits import find_named
+from osbert.reading.splits import find_named, hold_out
 from osbert.reading.table import Origin, Row, Table
 from osbert.tasks import Inputs, Prediction, Record, Source, Task
 from osbert.tasks.edges import Edge, ExplainedScore

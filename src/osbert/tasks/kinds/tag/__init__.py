@@ -20,12 +20,19 @@ from osbert.data.windows import TextWindow, windows
 from osbert.errors import Problems, UserError
 from osbert.files import file_stamp
 from osbert.models.adapting.layer_choice import Features
-from osbert.reading.held_out import hold_out_known
-from osbert.reading.splits import Names
+from osbert.reading.splits import Names, hold_out_known
 from osbert.reading.table import Origin, Table
 from osbert.reading.tagged.files import CALLED, TaggedFile, TagReading, find_tagged, read_tagged
-from osbert.reading.tagged.schemes import EntitySpan, Scheme, follows, label_names, read_tags, scheme_of, write_tags
-from osbert.reading.tagged.scores import entity_scores
+from osbert.reading.tagged.schemes import (
+    EntitySpan,
+    Scheme,
+    entity_scores,
+    follows,
+    label_names,
+    read_tags,
+    scheme_of,
+    write_tags,
+)
 from osbert.tasks import Inputs, Prediction, Record, Source, Task
 from osbert.tasks.edges import Edge, ExplainedScore, contrast, require_label
 from osbert.tasks.kinds.tag.inputs import plain_inputs
