@@ -30,8 +30,7 @@ from osbert.runs.finetune.model import read_model
 from osbert.runs.finetune.result import FinetuneRun
 from osbert.runs.finetune.settings import FinetuneSettings
 from osbert.tasks import Record, load, with_data
-from osbert.tasks.kinds.generate import Generate, WrittenText
-from osbert.tasks.kinds.generate.columns import SourceColumns, choose
+from osbert.tasks.kinds.generate import Generate, SourceColumns, WrittenText, choose
 from osbert.tasks.kinds.generate.sequences import Sight
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 from osbert_lab.recurrent.bilm_architecture import BilmArchitecture

@@ -11,6 +11,7 @@ from typing import Any
 
 from osbert.errors import Problems, UserError, not_json
 from osbert.guarded import parse_json
+from osbert.reading.columns import ROLES
 from osbert.reading.file_forms.array import Array
 from osbert.reading.form import decoding_error, find_encoding, open_text, plain_suffix
 from osbert.reading.splits import USUAL, find_words
@@ -21,10 +22,7 @@ from osbert.terminal import one_line
 from osbert.text.split import Range, Split, ranges
 
 _JSON = (".json", ".jsonl", ".ndjson")
-_TEXTS = ("text", "sentence", "content")
-WORDS = ("tokens", "words")
-_TAGS = ("tags", "ner_tags", "labels", "label")
-_MARKS = ("entities", "spans", "label", "labels")
+_WORDS, _TAGS, _ENTITIES, _TEXTS = (ROLES[role] for role in ("words", "tags", "entities", "tagged text"))
 CALLED = {**USUAL, "dev": (*USUAL["dev"], "testa"), "test": (*USUAL["test"], "testb")}
 """Words in file names that identify the splits; eng.testa and eng.testb are those of CoNLL-2003."""
 
@@ -201,7 +199,7 @@ class _Reader:
 
     def _object(self, value: Mapping[str, Any], number: int) -> None:
         """Add an object with words and tags, or with a text and its entities."""
-        if words := _first_name(value, WORDS):
+        if words := _first_name(value, _WORDS):
             row = self._words(value, words)
             row.lines = [number] * len(row.words)
             self.rows.append(row)
@@ -227,13 +225,13 @@ class _Reader:
 
     def _read_entities(self, value: Mapping[str, Any], line: int) -> Sentence:
         texts = (self.reading.text,) if self.reading.text else _TEXTS
-        name, label = _first_name(value, texts), _first_name(value, _MARKS)
+        name, label = _first_name(value, texts), _first_name(value, _ENTITIES)
         if not name or not isinstance(value[name], str):
             raise ValueError(
-                f"there is no '{texts[0]}' in it, nor '{WORDS[0]}'; it has {', '.join(value) or 'nothing'}"
+                f"there is no '{texts[0]}' in it, nor '{_WORDS[0]}'; it has {', '.join(value) or 'nothing'}"
             )
         if self.labelled and not label:
-            raise ValueError(f"it has a text, but no entities ({', '.join(_MARKS)}; [] for none)")
+            raise ValueError(f"it has a text, but no entities ({', '.join(_ENTITIES)}; [] for none)")
         if self.labelled and value[label] is None:
             raise ValueError(f"'{label}' is null: the text is not labelled. Mark its entities, [] for none")
         text = value[name]

@@ -17,7 +17,7 @@ from osbert.data.long_texts import Long, lay_out_behind
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
 from osbert.guarded import parse_json
-from osbert.reading.columns import Header
+from osbert.reading.columns import ROLES, Header, headings
 from osbert.reading.splits import find_named
 from osbert.reading.table import Origin, Row, Table
 from osbert.tasks import Prediction, Record, Source, Task
@@ -201,15 +201,8 @@ def _like_a_name(label: str, counting: Counting) -> bool:
     return len(label) == 1 and label.isalpha() if counting == "A" else label.isdigit()
 
 
-_CONTEXTS = ("sent1", "ctx", "context", "premise", "question", "stem", "story", "sentence", "text")
 _PREFIXES = {"sent1": "sent2"}
 """Name of the context -> name of a column with text before each choice: the beginning of SWAG's endings."""
-_LISTS = ("choices", "endings", "options", "candidates", "answers")
-_STEMS = ("ending", "choice", "option", "answer", "alternative", "solution", "sol", "randomfifthsentencequiz")
-_LABELS = ("label", "answer", "answerkey", "gold", "correct", "answerrightending")
-HEADINGS = (*_CONTEXTS, *_LISTS, *_LABELS)
-"""A first line that contains one of these is a header."""
-
 _NUMBERED = re.compile(r"(.*?)[ _-]?(\d+|[a-h])", re.IGNORECASE)
 
 
@@ -252,7 +245,7 @@ def choose(columns: Sequence[str], *, user_columns: ChoiceColumns, path: str, la
             code="unknown-column",
         )
     # A column such as "answer" may be the choices or the label: the choices come first.
-    label = user_columns.label if user_columns.label in columns else header.first(_LABELS, but=choices)
+    label = header.find("right choice", user_columns.label, but=choices)
     if labelled and not label:
         raise header.missing("label", ": give --label NAME.")
     context = user_columns.context or _context(header, but=(*choices, label))
@@ -262,7 +255,7 @@ def choose(columns: Sequence[str], *, user_columns: ChoiceColumns, path: str, la
     prefix = user_columns.prefix
     # The prefix is detected only with a detected context: it depends on the name of the context.
     if not (prefix or user_columns.context):
-        prefix = header.first([_PREFIXES.get(context[0].strip().lower(), "")])
+        prefix = header.by_name.get(_PREFIXES.get(context[0].strip().lower(), ""), "")
     return ChoiceColumns(context=context, choices=choices, prefix=prefix, label=label)
 
 
@@ -325,14 +318,14 @@ def texts_of(row: Row, columns: ChoiceColumns) -> tuple[list[str], tuple[str, ..
 
 
 def _choices(header: Header) -> tuple[str, ...]:
-    columns = tuple(_find_numbered(header.columns, _STEMS))
-    single = header.first(_LISTS)
+    columns = tuple(_find_numbered(header.columns, ROLES["choice"]))
+    single = header.find("choices")
     return columns if len(columns) > 1 else (single,) if single else ()
 
 
 def _context(header: Header, *, but: Sequence[str]) -> tuple[str, ...]:
     sentences = tuple(_find_numbered(header.columns, ("inputsentence",)))
-    single = header.first(_CONTEXTS, but=but)
+    single = header.find("context", but=but)
     return sentences or ((single,) if single else ())
 
 
@@ -362,7 +355,7 @@ class ChoiceSource(TableSource):
     def named(self) -> tuple[str, ...]:
         """Return the columns that the user named, and the usual names."""
         task = self.task
-        return (*task.context, *task.choices, task.prefix, task.label, *HEADINGS)
+        return (*task.context, *task.choices, task.prefix, task.label, *headings("context", "choices", "right choice"))
 
     def columns(self, table: Table, *, labelled: bool) -> ChoiceColumns:
         """Return the columns to read; without `labelled` the label may be absent."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from osbert.errors import Problems, UserError
 from osbert.guarded import parse_json
-from osbert.reading.columns import CLASS_HEADINGS, Header, TextColumns, choose
+from osbert.reading.columns import CLASS_HEADINGS, ROLES, Header, TextColumns, choose
 from osbert.reading.table import Row, Table
 from osbert.tasks.tables.cells import SEPARATORS, find_joined_labels, parse_list
 
@@ -138,7 +138,6 @@ LOOKED = 10_000
 """Number of rows in which the separator and columns of 0 and 1 are detected."""
 FEW = 20
 """One cell in so many may be neither 0 nor 1 in a column that is found to be a label's."""
-_LISTS = ("labels", "tags", "categories", "classes", "topics", "genres", "emotions", "targets")
 _NUMBERS = ("id", "index", "idx", "row", "number", "unnamed: 0", "")
 """Names of columns that number the rows."""
 
@@ -210,9 +209,9 @@ class LabelSearch:
 
     def _label(self, table: Table, header: Header, *, labelled: bool) -> str:
         """Return the column that is called as lists of labels are, "" for none; UserError if others may be meant."""
-        column = header.first(_LISTS)
+        column = header.find("labels")
         named = [name for name in table.columns if name not in self.user_columns.texts]
-        several = [name for name in named if name.strip().lower() in (*_LISTS, *CLASS_HEADINGS)]
+        several = [name for name in named if name.strip().lower() in (*ROLES["labels"], *CLASS_HEADINGS)]
         if column and labelled and len(several) > 1:
             raise UserError(
                 f"{header.listed}; the labels could be in {' or '.join(map(repr, several))}: give --label NAME.",
@@ -249,7 +248,7 @@ class LabelSearch:
         # The labels of the training run as columns: no detection.
         if self.labels and {*self.labels} <= {*table.columns}:
             return self.labels
-        if header.first(_LISTS):
+        if header.find("labels"):
             return ()
         return self._select_flags(table, _binary(table, but=self.user_columns.texts), labelled=labelled)
 

@@ -25,7 +25,6 @@ from osbert.tasks.kinds.rerank.columns import (
     HEADINGS,
     CandidateColumns,
     choose,
-    documents_of,
     inputs_by_query,
     record_of,
 )
@@ -88,7 +87,7 @@ class CandidateSource(TableSource):
         lost: dict[str, Any] = {name: "" for name in names if getattr(task, name) not in column_set}
         if "negative" not in given and ("positive" in lost or not {*task.negative} <= column_set):
             lost["negative"] = ()
-        if "label" not in given and "document" in lost and not documents_of(Header(columns, ""), but=(task.label,)):
+        if "label" not in given and "document" in lost and not Header(columns, "").find("candidate", but=(task.label,)):
             lost["label"] = ""
         return source.attach_to(replace(task, **lost))
 

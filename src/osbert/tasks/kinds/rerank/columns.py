@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from osbert.errors import Problems, UserError
-from osbert.reading.columns import Header
+from osbert.reading.columns import Header, headings
 from osbert.reading.table import Row
 from osbert.tasks import Inputs, Prediction, Record
 from osbert.tasks.kinds.rerank.rankings import QueryCandidates, Ranking
@@ -17,14 +17,8 @@ from osbert.tasks.tables import UnlabelledRow
 from osbert.tasks.tables.cells import cell_texts, parse_cell
 from osbert.terminal import one_line
 
-_QUERIES = ("query", "question", "anchor", "text_a", "context")
-_DOCUMENTS = ("document", "passage", "text", "candidate", "doc", "answer", "sentence", "response", "context", "text_b")
-_LISTS = ("documents", "passages", "texts", "candidates", "docs", "answers", "sentences", "responses", "choices")
-_LABELS = ("label", "relevance", "score", "grade", "labels", "relevances", "scores", "grades")
-_POSITIVES = ("positive", "positives", "pos")
-_NEGATIVES = ("negative", "negatives", "neg")
 _NUMBERED = re.compile(r"negative[ _-]?\d+", re.IGNORECASE)
-HEADINGS = (*_QUERIES, *_DOCUMENTS, *_LISTS, *_LABELS, *_POSITIVES, *_NEGATIVES)
+HEADINGS = headings("query", "candidate", "relevance", "positive", "negative")
 """A first line that contains one of these is a header."""
 FORMS = (("document", "label"), ("positive", "negative"))
 """The settings with the columns of each form: documents with relevance, or positives and negatives."""
@@ -75,7 +69,7 @@ def choose(columns: Sequence[str], *, user_columns: CandidateColumns, path: str,
         header.require(name, option=option)
     # A column that is named for something else cannot be the query, e.g. "context".
     named = (user_columns.document, user_columns.positive, *user_columns.negative, user_columns.label)
-    query = user_columns.query or header.first(_QUERIES, but=named)
+    query = header.find("query", user_columns.query, but=named)
     if not query:
         raise header.missing("query", ": give --query NAME (for a run that is trained, --columns.query NAME).")
     document, positive = _forms(header, user_columns, query)
@@ -86,21 +80,16 @@ def choose(columns: Sequence[str], *, user_columns: CandidateColumns, path: str,
         )
     if positive:
         numbered = tuple(name for name in columns if _NUMBERED.fullmatch(name.strip()))
-        single = header.first(_NEGATIVES, but=(query, positive))
+        single = header.find("negative", but=(query, positive))
         negative = user_columns.negative or numbered or ((single,) if single else ())
         return CandidateColumns(query=query, positive=positive, negative=negative)
     if not document:
         advice = ": give --document NAME, or --positive NAME and --negative NAME (for a run that is trained, --columns."
         raise header.missing("document", f"{advice}document NAME).")
-    label = user_columns.label if user_columns.label in columns else header.first(_LABELS, but=(query, document))
+    label = header.find("relevance", user_columns.label, but=(query, document))
     if labelled and not label:
         raise header.missing("label", ": give --label NAME, the column with the relevance of each document.")
     return CandidateColumns(query=query, document=document, label=label)
-
-
-def documents_of(header: Header, *, but: Sequence[str]) -> str:
-    """Return the column with a usual name for documents, "" if there is none."""
-    return header.first((*_DOCUMENTS, *_LISTS), but=but)
 
 
 def _forms(header: Header, user_columns: CandidateColumns, query: str) -> tuple[str, str]:
@@ -108,8 +97,8 @@ def _forms(header: Header, user_columns: CandidateColumns, query: str) -> tuple[
 
     Raises UserError if the given columns are of both forms, or if none is given and both forms are possible.
     """
-    document = user_columns.document or documents_of(header, but=(query, user_columns.label, *user_columns.negative))
-    positive = user_columns.positive or header.first(_POSITIVES, but=(query, user_columns.label))
+    document = header.find("candidate", user_columns.document, but=(query, user_columns.label, *user_columns.negative))
+    positive = header.find("positive", user_columns.positive, but=(query, user_columns.label))
     # A given option of each form, for the check that only one form is given.
     documents, positives = (
         (user_columns.document or user_columns.label),

@@ -13,7 +13,7 @@ from typing import Any
 from osbert import guarded
 from osbert.errors import Problems, UserError, not_json
 from osbert.guarded import parse_json
-from osbert.reading.columns import Header
+from osbert.reading.columns import ROLES, Header
 from osbert.reading.form import decoding_error, find_encoding, open_text, plain_suffix
 from osbert.reading.table import Row
 from osbert.tasks.kinds.span.questions import Gold, Question
@@ -195,14 +195,14 @@ def _text(owner: Mapping[str, Any], name: str, item_path: str, path: Path, probl
     return None
 
 
-USUAL = {
-    "question": ("question", "query"),
-    "paragraph": ("context", "paragraph", "passage", "text", "document", "doc"),
-    "label": ("answers", "answer", "answer_text"),
-    "start": ("answer_start", "start"),
-    "key": ("id", "qid", "question_id"),
+FIELD_ROLES = {
+    "question": "question",
+    "paragraph": "paragraph",
+    "label": "answer",
+    "start": "answer start",
+    "key": "key",
 }
-"""The usual names of the columns; the first one that a table has is used."""
+"""The fields of QuestionColumns -> the roles of their columns (`ROLES`)."""
 OPTIONS = {"question": "question", "paragraph": "paragraph", "label": "answer", "start": "answer-start"}
 """The command-line options that name the columns; for trained runs it is --columns."""
 
@@ -233,13 +233,13 @@ def choose(columns: Sequence[str], *, user_columns: QuestionColumns, path: str, 
     header = Header(columns, path)
     needed = ("question", "paragraph", *(("label",) if labelled else ()))
     column_by_field = {}
-    for name, usual in USUAL.items():
+    for name, role in FIELD_ROLES.items():
         wanted = getattr(user_columns, name)
         if name in needed:
             header.require(wanted, advice=f" {_advice(name)}")
-        column_by_field[name] = wanted if wanted in columns else header.first(usual)
+        column_by_field[name] = header.find(role, wanted)
         if name in needed and not column_by_field[name]:
-            raise header.missing(usual[0], f". {_advice(name)}")
+            raise header.missing(ROLES[role][0], f". {_advice(name)}")
     return QuestionColumns(**column_by_field)
 
 
