@@ -11,7 +11,7 @@ from typing import Any
 
 from osbert import components
 from osbert.errors import Problems, UserError
-from osbert.reading.file_forms.contract import Beginning, Entry, FileForm
+from osbert.reading.file_forms.contract import FOLDER, Beginning, Entry, FileForm
 from osbert.reading.form import Format, TableReading, find_format, plain_suffix
 from osbert.reading.record_forms.contract import RecordForm
 from osbert.reading.rows import CellStyle, Origin, Row, Table, row_of
@@ -117,8 +117,9 @@ def is_headed(path: Path) -> bool:
 
 
 def _file_form(path: Path) -> type[FileForm] | None:
+    suffix = FOLDER if path.is_dir() else plain_suffix(path)
     beginning = Beginning(path)
-    return next((form for form in _file_forms() if form.claims(beginning)), None)
+    return next((form for form in _file_forms(suffix) if form.claims(beginning)), None)
 
 
 def _record(row: Row) -> Mapping[str, Any]:
@@ -137,9 +138,11 @@ def _columns(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
 
 
 @cache
-def _file_forms() -> tuple[type[FileForm], ...]:
+def _file_forms(suffix: str) -> tuple[type[FileForm], ...]:
+    """Return the forms that a file with an ending may be of."""
     names = components.names("reading.file_forms")
-    return tuple(components.find("reading.file_forms", name, base=FileForm) for name in names)
+    forms: list[type[FileForm]] = [components.find("reading.file_forms", name, base=FileForm) for name in names]
+    return tuple(form for form in forms if suffix in (form.suffixes or (suffix,)))
 
 
 @cache

@@ -31,6 +31,7 @@ class Workbook(FileForm):
 
     title: ClassVar[str] = "Excel workbook"
     unit: ClassVar[str] = "row"
+    suffixes = (".xlsx",)
 
     @classmethod
     def claims(cls, beginning: Beginning) -> bool:

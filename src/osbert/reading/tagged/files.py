@@ -13,7 +13,7 @@ from osbert.errors import Problems, UserError, not_json
 from osbert.guarded import parse_json
 from osbert.reading.columns import ROLES
 from osbert.reading.file_forms.array import Array
-from osbert.reading.form import decoding_error, find_encoding, open_text, plain_suffix
+from osbert.reading.form import decoding_error, open_text, plain_suffix
 from osbert.reading.splits import USUAL, find_words
 from osbert.reading.table import Origin, Table, TableReading, is_whole, open_records
 from osbert.reading.tagged.rows import TaggedWords, apart, check_tags, cover_words, marks, read_columns, words_of
@@ -116,13 +116,12 @@ def read_tagged(origin: Origin, reading: TagReading, problems: Problems, *, labe
     path = origin
     if not path.is_file():
         raise UserError(f"{path}: no such file.", code="missing-file")
-    encoding = find_encoding(path, reading.encoding)
     reader = _Reader(str(path), lambda line: f"{path}, line {line}", reading, problems, labelled=labelled)
-    try:
-        with open_text(path, encoding) as lines:
+    with open_text(path, reading.encoding) as lines:
+        try:
             return reader.objects(lines) if plain_suffix(path) in _JSON else reader.columns(lines)
-    except UnicodeError as error:
-        raise decoding_error(path, encoding) from error
+        except UnicodeError as error:
+            raise decoding_error(path, lines.encoding) from error
 
 
 def to_sentence(rows: TaggedWords, reading: TagReading) -> Sentence:

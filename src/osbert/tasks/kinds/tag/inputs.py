@@ -8,7 +8,7 @@ from pathlib import Path
 
 from osbert.errors import Problems
 from osbert.reading.columns import ROLES, TextColumns, choose
-from osbert.reading.form import SUFFIXES, find_encoding, open_text, plain_suffix
+from osbert.reading.form import SUFFIXES, open_text, plain_suffix
 from osbert.reading.table import Origin, Row, Table, TableReading, open_records, open_table, require_columns
 from osbert.reading.tagged.files import TaggedFile, TagReading, read_tagged, to_sentence
 from osbert.reading.tagged.rows import DOCUMENT, words_of
@@ -84,7 +84,7 @@ def _has_columns(path: Path, reading: TagReading) -> bool:
     """Return whether a text file has one word per line: followed by its tag, or alone and with blank lines between."""
     if plain_suffix(path) not in (".txt", ".tsv", ".tab"):
         return False
-    with open_text(path, find_encoding(path, reading.encoding)) as file:
+    with open_text(path, reading.encoding) as file:
         try:
             lines = [line.rstrip() for line in islice(file, SAMPLE)]
         except UnicodeError:
