@@ -239,7 +239,10 @@ def test_predictions_are_told_and_written(name: str) -> None:
         assert next(iter(plain)) == "prediction" and json.loads(json.dumps(plain)) == plain
         assert list(task.cells(prediction)) == list(task.cells(None)) and "" not in task.cells(prediction).values()
     assert set(task.cells(None).values()) == {""}
-    assert task.describe(records) and len({len(row) for row in task.details(predictions, records)}) < 2
+    assert (
+        task.description.describe_split(records)
+        and len({len(row) for row in task.description.details(predictions, records)}) < 2
+    )
 
 
 def test_outcomes_are_what_predictions_and_labels_say(name: str) -> None:

@@ -64,7 +64,7 @@ def test_what_does_not_fit_is_cut_and_counted() -> None:
     assert len(example) == PACKER.length and example.truncated == (9 - 6) + (6 - 4)
     assert example.targets["generate"].labels[-1] != TOKENIZER.sep  # a target without its end teaches none
     fit = TextFit(sequences=np.ones(1, np.int64), cut=np.array([5]), tokens=5).describe(_task(), 12)
-    assert "12 tokens, or their targets than 4 pieces" in fit and "--most" in _task().longer
+    assert "12 tokens, or their targets than 4 pieces" in fit and "--most" in _task().description.longer
     with refusal("invalid-value", "10", "12"):
         Generate(most=10).encode(long, PACKER)
 

@@ -188,6 +188,59 @@ class Source:
         return isinstance(getattr(self.task, name), tuple) and isinstance(value, str)
 
 
+class Description:
+    """What is printed about a task: its data, what of long texts is not used, and its results.
+
+    A kind says it with a subclass, its `describer`, where this does not suit it.
+    """
+
+    def __init__(self, task: Task) -> None:
+        """Describe `task`."""
+        self.task = task
+
+    def describe_split(self, records: Sequence[Record]) -> str:
+        """Describe a split, such as its numbers of rows and labels."""
+        return f"{len(records):,} rows"
+
+    def remarks(self) -> list[str]:
+        """Describe further facts about the data, after the task is fitted."""
+        return []
+
+    def warnings(self) -> list[str]:
+        """Describe suspicious facts about the data, after the task is fitted; training uses them all the same."""
+        return []
+
+    def limit(self, packer: Packer) -> str:
+        """Describe how much of a text is used; Example.truncated counts the rest."""
+        return f"{packer.length} tokens"
+
+    def cuts(self, records: Sequence[Record], packer: Packer) -> str:
+        """Describe which parts of the records are not used, for a `lazy` task; other tasks count them."""
+        return ""
+
+    @property
+    def unread(self) -> str:
+        """Describe the position of pieces that are not used, such as "at the end"."""
+        return "at the end"
+
+    def bound(self, length: int) -> str:
+        """Describe how long the texts of a row may be without truncation; `length`: tokens of a sequence."""
+        return f"{length} tokens"
+
+    @property
+    def longer(self) -> str:
+        """Describe the settings that allow longer texts."""
+        return "--length N changes this, up to the model's own."
+
+    def only_answer(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> str:
+        """Return the one answer in words (`Prediction.answer`) if the model gives it to all records, else ""."""
+        return predictions[0].answer if len({repr(prediction.comparable) for prediction in predictions}) == 1 else ""
+
+    def details(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> list[list[str]]:
+        """Return a table for display with the scores, its heading first; empty for none."""
+        return []
+
+
 @dataclass(frozen=True, kw_only=True)
 class Task(Edges, Objective):
     """Records -> examples -> outputs -> predictions -> metrics. Its fields are its settings.
@@ -197,6 +250,8 @@ class Task(Edges, Objective):
 
     reader: ClassVar[type[Source]] = Source
     """The class that reads its data: files, or rows in memory. Not needed if records are passed directly."""
+    describer: ClassVar[type[Description]] = Description
+    """The class that says what is printed about it."""
     batching: ClassVar[Literal["sequences", "records", "step"]] = "sequences"
     """The unit that stays in one pass through the model: a sequence; all sequences of a record if the loss compares
     them, such as a softmax over choices; or a whole step if the loss compares its records."""
@@ -251,25 +306,18 @@ class Task(Edges, Objective):
         """Return the reader of the task's data: the files of its settings, or the data given by `with_data`."""
         return self.reader(self)
 
+    @cached_property
+    def description(self) -> Description:
+        """Return what is printed about the task."""
+        return self.describer(self)
+
     def __getstate__(self) -> dict[str, Any]:
         """Return the settings only; rows in memory and knowledge of files are not pickled for loader workers."""
-        return {name: value for name, value in vars(self).items() if name != "source"}
-
-    def remarks(self) -> list[str]:
-        """Describe further facts about the data, after the task is fitted."""
-        return []
-
-    def warnings(self) -> list[str]:
-        """Describe suspicious facts about the data, after the task is fitted; training uses them all the same."""
-        return []
+        return {name: value for name, value in vars(self).items() if name not in ("source", "description")}
 
     def classes_of(self, record: Record) -> Iterable[str]:
         """Return the members of `classes` in the label of a record, each once."""
         return () if record.label is None or not self.classes else (record.label,)
-
-    def describe(self, records: Sequence[Record]) -> str:
-        """Describe a split, such as its numbers of rows and labels."""
-        return f"{len(records):,} rows"
 
     def fit(self, records: Sequence[Record]) -> Self:
         """Return the task with the settings that it learns from its training records, such as the labels' names."""
@@ -303,31 +351,9 @@ class Task(Edges, Objective):
         """
         raise NotImplementedError
 
-    def limit(self, packer: Packer) -> str:
-        """Describe how much of a text is used; Example.truncated counts the rest."""
-        return f"{packer.length} tokens"
-
     def per_step(self, batch: int, records: Sequence[Record]) -> int:
         """Return the number of training records in a step of `batch`; fewer if a record has many items."""
         return batch
-
-    def cuts(self, records: Sequence[Record], packer: Packer) -> str:
-        """Describe which parts of the records are not used, for a `lazy` task; other tasks count them."""
-        return ""
-
-    @property
-    def unread(self) -> str:
-        """Describe the position of pieces that are not used, such as "at the end"."""
-        return "at the end"
-
-    def bound(self, length: int) -> str:
-        """Describe how long the texts of a row may be without truncation; `length`: tokens of a sequence."""
-        return f"{length} tokens"
-
-    @property
-    def longer(self) -> str:
-        """Describe the settings that allow longer texts."""
-        return "--length N changes this, up to the model's own."
 
     def refuse_long(self, records: Sequence[Record], packer: Packer, problems: Problems) -> None:
         """Report each record that is too long to `problems`, if the task's settings do not allow truncation."""
@@ -361,10 +387,6 @@ class Task(Edges, Objective):
             return abs(prediction.value - record.label)
         return 1 - prediction.probabilities.get(record.label, 0.0) if prediction.probabilities else 1.0
 
-    def only_answer(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> str:
-        """Return the one answer in words (`Prediction.answer`) if the model gives it to all records, else ""."""
-        return predictions[0].answer if len({repr(prediction.comparable) for prediction in predictions}) == 1 else ""
-
     def tune(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> tuple[Self, Calibration | None]:
         """Return the task with settings tuned on predictions for the development records, such as a threshold.
 
@@ -389,10 +411,6 @@ class Task(Edges, Objective):
         By default the label is one of several, or a number.
         """
         return simple_outcome(prediction, record, self.error(prediction, record))
-
-    def details(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> list[list[str]]:
-        """Return a table for display with the scores, its heading first; empty for none."""
-        return []
 
     def cells(self, prediction: Prediction | None) -> dict[str, Any]:
         """Return the cells of a prediction in a CSV row, by heading; all empty without a prediction.

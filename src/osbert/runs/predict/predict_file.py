@@ -140,7 +140,7 @@ class _FilePrediction:
             tasks = RowTasks(plan=plan, folder=self.folder)
             tally = self._write_in_tasks(self.work, tasks, rows, PredictionWork.of(source, rows.facts))
         counts = {name: tally.get(name, 0) for name in ("rows", "empty", "cut", "withheld")}
-        return PredictionTally(**counts, limit=rows.task.limit(rows.engine.packer))
+        return PredictionTally(**counts, limit=rows.task.description.limit(rows.engine.packer))
 
     def source(self, run: Path, options: FileOptions, opening: Opening) -> PredictedFile:
         """Return what is predicted, by which run, into which form."""

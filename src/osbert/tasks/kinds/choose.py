@@ -20,11 +20,11 @@ from osbert.guarded import parse_json
 from osbert.reading.columns import ROLES, Header, headings
 from osbert.reading.splits import find_named
 from osbert.reading.table import Origin, Row, Table
-from osbert.tasks import Prediction, Record, Source, Task
+from osbert.tasks import Description, Prediction, Record, Source, Task
 from osbert.tasks.edges import Edge, ExplainedScore, contrast, require_label
 from osbert.tasks.outcome import SIDES, RecordOutcome, TextMark
 from osbert.tasks.record import Probability
-from osbert.tasks.tables import CutTask, TableSource, UnlabelledRow
+from osbert.tasks.tables import CutDescription, CutTask, TableSource, UnlabelledRow
 from osbert.tasks.tables.classes import TemperedTask
 
 if TYPE_CHECKING:
@@ -389,6 +389,24 @@ class ChoiceSource(TableSource):
         return record_of(row, columns, counting=self.task.first, path=path)
 
 
+class ChoiceDescription(CutDescription):
+    """Describes contexts with their choices."""
+
+    task: Choose
+
+    def remarks(self) -> list[str]:
+        """Describe the detected meaning of labels."""
+        read = f"the label of the first choice is {self.task.first}"
+        read = "labels are the texts of choices" if self.task.counting == "text" else read
+        return [f"{read} (--counting 0, 1, A or text)"]
+
+    def describe_split(self, records: Sequence[Record]) -> str:
+        """Describe the numbers of rows and of choices of a split."""
+        counts = sorted({len(record.texts) - 1 for record in records})
+        ways = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else f"{counts[0]}" if counts else "no"
+        return f"{len(records):,} rows ({ways} choices each)"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Choose(TemperedTask, CutTask):
     """A context, two or more choices, and the right one. Rows may have different numbers of choices.
@@ -402,6 +420,7 @@ class Choose(TemperedTask, CutTask):
     published_outputs = 1
     reads_rows = True
     reader: ClassVar[type[Source]] = ChoiceSource
+    describer: ClassVar[type[Description]] = ChoiceDescription
     batching: ClassVar[Literal["sequences", "records", "step"]] = "records"
     sample: ClassVar[str] = '"a context" "one way to go on" "another"'
     too_long: ClassVar[str] = (
@@ -442,18 +461,6 @@ class Choose(TemperedTask, CutTask):
     def criterion(self) -> str:
         """Return "accuracy", the fraction of rows whose right choice scores highest."""
         return "accuracy"
-
-    def remarks(self) -> list[str]:
-        """Describe the detected meaning of labels."""
-        read = f"the label of the first choice is {self.first}"
-        read = "labels are the texts of choices" if self.counting == "text" else read
-        return [f"{read} (--counting 0, 1, A or text)"]
-
-    def describe(self, records: Sequence[Record]) -> str:
-        """Describe the numbers of rows and of choices of a split."""
-        counts = sorted({len(record.texts) - 1 for record in records})
-        ways = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else f"{counts[0]}" if counts else "no"
-        return f"{len(records):,} rows ({ways} choices each)"
 
     def fit(self, records: Sequence[Record]) -> Self:
         """Return the task unchanged. Raises UserError if every right choice has the same name."""

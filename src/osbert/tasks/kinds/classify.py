@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 from osbert.data.example import Example
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
-from osbert.tasks import Prediction, Record
+from osbert.tasks import Description, Prediction, Record
 from osbert.tasks.edges import Edge, ExplainedScore, contrast, require_label
 from osbert.tasks.probabilities import by_label, reply_fields
+from osbert.tasks.tables import CutDescription
 from osbert.tasks.tables.cells import find_joined_labels
 from osbert.tasks.tables.classes import TemperedTask, WeightedTask, list_labels, note_unknown
 from osbert.tasks.tables.orders import OrdersTask
@@ -31,9 +32,39 @@ SHOWN = 12
 """Most classes of a confusion table that is displayed."""
 
 
+class ClassDescription(CutDescription):
+    """Describes texts with one label each."""
+
+    task: Classify
+
+    def warnings(self) -> list[str]:
+        """Describe labels that look like several in one cell."""
+        joined = find_joined_labels(self.task.labels)
+        if not joined:
+            return []
+        first_labels = ", ".join(f"'{label}'" for label in joined[:3])
+        return [
+            f"{len(joined):,} of {len(self.task.labels):,} labels look like several in one cell "
+            f"({first_labels}): each combination "
+            "is learnt as a class of its own. For several labels a row: osbert finetune multilabel."
+        ]
+
+    def details(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> list[list[str]]:
+        """Return the confusion table, unless it has more than SHOWN classes."""
+        if len(self.task.labels) > SHOWN:
+            return []
+        counts = confusion(
+            [prediction.value for prediction in predictions], [record.label for record in records], self.task.labels
+        )
+        rows = [[label, *(f"{count:,}" for count in line)] for label, line in zip(self.task.labels, counts.tolist())]
+        return [["true \\ predicted", *self.task.labels], *rows]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Classify(TemperedTask, OrdersTask, WeightedTask):
     """Texts or pairs with one label each. The labels are learnt from the training rows, in sorted order."""
+
+    describer: ClassVar[type[Description]] = ClassDescription
 
     edge = Edge(kind="classify", call="predict")
     published_outputs = 0
@@ -89,18 +120,6 @@ class Classify(TemperedTask, OrdersTask, WeightedTask):
     def classes(self) -> tuple[str, ...]:
         """Return the labels: each has a score "f1/LABEL" among the metrics."""
         return self.labels
-
-    def warnings(self) -> list[str]:
-        """Describe labels that look like several in one cell."""
-        joined = find_joined_labels(self.labels)
-        if not joined:
-            return []
-        first_labels = ", ".join(f"'{label}'" for label in joined[:3])
-        return [
-            f"{len(joined):,} of {len(self.labels):,} labels look like several in one cell "
-            f"({first_labels}): each combination "
-            "is learnt as a class of its own. For several labels a row: osbert finetune multilabel."
-        ]
 
     def value(self, text: str) -> str:
         """Return the label's name."""
@@ -209,16 +228,6 @@ class Classify(TemperedTask, OrdersTask, WeightedTask):
         """Return the metrics of ordered labels."""
         table = confusion([p.value for p in predictions], [r.label for r in records], self.labels)
         return {"kappa": kappa(table), "distance": distance(table)}
-
-    def details(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> list[list[str]]:
-        """Return the confusion table, unless it has more than SHOWN classes."""
-        if len(self.labels) > SHOWN:
-            return []
-        counts = confusion(
-            [prediction.value for prediction in predictions], [record.label for record in records], self.labels
-        )
-        rows = [[label, *(f"{count:,}" for count in line)] for label, line in zip(self.labels, counts.tolist())]
-        return [["true \\ predicted", *self.labels], *rows]
 
     @property
     def probability_labels(self) -> tuple[str, ...]:

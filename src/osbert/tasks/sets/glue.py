@@ -13,8 +13,8 @@ from typing import Any, ClassVar, Literal, Self
 from osbert.errors import Problems, UserError
 from osbert.reading.columns import TextColumns
 from osbert.reading.splits import USUAL, plain_name
-from osbert.tasks import Prediction, Record, Source, Task
-from osbert.tasks.kinds.classify import Classify
+from osbert.tasks import Description, Prediction, Record, Source, Task
+from osbert.tasks.kinds.classify import ClassDescription, Classify
 from osbert.tasks.kinds.regress import Regress
 from osbert.tasks.tables import DataSetLayout
 from osbert.tasks.tables.texts import TextSource
@@ -217,12 +217,25 @@ class Rte(Classify):
     labels: tuple[str, ...] = ("entailment", "not_entailment")
 
 
+class MajorityDescription(ClassDescription):
+    """Describes WNLI, for which the majority class may be predicted."""
+
+    task: Wnli
+
+    def remarks(self) -> list[str]:
+        """Describe the data, and the effect of predicting the majority."""
+        rule = "WNLI: whatever the model says, the majority class is predicted, as in the paper (--rule model)"
+        return [*super().remarks(), *([rule] if self.task.rule == "majority" else [])]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Wnli(Classify):
     """WNLI: whom does a pronoun mean? By default the majority class is predicted, as in the paper (appendix B.1).
 
     A folder with train.tsv, dev.tsv and test.tsv (index, sentence1, sentence2, label).
     """
+
+    describer: ClassVar[type[Description]] = MajorityDescription
 
     component = "wnli"
 
@@ -260,11 +273,6 @@ class Wnli(Classify):
     def weighed(self) -> bool:
         """Return whether predictions are the model's. Those of the majority have no probabilities to calibrate."""
         return self.rule == "model"
-
-    def remarks(self) -> list[str]:
-        """Describe the data, and the effect of predicting the majority."""
-        rule = "WNLI: whatever the model says, the majority class is predicted, as in the paper (--rule model)"
-        return [*super().remarks(), *([rule] if self.rule == "majority" else [])]
 
 
 class DiagnosticSource(TextSource):

@@ -18,7 +18,7 @@ from osbert.reading.columns import TextColumns
 from osbert.reading.form import Choice, plain_suffix
 from osbert.reading.splits import USUAL, Names, find_splits, hold_out, is_test, plain_name
 from osbert.reading.table import Origin, Row, Table, TableReading, open_table, require_columns
-from osbert.tasks import Inputs, Record, Source, Task
+from osbert.tasks import Description, Inputs, Record, Source, Task
 from osbert.terminal import one_line
 
 
@@ -304,6 +304,21 @@ class TableSource(Source):
         return record if record.unit == table.unit else dataclasses.replace(record, unit=table.unit)
 
 
+class TableDescription(Description):
+    """Describes rows of a table with their labels."""
+
+    task: TableTask
+
+    def describe_split(self, records: Sequence[Record]) -> str:
+        """Describe the number of rows of a split, and the frequencies of its first 10 labels."""
+        if self.task.numbers:
+            return super().describe_split(records)
+        labels = Counter(record.label for record in records)
+        label_counts = ", ".join(f"{label} {count:,}" for label, count in sorted(labels.items())[:10])
+        more = f" and {len(labels) - 10} more" if len(labels) > 10 else ""
+        return f"{super().describe_split(records)} ({label_counts}{more})"
+
+
 @dataclass(frozen=True, kw_only=True)
 class TableTask(Task):
     """A task on rows of a table. Its settings describe how files are read; those of a kind name the columns.
@@ -318,6 +333,7 @@ class TableTask(Task):
     layout: ClassVar[DataSetLayout] = DataSetLayout()
     """The known layout of a published data set's files."""
     reader: ClassVar[type[Source]] = TableSource
+    describer: ClassVar[type[Description]] = TableDescription
 
     delimiter: str = ""
     """The separator of cells; detected if not given."""
@@ -340,15 +356,6 @@ class TableTask(Task):
         if not 0 < self.held_out < 1:
             raise ValueError(f"held_out is a share between 0 and 1, not {self.held_out}")
 
-    def describe(self, records: Sequence[Record]) -> str:
-        """Describe the number of rows of a split, and the frequencies of its first 10 labels."""
-        if self.numbers:
-            return super().describe(records)
-        labels = Counter(record.label for record in records)
-        label_counts = ", ".join(f"{label} {count:,}" for label, count in sorted(labels.items())[:10])
-        more = f" and {len(labels) - 10} more" if len(labels) > 10 else ""
-        return f"{super().describe(records)} ({label_counts}{more})"
-
 
 def _empty(record: Record, *, labelled: bool) -> str:
     """Describe an empty text, "" if the record is usable: training rows need every text, others at least one."""
@@ -364,17 +371,25 @@ def default_of(kind: type[Task], name: str) -> Any:
     return default
 
 
-class CutTask(TableTask):
-    """A task whose texts may be truncated. Subclasses define and document the setting `long`."""
+class CutDescription(TableDescription):
+    """Describes texts that may be truncated."""
 
-    long: Long
-    too_long: ClassVar[str]
-    """The message for a record that must not be truncated: `count` surplus pieces, `length` tokens."""
+    task: CutTask
 
     @property
     def unread(self) -> str:
         """Describe the position of pieces that are not used."""
-        return "in the middle" if self.long == "head+tail" else super().unread
+        return "in the middle" if self.task.long == "head+tail" else super().unread
+
+
+class CutTask(TableTask):
+    """A task whose texts may be truncated. Subclasses define and document the setting `long`."""
+
+    describer: ClassVar[type[Description]] = CutDescription
+
+    long: Long
+    too_long: ClassVar[str]
+    """The message for a record that must not be truncated: `count` surplus pieces, `length` tokens."""
 
     def refuse_long(self, records: Sequence[Record], packer: Packer, problems: Problems) -> None:
         """Report each record that does not fit to `problems`, if long = "error"."""

@@ -22,12 +22,12 @@ from osbert.models.generation.settings import GenerationOptions
 from osbert.reading.columns import Header, headings
 from osbert.reading.splits import hold_out
 from osbert.reading.table import Origin, Row, Table
-from osbert.tasks import Prediction, Record, Source, Task
+from osbert.tasks import Description, Prediction, Record, Source, Task
 from osbert.tasks.edges import Edge
 from osbert.tasks.kinds.generate.scores import TextScore, text_score, text_scores
 from osbert.tasks.kinds.generate.sequences import Sight, SourceLayout, UnifiedLayout
 from osbert.tasks.outcome import RecordOutcome
-from osbert.tasks.tables import TableSource, TableTask, UnlabelledRow
+from osbert.tasks.tables import TableDescription, TableSource, TableTask, UnlabelledRow
 from osbert.tasks.tables.cells import cell_texts
 
 if TYPE_CHECKING:
@@ -163,6 +163,37 @@ class WrittenText(Prediction):
         }
 
 
+class WritingDescription(TableDescription):
+    """Describes sources and targets."""
+
+    task: Generate
+
+    def describe_split(self, records: Sequence[Record]) -> str:
+        """Describe the number of rows of a split, and of targets if rows have several."""
+        targets = sum(len(references(record)) for record in records if record.label is not None)
+        more = f" ({targets:,} targets)" if targets > len(records) else ""
+        return f"{len(records):,} rows{more}"
+
+    @property
+    def unread(self) -> str:
+        """Describe the position of pieces that are not used: of a source, or of a target after `most`."""
+        return "at the end of a source or target"
+
+    def bound(self, length: int) -> str:
+        """Describe how long a source and a target may be without truncation."""
+        return f"{length} tokens, or their targets than {self.task.most:,} pieces"
+
+    @property
+    def longer(self) -> str:
+        """Describe the settings that allow longer sources and targets."""
+        return "Of a source --length N reads more, up to the model's own; of a target --most N."
+
+    def limit(self, packer: Packer) -> str:
+        """Describe how much of a source is used."""
+        left = "" if self.task.sight == "source" else ", which is what the targets leave"
+        return f"{self.task.sequence_layout(packer).room:,} pieces{left}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Generate(TableTask):
     """Sources with their target texts; if a source has several targets, all of them are used for training.
@@ -175,6 +206,7 @@ class Generate(TableTask):
     form = "text"
     edge = Edge(kind="generate", call="generate")
     reader: ClassVar[type[Source]] = PairedTextSource
+    describer: ClassVar[type[Description]] = WritingDescription
 
     prefix: str = ""
     """Text before every source, such as "summarize: " (T5, Raffel et al. 2020, section 2.4)."""
@@ -288,12 +320,6 @@ class Generate(TableTask):
         most = self.writing.fitting(min(self.length, sizes.length)).most
         return dataclasses.replace(self, sight=sight, most=most, prediction=prediction)
 
-    def describe(self, records: Sequence[Record]) -> str:
-        """Describe the number of rows of a split, and of targets if rows have several."""
-        targets = sum(len(references(record)) for record in records if record.label is not None)
-        more = f" ({targets:,} targets)" if targets > len(records) else ""
-        return f"{len(records):,} rows{more}"
-
     def names(self, record: Record) -> tuple[str, ...]:
         """Return no names, because generated texts are not classes."""
         return ()
@@ -322,7 +348,7 @@ class Generate(TableTask):
 
     def encode(self, record: Record, packer: Packer) -> list[Example]:
         """Return the source followed by each of its targets, or alone if there is no label."""
-        layout = self._layout(packer)
+        layout = self.sequence_layout(packer)
         source = self.source_text(record)
         if record.label is None:
             return [layout.prompt(source, record=record.number)]
@@ -337,30 +363,12 @@ class Generate(TableTask):
             *(dataclasses.replace(example, truncated=example.truncated - cut) for example in several[1:]),
         ]
 
-    @property
-    def unread(self) -> str:
-        """Describe the position of pieces that are not used: of a source, or of a target after `most`."""
-        return "at the end of a source or target"
-
-    def bound(self, length: int) -> str:
-        """Describe how long a source and a target may be without truncation."""
-        return f"{length} tokens, or their targets than {self.most:,} pieces"
-
-    @property
-    def longer(self) -> str:
-        """Describe the settings that allow longer sources and targets."""
-        return "Of a source --length N reads more, up to the model's own; of a target --most N."
-
     def corrupt_all(self, examples: Examples, packer: Packer, noise: Noise) -> Examples:
         """Return sequences with the labels of a unified model; those of other models are labelled already."""
-        return self._layout(packer).add_labels(examples, noise, rate=self.masked)
+        return self.sequence_layout(packer).add_labels(examples, noise, rate=self.masked)
 
-    def limit(self, packer: Packer) -> str:
-        """Describe how much of a source is used."""
-        left = "" if self.sight == "source" else ", which is what the targets leave"
-        return f"{self._layout(packer).room:,} pieces{left}"
-
-    def _layout(self, packer: Packer) -> SourceLayout | UnifiedLayout:
+    def sequence_layout(self, packer: Packer) -> SourceLayout | UnifiedLayout:
+        """Return the layout of sources and targets in sequences."""
         most = self.writing.fitting(packer.length).most
         if self.writes:
             return UnifiedLayout(packer=packer, most=most, name=self.name, writes=self.writes)

@@ -19,7 +19,7 @@ from osbert.errors import Problems, UserError
 from osbert.reading.columns import TextColumns
 from osbert.reading.splits import hold_out_known
 from osbert.reading.table import Origin, Row, Table
-from osbert.tasks import Prediction, Record, Source, Task
+from osbert.tasks import Description, Prediction, Record, Source, Task
 from osbert.tasks.calibration import Calibration
 from osbert.tasks.edges import Edge, ExplainedScore, require_label
 from osbert.tasks.kinds.multilabel.columns import (
@@ -41,7 +41,7 @@ from osbert.tasks.kinds.multilabel.prediction import (
 )
 from osbert.tasks.outcome import RecordOutcome
 from osbert.tasks.probabilities import as_array, by_label, reply_fields
-from osbert.tasks.tables import UnlabelledRow
+from osbert.tasks.tables import CutDescription, UnlabelledRow
 from osbert.tasks.tables.cells import find_joined_labels
 from osbert.tasks.tables.classes import WeightedTask, list_labels, note_unknown
 from osbert.tasks.tables.texts import TextSource
@@ -117,12 +117,64 @@ SPREAD = 0.05
 """A model has learnt nothing if no label's probability differs by more between any two rows."""
 
 
+class LabelsDescription(CutDescription):
+    """Describes texts with any number of labels each."""
+
+    task: Multilabel
+
+    def warnings(self) -> list[str]:
+        """Describe labels that another separator would split into several."""
+        if not (joint_labels := find_joined_labels(self.task.labels)):
+            return []
+        first_labels = ", ".join(f"'{label}'" for label in joint_labels[:3])
+        return [
+            f"{len(joint_labels):,} of {len(self.task.labels):,} labels look like several in one "
+            f"({first_labels}): say with --separator "
+            "what separates them."
+        ]
+
+    def describe_split(self, records: Sequence[Record]) -> str:
+        """Describe a split: rows, frequency of each label, rows without labels, and labels without rows."""
+        counts = Counter(label for record in records for label in record.label or ())
+        label_counts = [f"{label} {count:,}" for label, count in sorted(counts.items())]
+        more = f" and {len(label_counts) - 10} more labels" if len(label_counts) > 10 else ""
+        rows = (
+            f"{len(records):,} rows ({', '.join(label_counts[:10])}{more}; "
+            f"{sum(not r.label for r in records):,} without)"
+        )
+        absent = [label for label in self.task.labels if not counts[label]]
+        return f"{rows}; none of them has {list_labels(absent)}" if absent else rows
+
+    def only_answer(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> str:
+        """Return an answer also if values differ only because thresholds lie between nearly equal probabilities."""
+        probabilities = self.task.probability_matrix(predictions)
+        if bool((np.ptp(probabilities, axis=0) < SPREAD).all()):
+            return "given nearly the same probability of each label"
+        return super().only_answer(predictions, records)
+
+    def details(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> list[list[str]]:
+        """Return a table with each label's threshold, and its numbers of true, predicted and correct rows."""
+        if len(self.task.labels) > SHOWN:
+            return []
+        predicted_flags = matrix([prediction.value for prediction in predictions], self.task.labels)
+        true = matrix([record.label for record in records], self.task.labels)
+        counts = np.stack(
+            [true.sum(axis=0), predicted_flags.sum(axis=0), (predicted_flags & true).sum(axis=0)], axis=1
+        ).tolist()
+        rows = [
+            [label, f"{threshold:.3f}", *(f"{count:,}" for count in line)]
+            for label, threshold, line in zip(self.task.labels, self.task.decisive, counts)
+        ]
+        return [["label", "threshold", "true", "predicted", "both"], *rows]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Multilabel(WeightedTask):
     """Texts or pairs with any number of labels each. The labels are learnt from the training rows, in sorted order."""
 
     values = "labels"
     reader: ClassVar[type[Source]] = MultilabelSource
+    describer: ClassVar[type[Description]] = LabelsDescription
     edge = Edge(kind="multilabel", call="predict")
     row_score: ClassVar[str] = "subset accuracy"
     published_outputs = 0
@@ -183,32 +235,9 @@ class Multilabel(WeightedTask):
         number = self._number()
         return self.thresholds or (USUAL if number is None else number,) * len(self.labels)
 
-    def warnings(self) -> list[str]:
-        """Describe labels that another separator would split into several."""
-        if not (joint_labels := find_joined_labels(self.labels)):
-            return []
-        first_labels = ", ".join(f"'{label}'" for label in joint_labels[:3])
-        return [
-            f"{len(joint_labels):,} of {len(self.labels):,} labels look like several in one "
-            f"({first_labels}): say with --separator "
-            "what separates them."
-        ]
-
     def classes_of(self, record: Record) -> Iterable[str]:
         """Return the labels of a record."""
         return dict.fromkeys(record.label or ())
-
-    def describe(self, records: Sequence[Record]) -> str:
-        """Describe a split: rows, frequency of each label, rows without labels, and labels without rows."""
-        counts = Counter(label for record in records for label in record.label or ())
-        label_counts = [f"{label} {count:,}" for label, count in sorted(counts.items())]
-        more = f" and {len(label_counts) - 10} more labels" if len(label_counts) > 10 else ""
-        rows = (
-            f"{len(records):,} rows ({', '.join(label_counts[:10])}{more}; "
-            f"{sum(not r.label for r in records):,} without)"
-        )
-        absent = [label for label in self.labels if not counts[label]]
-        return f"{rows}; none of them has {list_labels(absent)}" if absent else rows
 
     def fit(self, records: Sequence[Record]) -> Self:
         """Return the task with the labels' names, and the weights of the rows that have them in the loss.
@@ -288,20 +317,13 @@ class Multilabel(WeightedTask):
         """Return micro, macro and sample F1, subset accuracy, mean average precision, and the F1 of each label."""
         predicted_flags = matrix([prediction.value for prediction in predictions], self.labels)
         true = matrix([record.label for record in records], self.labels)
-        return label_scores(predicted_flags, true, self._probabilities(predictions), self.labels)
+        return label_scores(predicted_flags, true, self.probability_matrix(predictions), self.labels)
 
     def error(self, prediction: Prediction, record: Record) -> float:
         """Return the largest error of the probabilities of wrongly predicted or missed labels, 0 if there are none."""
         # Symmetric difference: labels that only the prediction or only the record has.
         wrong = {*prediction.value} ^ {*record.label}
         return max((abs((name in record.label) - prediction.probabilities.get(name, 0.0)) for name in wrong), default=0)
-
-    def only_answer(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> str:
-        """Return an answer also if values differ only because thresholds lie between nearly equal probabilities."""
-        probabilities = self._probabilities(predictions)
-        if bool((np.ptp(probabilities, axis=0) < SPREAD).all()):
-            return "given nearly the same probability of each label"
-        return super().only_answer(predictions, records)
 
     def tune(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> tuple[Self, Calibration | None]:
         """Return the task with its thresholds: those of the highest F1 on the records, unless a number was given."""
@@ -310,9 +332,9 @@ class Multilabel(WeightedTask):
         if number is not None:
             thresholds = (number,) * len(self.labels)
         elif self.threshold == "per-label":
-            thresholds = label_thresholds(true, self._probabilities(predictions))
+            thresholds = label_thresholds(true, self.probability_matrix(predictions))
         else:
-            thresholds = (best_threshold(true, self._probabilities(predictions)),) * len(self.labels)
+            thresholds = (best_threshold(true, self.probability_matrix(predictions)),) * len(self.labels)
         return dataclasses.replace(self, thresholds=thresholds), None
 
     def at_best(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> list[Prediction]:
@@ -322,21 +344,6 @@ class Multilabel(WeightedTask):
             prediction.apply_thresholds(thresholds) if isinstance(prediction, LabelsPrediction) else prediction
             for prediction in predictions
         ]
-
-    def details(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> list[list[str]]:
-        """Return a table with each label's threshold, and its numbers of true, predicted and correct rows."""
-        if len(self.labels) > SHOWN:
-            return []
-        predicted_flags = matrix([prediction.value for prediction in predictions], self.labels)
-        true = matrix([record.label for record in records], self.labels)
-        counts = np.stack(
-            [true.sum(axis=0), predicted_flags.sum(axis=0), (predicted_flags & true).sum(axis=0)], axis=1
-        ).tolist()
-        rows = [
-            [label, f"{threshold:.3f}", *(f"{count:,}" for count in line)]
-            for label, threshold, line in zip(self.labels, self.decisive, counts)
-        ]
-        return [["label", "threshold", "true", "predicted", "both"], *rows]
 
     def names(self, record: Record) -> tuple[str, ...]:
         """Return the record's labels."""
@@ -370,7 +377,7 @@ class Multilabel(WeightedTask):
         """Return the labels' names."""
         return {"labels": self.labels}
 
-    def _probabilities(self, predictions: Sequence[Prediction]) -> NDArray[np.float64]:
+    def probability_matrix(self, predictions: Sequence[Prediction]) -> NDArray[np.float64]:
         """Return the probabilities of the labels, (n, K)."""
         rows = [
             as_array(prediction.probabilities)

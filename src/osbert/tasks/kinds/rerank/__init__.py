@@ -18,7 +18,7 @@ from osbert.errors import Problems, UserError
 from osbert.models.forms import RankingLoss
 from osbert.reading.columns import Header
 from osbert.reading.table import Origin, Row, Table
-from osbert.tasks import Inputs, Prediction, Record, Source, Task
+from osbert.tasks import Description, Inputs, Prediction, Record, Source, Task
 from osbert.tasks.edges import Edge, ExplainedScore, Field, require_label
 from osbert.tasks.kinds.rerank.columns import (
     FORMS,
@@ -39,7 +39,7 @@ from osbert.tasks.kinds.rerank.rankings import (
     reciprocal_rank,
 )
 from osbert.tasks.outcome import SIDES, RecordOutcome, TextMark
-from osbert.tasks.tables import CutTask, TableSource, default_of
+from osbert.tasks.tables import CutDescription, CutTask, TableSource, default_of
 
 if TYPE_CHECKING:
     from osbert.models.contract import Backbone, Head
@@ -113,6 +113,33 @@ class CandidateSource(TableSource):
         return inputs_by_query(super().inputs(data))
 
 
+class RankingDescription(CutDescription):
+    """Describes queries with their candidates."""
+
+    task: Rerank
+
+    def describe_split(self, records: Sequence[Record]) -> str:
+        """Describe a split: queries, candidates, and queries without relevant ones or with relevant ones only."""
+        total, without = sum(len(record.texts) - 1 for record in records), len(_without(records))
+        parts = [f"{len(records):,} queries with {total:,} candidates"]
+        parts += [f"{without:,} without a relevant one, which no score counts"] * (without > 0)
+        if alike := _all_relevant(records):
+            parts.append(f"{alike:,} queries whose candidates are all relevant: MRR and MAP are 1 whatever the order")
+        return "; ".join(parts)
+
+    def remarks(self) -> list[str]:
+        """Describe how long lists are cut in training."""
+        return [f"at most {self.task.candidates} candidates of a query are learnt from in a step (--candidates)"]
+
+    def details(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> list[list[str]]:
+        """Describe how many queries the scores average over, how many are left out, and how many only nDCG counts."""
+        without = len(_without(records))
+        counts = {"queries scored": len(records) - without, "left out: no relevant candidate": without}
+        if alike := _all_relevant(records):
+            counts["all relevant: MRR and MAP are 1"] = alike
+        return [[*counts], [f"{count:,}" for count in counts.values()]]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Rerank(CutTask):
     """Queries, each with its candidates and their relevance: a number >= 0, 0 for irrelevant ones.
@@ -140,6 +167,7 @@ class Rerank(CutTask):
     numbers: ClassVar[bool] = True
     counted: ClassVar[str] = "queries"
     reader: ClassVar[type[Source]] = CandidateSource
+    describer: ClassVar[type[Description]] = RankingDescription
     batching: ClassVar[Literal["sequences", "records", "step"]] = "records"
     sample: ClassVar[str] = '"a query" "a document" "another one"'
     too_long: ClassVar[str] = (
@@ -185,19 +213,6 @@ class Rerank(CutTask):
     def criterion(self) -> str:
         """Return nDCG, which uses degrees of relevance."""
         return f"ndcg@{self.cutoff}"
-
-    def describe(self, records: Sequence[Record]) -> str:
-        """Describe a split: queries, candidates, and queries without relevant ones or with relevant ones only."""
-        total, without = sum(len(record.texts) - 1 for record in records), len(_without(records))
-        parts = [f"{len(records):,} queries with {total:,} candidates"]
-        parts += [f"{without:,} without a relevant one, which no score counts"] * (without > 0)
-        if alike := _all_relevant(records):
-            parts.append(f"{alike:,} queries whose candidates are all relevant: MRR and MAP are 1 whatever the order")
-        return "; ".join(parts)
-
-    def remarks(self) -> list[str]:
-        """Describe how long lists are cut in training."""
-        return [f"at most {self.candidates} candidates of a query are learnt from in a step (--candidates)"]
 
     def fit(self, records: Sequence[Record]) -> Self:
         """Return the task with the highest relevance."""
@@ -324,14 +339,6 @@ class Rerank(CutTask):
                 if of == "prediction" or record.label[candidate.index] > 0
             ),
         )
-
-    def details(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> list[list[str]]:
-        """Describe how many queries the scores average over, how many are left out, and how many only nDCG counts."""
-        without = len(_without(records))
-        counts = {"queries scored": len(records) - without, "left out: no relevant candidate": without}
-        if alike := _all_relevant(records):
-            counts["all relevant: MRR and MAP are 1"] = alike
-        return [[*counts], [f"{count:,}" for count in counts.values()]]
 
     def cells(self, prediction: Prediction | None) -> dict[str, Any]:
         """Return score, probability and rank of a row's candidate, or of a list in the list's order."""
