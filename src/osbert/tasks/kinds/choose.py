@@ -24,7 +24,7 @@ from osbert.tasks import Description, Prediction, Record, Source, Task
 from osbert.tasks.edges import Edge, ExplainedScore, contrast, require_label
 from osbert.tasks.outcome import SIDES, RecordOutcome, TextMark
 from osbert.tasks.record import Probability
-from osbert.tasks.tables import CutDescription, CutTask, TableSource, UnlabelledRow
+from osbert.tasks.tables import TableDescription, TableSource, TableTask, UnlabelledRow
 from osbert.tasks.tables.classes import TemperedTask
 
 if TYPE_CHECKING:
@@ -389,7 +389,7 @@ class ChoiceSource(TableSource):
         return record_of(row, columns, counting=self.task.first, path=path)
 
 
-class ChoiceDescription(CutDescription):
+class ChoiceDescription(TableDescription):
     """Describes contexts with their choices."""
 
     task: Choose
@@ -408,7 +408,7 @@ class ChoiceDescription(CutDescription):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choose(TemperedTask, CutTask):
+class Choose(TemperedTask, TableTask):
     """A context, two or more choices, and the right one. Rows may have different numbers of choices.
 
     A choice is the second text, after the context. The label is the number of the right choice, from 0 or from 1

@@ -19,7 +19,7 @@ from osbert.errors import Problems, UserError
 from osbert.tasks import Description, Prediction, Record
 from osbert.tasks.edges import Edge, ExplainedScore, contrast, require_label
 from osbert.tasks.probabilities import by_label, reply_fields
-from osbert.tasks.tables import CutDescription
+from osbert.tasks.tables import TableDescription
 from osbert.tasks.tables.cells import find_joined_labels
 from osbert.tasks.tables.classes import TemperedTask, WeightedTask, list_labels, note_unknown
 from osbert.tasks.tables.orders import OrdersTask
@@ -32,7 +32,7 @@ SHOWN = 12
 """Most classes of a confusion table that is displayed."""
 
 
-class ClassDescription(CutDescription):
+class ClassDescription(TableDescription):
     """Describes texts with one label each."""
 
     task: Classify

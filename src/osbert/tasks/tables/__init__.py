@@ -318,6 +318,11 @@ class TableDescription(Description):
         more = f" and {len(labels) - 10} more" if len(labels) > 10 else ""
         return f"{super().describe_split(records)} ({label_counts}{more})"
 
+    @property
+    def unread(self) -> str:
+        """Describe the position of pieces that are not used."""
+        return "in the middle" if self.task.long == "head+tail" else super().unread
+
 
 @dataclass(frozen=True, kw_only=True)
 class TableTask(Task):
@@ -332,6 +337,8 @@ class TableTask(Task):
     """The name of the items that are counted."""
     layout: ClassVar[DataSetLayout] = DataSetLayout()
     """The known layout of a published data set's files."""
+    too_long: ClassVar[str] = ""
+    """The message for a record that must not be truncated (`long`): `count` surplus pieces, `length` tokens."""
     reader: ClassVar[type[Source]] = TableSource
     describer: ClassVar[type[Description]] = TableDescription
 
@@ -356,6 +363,22 @@ class TableTask(Task):
         if not 0 < self.held_out < 1:
             raise ValueError(f"held_out is a share between 0 and 1, not {self.held_out}")
 
+    @property
+    def long(self) -> Long:
+        """Return what happens to a text that does not fit. Kinds with a choice have a setting of this name."""
+        return "truncate"
+
+    def refuse_long(self, records: Sequence[Record], packer: Packer, problems: Problems) -> None:
+        """Report each record that does not fit to `problems`, if long = "error"."""
+        if self.long != "error":
+            return
+        for record in records:
+            # Encoding truncates, whatever `long` is, and counts the pieces.
+            if count := sum(example.truncated for example in self.encode(record, packer)):
+                problems.add(
+                    f"{record.place}: {self.too_long.format(count=count, length=packer.length)}", code="text-too-long"
+                )
+
 
 def _empty(record: Record, *, labelled: bool) -> str:
     """Describe an empty text, "" if the record is usable: training rows need every text, others at least one."""
@@ -369,35 +392,3 @@ def default_of(kind: type[Task], name: str) -> Any:
     """Return the default of a setting."""
     (default,) = [field.default for field in dataclasses.fields(kind) if field.name == name]
     return default
-
-
-class CutDescription(TableDescription):
-    """Describes texts that may be truncated."""
-
-    task: CutTask
-
-    @property
-    def unread(self) -> str:
-        """Describe the position of pieces that are not used."""
-        return "in the middle" if self.task.long == "head+tail" else super().unread
-
-
-class CutTask(TableTask):
-    """A task whose texts may be truncated. Subclasses define and document the setting `long`."""
-
-    describer: ClassVar[type[Description]] = CutDescription
-
-    long: Long
-    too_long: ClassVar[str]
-    """The message for a record that must not be truncated: `count` surplus pieces, `length` tokens."""
-
-    def refuse_long(self, records: Sequence[Record], packer: Packer, problems: Problems) -> None:
-        """Report each record that does not fit to `problems`, if long = "error"."""
-        if self.long != "error":
-            return
-        for record in records:
-            # Encoding truncates, whatever `long` is, and counts the pieces.
-            if count := sum(example.truncated for example in self.encode(record, packer)):
-                problems.add(
-                    f"{record.place}: {self.too_long.format(count=count, length=packer.length)}", code="text-too-long"
-                )

@@ -17,7 +17,7 @@ from osbert.errors import Problems, UserError
 from osbert.reading.columns import TextColumns, choose
 from osbert.reading.table import Origin, Row, Table
 from osbert.tasks import Record, Source, Task
-from osbert.tasks.tables import CutTask, TableSource, UnlabelledRow
+from osbert.tasks.tables import TableSource, TableTask, UnlabelledRow
 from osbert.tasks.tables.cells import find_joined_labels, parse_list
 from osbert.terminal import one_line
 
@@ -125,7 +125,7 @@ class TextSource(TableSource):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextTask(CutTask):
+class TextTask(TableTask):
     """A task on texts, or pairs of texts, with one label each."""
 
     reader: ClassVar[type[Source]] = TextSource

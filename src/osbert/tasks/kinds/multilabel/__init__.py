@@ -41,7 +41,7 @@ from osbert.tasks.kinds.multilabel.prediction import (
 )
 from osbert.tasks.outcome import RecordOutcome
 from osbert.tasks.probabilities import as_array, by_label, reply_fields
-from osbert.tasks.tables import CutDescription, UnlabelledRow
+from osbert.tasks.tables import TableDescription, UnlabelledRow
 from osbert.tasks.tables.cells import find_joined_labels
 from osbert.tasks.tables.classes import WeightedTask, list_labels, note_unknown
 from osbert.tasks.tables.texts import TextSource
@@ -117,7 +117,7 @@ SPREAD = 0.05
 """A model has learnt nothing if no label's probability differs by more between any two rows."""
 
 
-class LabelsDescription(CutDescription):
+class LabelsDescription(TableDescription):
     """Describes texts with any number of labels each."""
 
     task: Multilabel

@@ -39,7 +39,7 @@ from osbert.tasks.kinds.rerank.rankings import (
     reciprocal_rank,
 )
 from osbert.tasks.outcome import SIDES, RecordOutcome, TextMark
-from osbert.tasks.tables import CutDescription, CutTask, TableSource, default_of
+from osbert.tasks.tables import TableDescription, TableSource, TableTask, default_of
 
 if TYPE_CHECKING:
     from osbert.models.contract import Backbone, Head
@@ -113,7 +113,7 @@ class CandidateSource(TableSource):
         return inputs_by_query(super().inputs(data))
 
 
-class RankingDescription(CutDescription):
+class RankingDescription(TableDescription):
     """Describes queries with their candidates."""
 
     task: Rerank
@@ -141,7 +141,7 @@ class RankingDescription(CutDescription):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rerank(CutTask):
+class Rerank(TableTask):
     """Queries, each with its candidates and their relevance: a number >= 0, 0 for irrelevant ones.
 
     A table has a row for each query and document, with a label; or a query with a relevant document (positive) and
