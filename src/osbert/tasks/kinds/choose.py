@@ -21,11 +21,12 @@ from osbert.reading.columns import ROLES, Header, headings
 from osbert.reading.splits import find_named
 from osbert.reading.table import Origin, Row, Table
 from osbert.tasks import Description, Prediction, Record, Source, Task
+from osbert.tasks.calibration import Calibration
 from osbert.tasks.edges import Edge, ExplainedScore, contrast, require_label
 from osbert.tasks.outcome import SIDES, RecordOutcome, TextMark
 from osbert.tasks.record import Probability
 from osbert.tasks.tables import TableDescription, TableSource, TableTask, UnlabelledRow
-from osbert.tasks.tables.classes import TemperedTask
+from osbert.tasks.tables.classes import check_temperature, fit_temperature, softmax
 
 if TYPE_CHECKING:
     from osbert.models.contract import Backbone, Head
@@ -408,7 +409,7 @@ class ChoiceDescription(TableDescription):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choose(TemperedTask, TableTask):
+class Choose(TableTask):
     """A context, two or more choices, and the right one. Rows may have different numbers of choices.
 
     A choice is the second text, after the context. The label is the number of the right choice, from 0 or from 1
@@ -428,6 +429,9 @@ class Choose(TemperedTask, TableTask):
         "--long truncate or head+tail."
     )
 
+    temperature: float = 0.0
+    """Divisor of the logits before the softmax, so that confidence matches accuracy; 0 to fit it to the development
+    rows, 1 for the plain softmax."""
     context: tuple[str, ...] = ()
     """The column with the context, or several, which are joined; detected by its name if not given."""
     choices: tuple[str, ...] = ()
@@ -445,6 +449,7 @@ class Choose(TemperedTask, TableTask):
     def __post_init__(self) -> None:
         """Raise ValueError for windows, over which a softmax over choices is not defined."""
         super().__post_init__()
+        check_temperature(self.temperature)
         if self.long == "window":
             raise ValueError(
                 "long = window is for one text: choices are compared as one sequence each. Give truncate, head+tail or "
@@ -516,7 +521,7 @@ class Choose(TemperedTask, TableTask):
     ) -> ChoicePrediction:
         """Return the most probable choice and the softmax over all, at the task's temperature."""
         scores = np.array([output[0] for output in outputs], np.float64)
-        probabilities = self.softmax(scores)
+        probabilities = softmax(scores, self.temperature)
         called, best = _names(record, self.first), int(scores.argmax())
         return ChoicePrediction(
             value=called[best],
@@ -533,6 +538,15 @@ class Choose(TemperedTask, TableTask):
         chosen = called.index(require_label(label or prediction.value, called))
         weights = [np.array([weight]) for weight in contrast(chosen, len(called))]
         return [ExplainedScore(label=called[chosen], text=record.texts[1 + chosen], weights=weights)]
+
+    def tune(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> tuple[Self, Calibration | None]:
+        """Return the task with the temperature fitted to the records, and the calibration."""
+        fitted, calibration = fit_temperature(self.temperature, predictions, records, weighed=self.weighed)
+        return replace(self, temperature=fitted), calibration
+
+    def export_metadata(self) -> dict[str, Any]:
+        """Return the factor of the logits, 1 / temperature, as "scale"."""
+        return {"scale": 1 / (self.temperature or 1)}
 
     def metrics(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, float]:
         """Return the fraction of records whose predicted choice is the labelled one."""

@@ -1,20 +1,16 @@
-"""Tasks whose labels are classes: labels in messages, their weights in the loss, and the softmax's temperature."""
+"""Labels that are classes: listed in messages, weighted in the loss, and the temperature of their softmax."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from math import inf
-from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from osbert.errors import Problems, UserError, nearest
-from osbert.tasks import Prediction, Record, Task
+from osbert.tasks import Prediction, Record
 from osbert.tasks.calibration import Calibration, calibrate, columns
-from osbert.tasks.tables.texts import TextTask
 from osbert.terminal import one_line
 
 LISTED = 10
@@ -43,52 +39,41 @@ def note_unknown(label: str, known: Sequence[str], *, location: str, problems: P
 GIVEN = ("none", "balanced")
 
 
-@dataclass(frozen=True, kw_only=True)
-class WeightedTask(TextTask):
-    """A task whose labels may have different weights in the loss."""
+def check_weights(class_weights: str, weights: Sequence[float]) -> None:
+    """Raise ValueError for weights that are not above 0, and for an invalid table of weights."""
+    table = {} if class_weights in GIVEN else weight_table(class_weights)
+    if wrong := [weight for weight in (*weights, *table.values()) if not 0 < weight < math.inf]:
+        raise ValueError(f"weights must be above 0, not {wrong[0]:g}")
 
-    class_weights: str = "none"
-    """balanced: all classes have the same total weight in the loss; or weights by label, spam=3,ham=0.5, and 1 for
-    other labels. With multilabel this is the weight of the rows that have a label; balanced gives them the same total
-    weight as the rows without it."""
-    weights: tuple[float, ...] = ()
-    """The weight of each label in the loss; computed or completed if class_weights is given."""
 
-    def __post_init__(self) -> None:
-        """Raise ValueError for weights that are not above 0, and for an invalid table of weights."""
-        super().__post_init__()
-        table = {} if self.class_weights in GIVEN else weight_table(self.class_weights)
-        wrong = [weight for weight in (*self.weights, *table.values()) if not 0 < weight < math.inf]
-        if wrong:
-            raise ValueError(f"weights must be above 0, not {wrong[0]:g}")
+def label_weights(
+    class_weights: str, weights: tuple[float, ...], labels: Sequence[str], balanced: Sequence[float]
+) -> tuple[float, ...]:
+    """Return the weights of labels in the loss, () if all are equal; `balanced`: the weights computed from the rows.
 
-    def label_weights(self, labels: Sequence[str], balanced: Sequence[float]) -> tuple[float, ...]:
-        """Return the weights of labels, () if all are equal; `balanced`: the weights computed from the rows.
-
-        Raises UserError if there is not one weight per label, if weights are set twice, and for unknown labels.
-        """
-        weights = self.weights
-        if weights and self.class_weights != "none":
-            raise UserError(
-                f"--class-weights {self.class_weights} says the weights that --weights gives: say only one of the two.",
-                code="options-exclude-each-other",
-            )
-        if weights and len(weights) != len(labels):
-            raise UserError(
-                f"--weights has {len(weights)} numbers, but there are {len(labels)} labels: give one for each of "
-                f"{list_labels(labels)}, in this order.",
-                code="wrong-number-of-values",
-            )
-        if self.class_weights in GIVEN:
-            return tuple(balanced) if self.class_weights == "balanced" else weights
-        table = weight_table(self.class_weights)
-        if unknown := [name for name in table if name not in labels]:
-            raise UserError(
-                f"--class-weights: there is no label '{unknown[0]}' (there are {list_labels(labels)})."
-                f"{nearest(unknown[0], labels)}",
-                code="unknown-label",
-            )
-        return tuple(table.get(label, 1.0) for label in labels)
+    Raises UserError if there is not one weight per label, if weights are set twice, and for unknown labels.
+    """
+    if weights and class_weights != "none":
+        raise UserError(
+            f"--class-weights {class_weights} says the weights that --weights gives: say only one of the two.",
+            code="options-exclude-each-other",
+        )
+    if weights and len(weights) != len(labels):
+        raise UserError(
+            f"--weights has {len(weights)} numbers, but there are {len(labels)} labels: give one for each of "
+            f"{list_labels(labels)}, in this order.",
+            code="wrong-number-of-values",
+        )
+    if class_weights in GIVEN:
+        return tuple(balanced) if class_weights == "balanced" else weights
+    table = weight_table(class_weights)
+    if unknown := [name for name in table if name not in labels]:
+        raise UserError(
+            f"--class-weights: there is no label '{unknown[0]}' (there are {list_labels(labels)})."
+            f"{nearest(unknown[0], labels)}",
+            code="unknown-label",
+        )
+    return tuple(table.get(label, 1.0) for label in labels)
 
 
 def weight_table(text: str) -> dict[str, float]:
@@ -115,36 +100,27 @@ def weight_table(text: str) -> dict[str, float]:
     return table
 
 
-@dataclass(frozen=True, kw_only=True)
-class TemperedTask(Task):
-    """A task with one label out of several, whose softmax has a temperature."""
+def check_temperature(temperature: float) -> None:
+    """Raise ValueError for a temperature below 0."""
+    if not 0 <= temperature < math.inf:
+        raise ValueError(f"temperature must be above 0, or 0 to have it fitted, not {temperature:g}")
 
-    temperature: float = 0.0
-    """Divisor of the logits before the softmax, so that confidence matches accuracy; 0 to fit it to the development
-    rows, 1 for the plain softmax."""
 
-    def __post_init__(self) -> None:
-        """Raise ValueError for a temperature below 0."""
-        super().__post_init__()
-        if not 0 <= self.temperature < inf:
-            raise ValueError(f"temperature must be above 0, or 0 to have it fitted, not {self.temperature:g}")
+def softmax(scores: NDArray[np.float64], temperature: float) -> NDArray[np.float64]:
+    """Return the softmax of scores (K,) at a temperature; 0, which is not fitted yet, is 1."""
+    # Subtracting the maximum avoids overflow.
+    exponentials = np.exp((scores - scores.max()) / (temperature or 1))
+    return exponentials / exponentials.sum()
 
-    def softmax(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the softmax of scores (K,) at the task's temperature, 1 if it is not fitted yet."""
-        # Subtracting the maximum avoids overflow; `or 1`: 0 means not fitted.
-        exponentials = np.exp((scores - scores.max()) / (self.temperature or 1))
-        return exponentials / exponentials.sum()
 
-    def tune(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> tuple[Self, Calibration | None]:
-        """Return the task with the temperature fitted to the records, and the calibration.
+def fit_temperature(
+    temperature: float, predictions: Sequence[Prediction], records: Sequence[Record], *, weighed: bool = True
+) -> tuple[float, Calibration | None]:
+    """Return the temperature fitted to the records, and the calibration.
 
-        No calibration if a temperature was given, there are too few rows, or the probabilities are not the model's.
-        """
-        calibration_data = columns(predictions, records) if self.weighed and not self.temperature else None
-        calibration = calibrate(*calibration_data) if calibration_data else None
-        temperature = calibration.temperature if calibration else self.temperature or 1.0
-        return replace(self, temperature=temperature), calibration
-
-    def export_metadata(self) -> dict[str, Any]:
-        """Return the factor of the logits, 1 / temperature, as "scale"."""
-        return {"scale": 1 / (self.temperature or 1)}
+    No calibration if a temperature was given, there are too few rows, or the probabilities are not the model's
+    (`weighed`).
+    """
+    calibration_data = columns(predictions, records) if weighed and not temperature else None
+    calibration = calibrate(*calibration_data) if calibration_data else None
+    return calibration.temperature if calibration else temperature or 1.0, calibration

@@ -43,8 +43,8 @@ from osbert.tasks.outcome import RecordOutcome
 from osbert.tasks.probabilities import as_array, by_label, reply_fields
 from osbert.tasks.tables import TableDescription, UnlabelledRow
 from osbert.tasks.tables.cells import find_joined_labels
-from osbert.tasks.tables.classes import WeightedTask, list_labels, note_unknown
-from osbert.tasks.tables.texts import TextSource
+from osbert.tasks.tables.classes import check_weights, label_weights, list_labels, note_unknown
+from osbert.tasks.tables.texts import TextSource, TextTask
 
 if TYPE_CHECKING:
     from osbert.models.contract import Backbone, Head
@@ -169,7 +169,7 @@ class LabelsDescription(TableDescription):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Multilabel(WeightedTask):
+class Multilabel(TextTask):
     """Texts or pairs with any number of labels each. The labels are learnt from the training rows, in sorted order."""
 
     values = "labels"
@@ -179,6 +179,12 @@ class Multilabel(WeightedTask):
     row_score: ClassVar[str] = "subset accuracy"
     published_outputs = 0
 
+    class_weights: str = "none"
+    """balanced: all classes have the same total weight in the loss; or weights by label, spam=3,ham=0.5, and 1 for
+    other labels. With multilabel this is the weight of the rows that have a label; balanced gives them the same total
+    weight as the rows without it."""
+    weights: tuple[float, ...] = ()
+    """The weight of each label in the loss; computed or completed if class_weights is given."""
     labels: tuple[str, ...] = ()
     """The labels' names, in the order of the outputs; learnt from the training rows if not given."""
     separator: str = ""
@@ -196,6 +202,7 @@ class Multilabel(WeightedTask):
     def __post_init__(self) -> None:
         """Raise ValueError for an invalid threshold, and for columns of both kinds."""
         super().__post_init__()
+        check_weights(self.class_weights, self.weights)
         self._number()
         if self.label and self.label_columns:
             raise ValueError("label is one column with all labels, label_columns are one for each: give one of them")
@@ -266,7 +273,9 @@ class Multilabel(WeightedTask):
         # Rows without the label / rows with it: both then have the same total weight. At least 1, so that no weight
         # is 0 or infinite.
         balanced = np.maximum(len(records) - true, 1) / np.maximum(true, 1)
-        return dataclasses.replace(self, labels=labels, weights=self.label_weights(labels, balanced.tolist()))
+        return dataclasses.replace(
+            self, labels=labels, weights=label_weights(self.class_weights, self.weights, labels, balanced.tolist())
+        )
 
     def check(self, records: Sequence[Record], problems: Problems) -> None:
         """Report each row with a label that was not seen in training."""
