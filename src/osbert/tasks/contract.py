@@ -23,10 +23,12 @@ from osbert.data.example import Booleans, Example
 from osbert.data.modes import Writing
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
+from osbert.models.forms import PER_TOKEN, Form, Values
+from osbert.models.generation.settings import GenerationOptions
 from osbert.objectives import Objective
 from osbert.reading.splits import USUAL, Names, find_splits, is_test, select_splits
 from osbert.reading.table import Origin
-from osbert.tasks.edges import Edges
+from osbert.tasks.edges import Edge, ExplainedScore
 from osbert.tasks.outcome import RecordOutcome, simple_outcome
 from osbert.tasks.record import Inputs, Prediction, Record
 
@@ -179,13 +181,15 @@ class Source:
         for name in given:
             if name not in known:
                 raise UserError(f"The task {self.task.name} has no use for --{name}.", code="unknown-setting")
-        several = {name: (value,) for name, value in given.items() if self._is_one_of_several(name, value)}
+        # One of several columns may be given by itself.
+        several = {
+            name: (value,)
+            for name, value in given.items()
+            if isinstance(value, str) and isinstance(getattr(self.task, name), tuple)
+        }
         path = str(data) if isinstance(data, Path) else ""
         task = dataclasses.replace(self.task, data=path, dev="", **{**given, **several})
         return type(self)(task, None if isinstance(data, Path) else data).attach_to(task)
-
-    def _is_one_of_several(self, name: str, value: Any) -> bool:
-        return isinstance(getattr(self.task, name), tuple) and isinstance(value, str)
 
 
 class Description:
@@ -242,7 +246,7 @@ class Description:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Task(Edges, Objective):
+class Task(Objective):
     """Records -> examples -> outputs -> predictions -> metrics. Its fields are its settings.
 
     Its `name` is the name of the target in its examples and of its head in a Learner.
@@ -261,6 +265,18 @@ class Task(Edges, Objective):
     """Sample arguments of `osbert predict RUN` to try a run."""
     row_score: ClassVar[str] = "accuracy"
     """The metric that is the mean of the rows' scores (`RecordOutcome.score`)."""
+
+    form: ClassVar[Form] = "sequence"
+    """The form of its head's outputs, by which interop/ chooses classes of other libraries and ONNX outputs."""
+    values: ClassVar[Values] = "classes"
+    """The meaning of its head's outputs, for the form sequence."""
+    edge: ClassVar[Edge | None] = None
+    """Its HTTP interface; None for a kind that cannot be served."""
+    published_outputs: ClassVar[int | None] = None
+    """Number of outputs of other libraries' models that it can use: 0 for any number, with labels (`of_labels`); None
+    if it cannot use any."""
+    reads_rows: ClassVar[bool] = False
+    """Whether a request may have rows by column, which `row` reads."""
 
     weight: ClassVar[float] = 1.0  # type: ignore[misc]  # no setting: a task is trained on alone, or all count alike
 
@@ -428,3 +444,72 @@ class Task(Edges, Objective):
     def export_metadata(self) -> dict[str, Any]:
         """Return facts that are saved with the weights for other libraries: `labels`, or `center` and `scale`."""
         return {}
+
+    # The edges: what other libraries' files, ONNX, the server and its page read of a kind.
+
+    @property
+    def per_token(self) -> bool:
+        """Return whether the head's outputs are per token (N, K) instead of per sequence (B, K)."""
+        return self.form in PER_TOKEN
+
+    @property
+    def writing(self) -> GenerationOptions:
+        """Return the options of generation, for a kind of the form text."""
+        raise NotImplementedError
+
+    def writing_by(self, options: GenerationOptions) -> Self:
+        """Return the task with other options of generation except those of sampling, for a kind of the form text."""
+        raise NotImplementedError
+
+    @property
+    def request_fields(self) -> tuple[str, ...]:
+        """Return the names of a request's texts, in the order in which `Task.record_of` reads them."""
+        return tuple(field.name for field in self.edge.request) if self.edge and self.edge.is_own else ("text",)
+
+    @property
+    def request_columns(self) -> tuple[str, ...]:
+        """Return the columns of the training data behind the `request_fields`, () if they are unknown."""
+        return ()
+
+    @property
+    def number_range(self) -> tuple[float, ...]:
+        """Return the lowest and the highest number of the training rows, () if it predicts none or if unknown."""
+        return ()
+
+    @property
+    def explains(self) -> bool:
+        """Return whether it declares scores that can be explained (`explain`)."""
+        return type(self).explain is not Task.explain
+
+    def row(self, values: Mapping[str, Any], *, where: str) -> Record:
+        """Return the record of a row of a request, by column, if the task `reads_rows`; `where` is for messages.
+
+        Raises UserError or ValueError when a column is missing.
+        """
+        raise NotImplementedError
+
+    def reply(self, prediction: Prediction) -> dict[str, Any]:
+        """Return a prediction as the fields of an HTTP answer: by default the attributes that `edge` names."""
+        return {field.name: getattr(prediction, field.name) for field in (self.edge.answer if self.edge else ())}
+
+    def explain(
+        self, prediction: Prediction, record: Record, examples: Sequence[Example], label: str = ""
+    ) -> list[ExplainedScore]:
+        """Return the scores behind a prediction for a record's `examples`, for attributions.
+
+        `label`: explain the score of this label instead of the predicted one. Raises UserError if there is no such
+        label, or the kind declares no scores.
+        """
+        raise UserError(
+            "This run cannot be explained: its predictions are not scores of a sequence. Explain a run of classify, "
+            "multilabel, regress, tag, span or choose.",
+            code="unsupported-model",
+        )
+
+    @classmethod
+    def of_labels(cls, labels: Sequence[str]) -> tuple[Self, tuple[int, ...]]:
+        """Return the task for another library's model with these outputs, and their new order, () for unchanged.
+
+        Raises ValueError with the reason if the kind has no such task.
+        """
+        raise NotImplementedError
