@@ -40,7 +40,7 @@ from osbert.evaluation.forward import batches
 from osbert.inference.engine import Engine
 from osbert.models.contract import Learner
 from osbert.tasks import Record
-from osbert.tasks.explained import contrast
+from osbert.tasks.edges import contrast
 
 HEADS = 4
 SHARES = (0.01, 0.05, 0.1, 0.2, 0.5)

@@ -6,7 +6,7 @@ import importlib
 import inspect
 import os
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import ModuleType
 
 from osbert.errors import UserError, nearest
@@ -22,7 +22,8 @@ def names(folder: str) -> list[str]:
     Other packages add components by entry points in the group `osbert.FOLDER`, such as `osbert.objectives`.
 
     If its package lists `COMPONENTS`, the components are the files and folders in the folders of that list. Any other
-    folder inside it has code that several components use.
+    folder inside it has code that several components use. If a package lists `FAMILIES`, a file that this names has
+    several components, each a class whose attribute `component` is its name.
     """
     return sorted({**_modules(folder), **extensions(_package(folder))})
 
@@ -45,10 +46,12 @@ def _modules(folder: str, *, folders: bool = False) -> dict[str, str]:
     for path in filter(os.path.isdir, package.__path__):
         os.listdir(path)
     inner = [f"{folder}.{name}" for name in getattr(package, "COMPONENTS", ())]
+    families: Mapping[str, Sequence[str]] = getattr(package, "FAMILIES", {})
     return {name: module for subfolder in inner for name, module in _modules(subfolder, folders=True).items()} or {
-        module.name: f"{_package(folder)}.{module.name}"
+        name: f"{_package(folder)}.{module.name}"
         for module in pkgutil.iter_modules(package.__path__)
         if (folders or not module.ispkg) and module.name != CONTRACT
+        for name in families.get(module.name, (module.name,))
     }
 
 
@@ -127,6 +130,7 @@ def find(folder: str, name: str, *, base: type, trust: bool = False) -> type:
         and issubclass(value, base)
         and value.__module__ == module.__name__
         and not key.startswith("_")
+        and vars(value).get("component", name) == name
     ]
     if len(classes) != 1:
         raise UserError(

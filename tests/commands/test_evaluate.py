@@ -26,7 +26,7 @@ from osbert.tasks.kinds.classify import Classify
 from osbert.tasks.kinds.regress import Regress
 from osbert.tasks.kinds.tag import Tag
 from osbert.tasks.kinds.tag.passages import EntityPrediction
-from osbert.tasks.sets.wnli import Wnli
+from osbert.tasks.sets.glue import Wnli
 from refusals import refusal
 
 

@@ -75,7 +75,7 @@ def test_the_temperature_is_fitted_once_a_best_epoch(
     encoder: Path, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fitted: list[int] = []
-    seam = "osbert.tasks.calibration.tempered.calibrate"
+    seam = "osbert.tasks.tables.classes.calibrate"
     monkeypatch.setattr(seam, lambda *given: fitted.append(1) or calibrate(*given))
     finetune("classify", "--epochs", "1", "--held-out", "0.3", model=encoder, data=table, out=tmp_path / "run")
     assert fitted == [1] and "calibration" in json.loads((tmp_path / "run" / "run.json").read_text())["finished"]

@@ -24,9 +24,8 @@ from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
 from osbert.reading.tagged import schemes as tags
 from osbert.tasks import Record, Task
-from osbert.tasks.kinds.choose import Choose
-from osbert.tasks.kinds.choose.records import Choices
-from osbert.tasks.kinds.choose.records import names as choice_names
+from osbert.tasks.kinds.choose import Choices, Choose
+from osbert.tasks.kinds.choose import names as choice_names
 from osbert.tasks.kinds.generate import Generate
 from osbert.tasks.kinds.multilabel import Multilabel
 from osbert.tasks.kinds.rerank import Rerank
@@ -240,7 +239,10 @@ def test_predictions_are_told_and_written(name: str) -> None:
         assert next(iter(plain)) == "prediction" and json.loads(json.dumps(plain)) == plain
         assert list(task.cells(prediction)) == list(task.cells(None)) and "" not in task.cells(prediction).values()
     assert set(task.cells(None).values()) == {""}
-    assert task.describe(records) and len({len(row) for row in task.details(predictions, records)}) < 2
+    assert (
+        task.description.describe_split(records)
+        and len({len(row) for row in task.description.details(predictions, records)}) < 2
+    )
 
 
 def test_outcomes_are_what_predictions_and_labels_say(name: str) -> None:

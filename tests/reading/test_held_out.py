@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from osbert.reading.held_out import deal_folds, hold_out, hold_out_known
+from osbert.reading.splits import deal_folds, hold_out, hold_out_known
 
 
 @given(labels=st.lists(st.sampled_from("aaaaab"), max_size=60), share=st.floats(0.05, 0.5))

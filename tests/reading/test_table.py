@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import csv
 import gzip
 import io
@@ -13,10 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from osbert.errors import Problems, UserError
+from osbert.reading import compression, form
 from osbert.reading.columns import TextColumns, choose
 from osbert.reading.delimited import parse
+from osbert.reading.file_forms import contract
 from osbert.reading.splits import find_splits
 from osbert.reading.table import TableReading, open_table
+from osbert.reading.tagged.files import TagReading, read_tagged
 from refusals import refusal
 
 
@@ -383,3 +387,33 @@ def test_excels_hint_at_the_delimiter_is_obeyed(tmp_path: Path, hint: str, delim
     assert table.columns == (("text", "label") if header else ("column 1", "column 2"))
     assert [[*row.values.values()] for row in rows] == lines[header:]
     assert [row.line for row in rows] == ([3, 4] if header else [2, 3])
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz", "a.txt"])
+def test_a_plain_file_is_opened_once_for_its_form_and_once_for_its_rows(tmp_path: Path, name: str, monkeypatch) -> None:
+    content = b'text,label\n"so, so",pos\nbad,neg\n'
+    path = write(tmp_path, name, gzip.compress(content) if name.endswith(".gz") else content)
+    opened: list[str] = []
+
+    def count(file, *arguments, **options):
+        opened.append(str(file))
+        return real(file, *arguments, **options)
+
+    real = io.open
+    for module in (io, builtins):
+        monkeypatch.setattr(module, "open", count)
+    table = open_table(path)
+    assert opened.count(str(path)) == 1
+    opened.clear()
+    assert list(table.rows(problems()))
+    assert opened.count(str(path)) == 1
+
+
+def test_columns_of_tags_are_opened_once_for_an_annotation_tool_and_once(tmp_path: Path, monkeypatch) -> None:
+    path = write(tmp_path, "a.csv", "EU\tB-ORG\nrejects\tO\n")
+    opened: list[Path] = []
+    real = compression.open_packed
+    for module in (form, contract):
+        monkeypatch.setattr(module, "open_packed", lambda path: opened.append(path) or real(path))
+    assert read_tagged(path, TagReading(), problems(), labelled=True).sentences
+    assert opened == [path, path]

@@ -17,8 +17,7 @@ from osbert.errors import Problems
 from osbert.runs.finetune.long import long_texts
 from osbert.runs.rows.options import FileOptions
 from osbert.tasks import findings, load
-from osbert.tasks.kinds.choose import Choose
-from osbert.tasks.kinds.choose.records import ChoicePrediction, Choices, names
+from osbert.tasks.kinds.choose import ChoicePrediction, Choices, Choose, names
 from osbert.tasks.sets.swag import Swag
 from refusals import refusal
 
@@ -60,7 +59,7 @@ def test_story_cloze_is_a_two_way_choice(data: Path) -> None:
     first = records["dev"][0]
     assert first.texts[0].startswith("Tia owned her own bakery. In her bakery,") and len(first.texts) == 3
     assert first.texts[2] == "Tia was relieved." and first.label == "2"
-    assert task.describe(records["dev"]) == "371 rows (2 choices each)"
+    assert task.description.describe_split(records["dev"]) == "371 rows (2 choices each)"
 
 
 @pytest.mark.parametrize(("encoding", "end"), [("utf-8", "\n"), ("utf-8-sig", "\r\n")])
@@ -69,7 +68,7 @@ def test_as_many_choices_as_a_row_has(write: Callable[..., Path], encoding: str,
     task, records = read(write(text, encoding=encoding, end=end))
     assert task.counting == "A" and [len(record.texts) for record in records] == [3, 4]
     assert [record.label for record in records] == ["B", "C"]
-    assert task.describe(records) == "2 rows (2 to 3 choices each)"
+    assert task.description.describe_split(records) == "2 rows (2 to 3 choices each)"
 
 
 def test_json_lines(write: Callable[..., Path]) -> None:
@@ -260,7 +259,9 @@ def test_what_does_not_fit_is_cut_as_long_says_or_refused(packer: Packer) -> Non
     first, second = Choose(long="head+tail").encode(record, packer)
     assert packer.tokenizer.tokens(first.ids) == ["[CLS]", "good", "film", "film", "play", "[SEP]", "bad", "[SEP]"]
     assert (first.truncated, second.truncated) == (9, 0) and second.targets
-    assert Choose(long="head+tail").unread == "in the middle" and Choose().unread == "at the end"
+    assert (
+        Choose(long="head+tail").description.unread == "in the middle" and Choose().description.unread == "at the end"
+    )
     problems = Problems(heading="")
     Choose().refuse_long([record], packer, problems)
     Choose(long="error").refuse_long([dataclasses.replace(record, texts=("good", "bad", "a"))], packer, problems)

@@ -29,8 +29,7 @@ from osbert.runs.finetune.model import read_model
 from osbert.runs.finetune.result import FinetuneRun
 from osbert.runs.finetune.settings import FinetuneSettings
 from osbert.tasks import Record, load, with_data
-from osbert.tasks.kinds.generate import Generate, WrittenText
-from osbert.tasks.kinds.generate.columns import SourceColumns, choose
+from osbert.tasks.kinds.generate import Generate, SourceColumns, WrittenText, choose
 from osbert.tasks.kinds.generate.sequences import Sight
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 from osbert_lab.recurrent.bilm_architecture import BilmArchitecture
@@ -64,7 +63,7 @@ def test_what_does_not_fit_is_cut_and_counted() -> None:
     assert len(example) == PACKER.length and example.truncated == (9 - 6) + (6 - 4)
     assert example.targets["generate"].labels[-1] != TOKENIZER.sep  # a target without its end teaches none
     fit = TextFit(sequences=np.ones(1, np.int64), cut=np.array([5]), tokens=5).describe(_task(), 12)
-    assert "12 tokens, or their targets than 4 pieces" in fit and "--most" in _task().longer
+    assert "12 tokens, or their targets than 4 pieces" in fit and "--most" in _task().description.longer
     with refusal("invalid-value", "10", "12"):
         Generate(most=10).encode(long, PACKER)
 

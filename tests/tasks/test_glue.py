@@ -18,7 +18,7 @@ from osbert import components
 from osbert.errors import Problems
 from osbert.tasks import Prediction, Record, Task, findings, load
 from osbert.tasks.kinds.classify import Classify
-from osbert.tasks.sets.wnli import Wnli
+from osbert.tasks.sets.glue import Wnli
 from refusals import refusal
 
 

@@ -11,7 +11,7 @@ from osbert.runs.finetune.records import SPLITS
 from osbert.runs.finetune.warnings import data_warnings
 from osbert.tasks import load
 from osbert.tasks.kinds.classify import Classify
-from osbert.tasks.tables.joined_labels import find_joined_labels
+from osbert.tasks.tables.cells import find_joined_labels
 from refusals import refusal
 
 

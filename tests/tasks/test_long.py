@@ -73,7 +73,10 @@ def test_error_names_every_text_that_does_not_fit_before_anything_is_computed(pa
 
 
 def test_where_pieces_are_not_read_is_said() -> None:
-    assert Classify().unread == "at the end" and Classify(long="head+tail").unread == "in the middle"
+    assert (
+        Classify().description.unread == "at the end"
+        and Classify(long="head+tail").description.unread == "in the middle"
+    )
     with pytest.raises(ValueError, match="overlap must be 0 or more"):
         Classify(overlap=-1)
 

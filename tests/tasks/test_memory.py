@@ -23,8 +23,7 @@ from osbert.tasks.kinds.regress import Regress
 from osbert.tasks.kinds.rerank import Rerank
 from osbert.tasks.kinds.span import Span
 from osbert.tasks.kinds.tag import Tag
-from osbert.tasks.sets.mnli import Mnli
-from osbert.tasks.sets.mrpc import Mrpc
+from osbert.tasks.sets.glue import Mnli, Mrpc
 from refusals import refusal
 
 TEXTS = [{"text": f"film {n}", "label": ("neg", "pos")[n % 2]} for n in range(20)]

@@ -19,7 +19,7 @@ from osbert.evaluation.score import constant_answer
 from osbert.reading.memory import tables
 from osbert.tasks import Record, findings, load, with_data
 from osbert.tasks.kinds.multilabel import Multilabel
-from osbert.tasks.kinds.multilabel.cells import canonical, cell_labels, find_separator, join_labels
+from osbert.tasks.kinds.multilabel.columns import canonical, cell_labels, find_separator, join_labels
 from osbert.tasks.kinds.multilabel.prediction import LabelsPrediction
 from refusals import refusal
 
@@ -123,7 +123,7 @@ def test_a_separator_that_is_given_decides(tmp_path: Path) -> None:
     task, _ = load(Multilabel(data=str(path), separator=";").source.resolve(), ("train",))
     assert task.labels == ("New York, NY", "Rome")
     whole, _ = load(Multilabel(data=str(path), separator="none").source.resolve(), ("train",))
-    assert whole.labels == ("New York, NY;Rome", "Rome") and "--separator" in whole.warnings()[0]
+    assert whole.labels == ("New York, NY;Rome", "Rome") and "--separator" in whole.description.warnings()[0]
 
 
 def test_labels_of_the_development_rows_alone_are_named(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_the_last_row_of_a_label_is_not_held_out() -> None:
     data = [{"text": f"t{n}", "labels": ["a", f"rare {n}"] if n % 2 else ["a"]} for n in range(40)]
     task, found = load(with_data(Multilabel(), data).source.resolve(), ("train", "dev"))
     assert len(found["dev"]) == 4 and all(record.label == ("a",) for record in found["dev"])
-    assert "rare 1" in task.labels and "none of them has rare 1" in task.describe(found["dev"])
+    assert "rare 1" in task.labels and "none of them has rare 1" in task.description.describe_split(found["dev"])
 
 
 names = st.text(st.characters(codec="utf-8", categories=["L", "N", "P"]), min_size=1, max_size=4)
@@ -226,7 +226,7 @@ def test_thresholds_are_learnt_from_the_development_rows() -> None:
     assert {*scores.values()} == {1.0}
     assert Multilabel(labels=BOTH).tune(said, rows)[0].thresholds == pytest.approx((0.25, 0.25))
     assert Multilabel(labels=BOTH, threshold="0.35").tune(said, rows)[0].thresholds == (0.35, 0.35)
-    assert found.details(best, rows)[1] == ["art", "0.250", "2", "2", "2"]
+    assert found.description.details(best, rows)[1] == ["art", "0.250", "2", "2", "2"]
     assert [found.error(one, row) for one, row in zip(said, rows)] == pytest.approx([0.6, 0.7, 0.7])
     assert found.error(best[0], rows[0]) == 0
     assert constant_answer(found, said, rows) == "without a label" and not constant_answer(found, best, rows)

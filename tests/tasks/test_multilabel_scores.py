@@ -11,8 +11,13 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from sklearn.metrics import accuracy_score, average_precision_score, f1_score
 
-from osbert.tasks.kinds.multilabel.scores import average_precision, label_scores, matrix
-from osbert.tasks.kinds.multilabel.thresholds import best_threshold, label_thresholds
+from osbert.tasks.kinds.multilabel.prediction import (
+    average_precision,
+    best_threshold,
+    label_scores,
+    label_thresholds,
+    matrix,
+)
 
 LABELS = ["a", "b", "c"]
 shapes = st.integers(1, 12).map(lambda rows: (rows, len(LABELS)))

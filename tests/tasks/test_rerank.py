@@ -25,8 +25,7 @@ from osbert.models.contract import Learner
 from osbert.reading.memory import tables
 from osbert.tasks import Record, findings, load, with_data
 from osbert.tasks.kinds.rerank import Rerank, select_candidates
-from osbert.tasks.kinds.rerank.measures import average_precision, ndcg, reciprocal_rank
-from osbert.tasks.kinds.rerank.records import QueryCandidates, ranking
+from osbert.tasks.kinds.rerank.rankings import QueryCandidates, average_precision, ndcg, ranking, reciprocal_rank
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 from refusals import refusal
 
@@ -88,7 +87,7 @@ def test_every_form_gives_the_same_queries(form: str, tmp_path: Path) -> None:
     both = [*records["train"], *records["dev"]]
     found = {record.texts[0]: dict(zip(record.texts[1:], record.label, strict=True)) for record in both}
     assert found == QUERIES and len(records["dev"]) == 1
-    assert task.describe(both) == "3 queries with 7 candidates"
+    assert task.description.describe_split(both) == "3 queries with 7 candidates"
     assert any("10% of the training queries, drawn at random" in line for line in findings(task))
 
 
@@ -255,9 +254,9 @@ def test_queries_without_a_relevant_candidate_are_left_out_and_counted() -> None
     ]
     said = [ranking([0.0, 1.0], ["a", "b"], [0, 0])] * 2
     assert task.metrics(said, records) == {"ndcg@10": 1.0, "mrr@10": 1.0, "map": 1.0}
-    assert task.details(said, records)[1] == ["1", "1"]
+    assert task.description.details(said, records)[1] == ["1", "1"]
     assert [task.error(one, record) for one, record in zip(said, records)] == [0.0, 0.0]
-    assert task.describe(records).startswith("2 queries with 4 candidates; 1 without")
+    assert task.description.describe_split(records).startswith("2 queries with 4 candidates; 1 without")
     assert [bool(task.lacks(record)) for record in records] == [False, True]
     assert not any(Rerank(loss="bce").lacks(record) for record in records)
 
@@ -267,8 +266,8 @@ def test_queries_with_relevant_candidates_alone_are_counted() -> None:
     said = [ranking([1.0, 0.0], ["a", "b"], [0, 0])]
     scores = Rerank().metrics(said, records)
     assert scores["ndcg@10"] < scores["mrr@10"] == scores["map"] == 1
-    assert "1 queries whose candidates are all relevant" in Rerank().describe(records)
-    assert Rerank().details(said, records)[1] == ["1", "0", "1"]
+    assert "1 queries whose candidates are all relevant" in Rerank().description.describe_split(records)
+    assert Rerank().description.details(said, records)[1] == ["1", "0", "1"]
 
 
 def test_the_query_is_whole_while_it_has_half_of_the_room() -> None:

@@ -40,7 +40,7 @@ def test_paragraphs_are_held_out_whole(write: Callable[..., Path]) -> None:
     assert [len(found) for found in apart] == [18, 2] and not apart[0] & apart[1]
     assert (task.unanswerable, task.scoring, task.criterion) == ("no", "words", "f1")
     assert any("10% of the paragraphs are held out" in line for line in findings(task))
-    assert task.describe(records["dev"]) == "6 questions on 2 paragraphs"
+    assert task.description.describe_split(records["dev"]) == "6 questions on 2 paragraphs"
 
 
 def test_questions_of_unknown_answer_are_neither_held_out_nor_lost(write: Callable[..., Path]) -> None:
@@ -162,11 +162,11 @@ def test_every_setting_has_an_effect() -> None:
 
 def test_questions_that_are_too_long_are_told() -> None:
     records = [Question(number=0, texts=("film " * count, PARAGRAPH)) for count in (2, 9)]
-    assert Span(question_length=5).cuts(records, PACKER) == (
+    assert Span(question_length=5).description.cuts(records, PACKER) == (
         "1 of 2 questions are longer than 5 pieces; their ends are not read. --question-length N changes this."
     )
-    assert Span().cuts(records[:1], PACKER) == ""
-    assert "longer than 8 pieces, half of a sequence; their ends are not read. --length N" in Span().cuts(
+    assert Span().description.cuts(records[:1], PACKER) == ""
+    assert "longer than 8 pieces, half of a sequence; their ends are not read. --length N" in Span().description.cuts(
         records, PACKER
     )
     task, training = Span(question_length=5), OnDemand(records[:1], lambda record: Span().encode(record, PACKER))

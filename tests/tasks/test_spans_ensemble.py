@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from osbert.tasks.kinds.span.ensemble import together
-from osbert.tasks.kinds.span.questions import AnswerCandidate, AnswerPrediction
+from osbert.tasks.kinds.span.questions import AnswerCandidate, AnswerPrediction, together
 
 
 def answer(**shares: float) -> AnswerPrediction:

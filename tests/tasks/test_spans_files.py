@@ -84,7 +84,10 @@ def test_an_empty_answer_is_none(write: Callable[..., Path]) -> None:
             *[""] * 3, "an answer at 57 is empty: it is passed over", "an answer at -1 is empty: it is passed over"
         ]  # fmt: skip
         task = Squad(data="x").fit(records)
-        assert task.unanswerable == "yes" and "5 questions on 1 paragraph, 4 without" in task.describe(records)
+        assert (
+            task.unanswerable == "yes"
+            and "5 questions on 1 paragraph, 4 without" in task.description.describe_split(records)
+        )
 
 
 @pytest.mark.parametrize(
@@ -177,7 +180,10 @@ def test_an_answer_that_is_null_is_not_known(write: Callable[..., Path], tmp_pat
     rows = [{"question": "what?", "context": PARAGRAPH, "answers": one} for one in told]
     records = read(write("\n".join(map(json.dumps, rows)), "own.jsonl"))
     assert [record.label for record in records] == [None, None, (), (), (Gold("film", 38),)]
-    assert Span().describe(records) == "5 questions on 1 paragraph, 2 without an answer, 2 of unknown answer"
+    assert (
+        Span().description.describe_split(records)
+        == "5 questions on 1 paragraph, 2 without an answer, 2 of unknown answer"
+    )
     columns = {"question": ["what?"] * 3, "context": [PARAGRAPH] * 3, "answer": [None, "", "film"]}
     parquet.write_table(pyarrow.table(columns), tmp_path / "own.parquet")
     assert [record.label for record in read(tmp_path / "own.parquet")] == [None, (), (Gold("film", 4),)]

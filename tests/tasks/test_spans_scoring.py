@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from osbert.tasks.kinds.span.questions import AnswerCandidate, AnswerPrediction, Gold, Question
-from osbert.tasks.kinds.span.scores import Scores
 from osbert.tasks.kinds.span.scoring import (
+    Scores,
     best,
     best_threshold,
     exact_characters,

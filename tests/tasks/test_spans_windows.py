@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from osbert.data.pack import Packer
 from osbert.data.windows import spread
-from osbert.tasks.kinds.span.decoding import Decoder
-from osbert.tasks.kinds.span.windows import Cutter, QuestionWindow, assign_windows, encoding
+from osbert.tasks.kinds.span.windows import Cutter, Decoder, QuestionWindow, assign_windows, encoding
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 
 WORDS = ["good", "bad", "film", "a", "play", "##s", "long", ".", "ß", "##ed"]

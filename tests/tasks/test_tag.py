@@ -24,7 +24,7 @@ from osbert.reading.tagged.schemes import EntitySpan, label_names, read_tags, wr
 from osbert.tasks import Record, findings, load
 from osbert.tasks.kinds.tag import Tag
 from osbert.tasks.kinds.tag.passages import EntityPrediction, TaggedText
-from osbert.tasks.sets.weibo import Weibo
+from osbert.tasks.sets.entities import Weibo
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 from refusals import refusal
 
@@ -202,7 +202,7 @@ def test_types_are_learnt_and_documents_read_together(tmp_path: Path) -> None:
         first.label == (EntitySpan(0, 1, "PER"), EntitySpan(2, 3, "PER"), EntitySpan(4, 5, "LOC"))
         and second.label == ()
     )
-    assert task.describe(records["train"]) == "3 sentences in 2 rows, 3 entities (LOC 1, PER 2)"
+    assert task.description.describe_split(records["train"]) == "3 sentences in 2 rows, 3 entities (LOC 1, PER 2)"
     assert len(list(Tag(data=str(data)).source.records("train", Problems(heading="")))) == 3
     assert "in 2 documents; tags in BIO" in findings(task)[0]
     assert findings(task)[-1].startswith("a row is a document")

@@ -11,8 +11,7 @@ from osbert import components
 from osbert.reading.tagged.schemes import EntitySpan
 from osbert.tasks import Task, findings, load
 from osbert.tasks.kinds.tag.passages import TaggedText
-from osbert.tasks.sets.cluener import Cluener
-from osbert.tasks.sets.weibo import Weibo
+from osbert.tasks.sets.entities import Cluener, Weibo
 
 
 @pytest.mark.parametrize(

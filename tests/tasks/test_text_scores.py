@@ -9,8 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from osbert.tasks.kinds.generate.bleu import BleuCounts, bleu, bleu_words
-from osbert.tasks.kinds.generate.rouge import common_subsequence, rouge_l, rouge_n, rouge_words
+from osbert.tasks.kinds.generate.scores import (
+    BleuCounts,
+    bleu,
+    bleu_words,
+    common_subsequence,
+    rouge_l,
+    rouge_n,
+    rouge_words,
+)
 
 WORDS = [
     "the",

@@ -99,7 +99,7 @@ def print_prediction(run: Path, texts: tuple[str, ...], opening: Opening) -> Res
     for line in prediction.lines():
         print(one_line(line))
     if prediction.truncated:
-        limit, where = engine.fine_tuned.limit(engine.packer), engine.fine_tuned.unread
-        were = "was" if prediction.truncated == 1 else "were"
-        print(f"  {format_count(prediction.truncated, 'piece')} {where} {were} not read: the run reads {limit}.")
+        limits, were = engine.fine_tuned.description, "was" if prediction.truncated == 1 else "were"
+        pieces, limit = format_count(prediction.truncated, "piece"), limits.limit(engine.packer)
+        print(f"  {pieces} {limits.unread} {were} not read: the run reads {limit}.")
     return prediction.as_dict()

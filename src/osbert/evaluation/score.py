@@ -107,7 +107,7 @@ def constant_answer(task: Task, predictions: Sequence[Prediction], records: Sequ
 
     Fine-tuning on small sets sometimes collapses in this way. Tasks that answer by a rule do so on purpose: "".
     """
-    answer = task.only_answer(predictions, records) if task.weighed and predictions else ""
+    answer = task.description.only_answer(predictions, records) if task.weighed and predictions else ""
     return answer if answer and any(map(task.error, predictions, records)) else ""
 
 

@@ -55,6 +55,8 @@ class Objective:
     lookahead: ClassVar[int] = 0
     """How many tokens behind a sequence of a stream its labels are of (data/streams.py)."""
 
+    component: ClassVar[str] = ""
+    """Its name, if its file has several (osbert/components.py); "" for the name of the file."""
     title: ClassVar[str] = ""
     """Its name in the sentences of a report; "" for `name`."""
     answers: ClassVar[Answers] = "others"
@@ -75,7 +77,8 @@ class Objective:
     @property
     def name(self) -> str:
         """The name of the objective's file, which is also the name of its targets and of its head."""
-        return type(self).__module__.rpartition(".")[2]
+        # Not inherited: a subclass elsewhere has the name of its own file.
+        return vars(type(self)).get("component") or type(self).__module__.rpartition(".")[2]
 
     def __init_subclass__(cls) -> None:
         """Refuse a subclass whose `corrupt` would never run, because the loader calls an inherited `corrupt_all`."""

@@ -1,14 +1,55 @@
-"""Chooses the columns of text, pair and label in a table: those that the user names, else by usual names."""
+"""Which column of a table is what: for every role the one that the user names, else one with a usual name."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from osbert.errors import UserError, nearest
 
-TEXTS = ("text", "sentence", "review", "content", "comment", "document", "message", "tweet", "body", "question")
-DOCUMENT = "doc"
+ROLES: Mapping[str, tuple[str, ...]] = {
+    # A text, or the texts of a pair (PAIRS), with a class or a number (TIERS), or with several labels.
+    "text": ("text", "sentence", "review", "content", "comment", "document", "message", "tweet", "body", "question"),
+    "labels": ("labels", "tags", "categories", "classes", "topics", "genres", "emotions", "targets"),
+    "hard negative": ("negative", "hard_negative", "hard_neg", "neg"),
+    # A text to read, and the one to write for it.
+    "source": (
+        *("source", "src", "input", "inputs", "document", "article", "dialogue", "passage"),
+        *("context", "text", "sentence", "content", "doc", "question"),
+    ),
+    "target": (
+        *("target", "tgt", "output", "outputs", "summary", "highlights", "translation", "reference", "references"),
+        *("response", "answer", "title", "label"),
+    ),
+    # A context and its choices: a list of them, or a column for each, with a number or a letter behind its name.
+    "context": ("sent1", "ctx", "context", "premise", "question", "stem", "story", "sentence", "text"),
+    "choices": ("choices", "endings", "options", "candidates", "answers"),
+    "choice": ("ending", "choice", "option", "answer", "alternative", "solution", "sol", "randomfifthsentencequiz"),
+    "right choice": ("label", "answer", "answerkey", "gold", "correct", "answerrightending"),
+    # A query and its candidates, with their relevance or as positives and negatives.
+    "query": ("query", "question", "anchor", "text_a", "context"),
+    "candidate": (
+        *("document", "passage", "text", "candidate", "doc", "answer", "sentence", "response", "context", "text_b"),
+        *("documents", "passages", "texts", "candidates", "docs", "answers", "sentences", "responses", "choices"),
+    ),
+    "relevance": ("label", "relevance", "score", "grade", "labels", "relevances", "scores", "grades"),
+    "positive": ("positive", "positives", "pos"),
+    "negative": ("negative", "negatives", "neg"),
+    # A question about a paragraph, and its answers.
+    "question": ("question", "query"),
+    "paragraph": ("context", "paragraph", "passage", "text", "document", "doc"),
+    "answer": ("answers", "answer", "answer_text"),
+    "answer start": ("answer_start", "start"),
+    "key": ("id", "qid", "question_id"),
+    # Words with their tags, or a text with its entities.
+    "words": ("tokens", "words"),
+    "tags": ("tags", "ner_tags", "labels", "label"),
+    "tagged text": ("text", "sentence", "content"),
+    "entities": ("entities", "spans", "label", "labels"),
+}
+"""Role -> the usual names of its column, in lower case: the first one that a table has is used."""
+_DOCUMENT = "doc"
 """A name of a column with texts, or with their numbers: taken for texts where no other name is usual."""
 PAIRS = (
     ("text", "pair"),
@@ -23,12 +64,26 @@ PAIRS = (
     ("query", "passage"),
     ("#1 string", "#2 string"),
 )
-"""Usual names, in lower case, of the column of a text, and of the columns of a pair. The page has them, too
-(server/page/table_file.js)."""
-_CLASSES = (("label",), ("class", "category", "sentiment", "target", "gold_label", "is_duplicate", "intent", "topic"))
-CLASS_HEADINGS = tuple(name for tier in _CLASSES for name in tier)
+"""Usual names, in lower case, of the two columns of a pair. The page has them, too (server/page/table_file.js)."""
+TIERS = {
+    "class": (
+        ("label",),
+        ("class", "category", "sentiment", "target", "gold_label", "is_duplicate", "intent", "topic"),
+    ),
+    "number": (("score",), ("target", "value", "similarity", "rating", "stars", "y"), ("label",)),
+}
+"""Role -> tiers of usual names of its column: of the first tier that a table has a name of, it must have only one."""
+CLASS_HEADINGS = tuple(name for tier in TIERS["class"] for name in tier)
 """Usual names, in lower case, of a column of classes."""
-_NUMBERS = (("score",), ("target", "value", "similarity", "rating", "stars", "y"), ("label",))
+_KNOWN = frozenset(
+    [*ROLES["text"], _DOCUMENT, *chain.from_iterable(PAIRS)]
+    + [name for tiers in TIERS.values() for tier in tiers for name in tier]
+)
+
+
+def headings(*roles: str) -> tuple[str, ...]:
+    """Return the usual names of some roles: a first line that contains one of these is a header."""
+    return tuple(name for role in roles for name in ROLES[role])
 
 
 class Header:
@@ -49,11 +104,15 @@ class Header:
                 code="unknown-column",
             )
 
-    def first(self, usual: Sequence[str], *, but: Sequence[str] = ()) -> str:
-        """Return the column with the first of some usual names (lower case); "" if there is none."""
-        return next(
-            (self.by_name[name] for name in usual if name in self.by_name and self.by_name[name] not in but), ""
-        )
+    def find(self, role: str, name: str = "", *, but: Sequence[str] = ()) -> str:
+        """Return the column of a role (`ROLES`): the one that the user named, if there is one of this `name`.
+
+        Else the one with the first usual name that is none of the columns `but`; "" if there is none.
+        """
+        if name and name in self.columns:
+            return name
+        usual = (self.by_name[heading] for heading in ROLES[role] if heading in self.by_name)
+        return next((column for column in usual if column not in but), "")
 
     def missing(self, names: str, advice: str) -> UserError:
         """Return the error for a table in which no column has a usual name."""
@@ -82,14 +141,7 @@ class TextColumns:
 
 def is_known(name: str) -> bool:
     """Return whether a name is a usual column name."""
-    plain = name.strip().lower()
-    known = {
-        *TEXTS,
-        DOCUMENT,
-        *(column for pair in PAIRS for column in pair),
-        *(column for tier in (*_CLASSES, *_NUMBERS) for column in tier),
-    }
-    return plain in known
+    return name.strip().lower() in _KNOWN
 
 
 def choose(
@@ -130,7 +182,7 @@ def choose(
 
 def _label(columns: Sequence[str], user_columns: TextColumns, listed: str, numbers: bool, labelled: bool) -> str:
     """Return the column of the label, "" if none. Raises UserError if it is required and several fit."""
-    for tier in _NUMBERS if numbers else _CLASSES:
+    for tier in TIERS["number" if numbers else "class"]:
         candidates = [
             name
             for name in columns
@@ -153,9 +205,9 @@ def _texts(columns: Sequence[str], pair: str, label: str, listed: str) -> tuple[
         for first, second in PAIRS:
             if first in by_name and second in by_name:
                 return by_name[first], by_name[second]
-    candidates = [by_name[name] for name in TEXTS if name in by_name]
-    if not candidates and DOCUMENT in by_name:
-        candidates = [by_name[DOCUMENT]]
+    candidates = [by_name[name] for name in ROLES["text"] if name in by_name]
+    if not candidates and _DOCUMENT in by_name:
+        candidates = [by_name[_DOCUMENT]]
     if not candidates and len(by_name) == 1:
         candidates = list(by_name.values())
     if len(candidates) > 1:

@@ -18,9 +18,8 @@ from osbert.guarded import parse_json
 from osbert.reading.columns import is_known
 from osbert.reading.compression import open_packed, split_compressions
 from osbert.reading.delimited import parse
-from osbert.reading.encodings import guess_encoding, refuse_other_unicode
+from osbert.reading.encodings import LONGEST, foreign, guess_encoding, refuse_other_unicode
 from osbert.reading.parquet import read_columns
-from osbert.reading.signatures import LONGEST, foreign
 
 Choice = Literal["auto", "yes", "no"]
 SUFFIXES = (".csv", ".tsv", ".tab", ".jsonl", ".ndjson", ".json", ".txt", ".parquet", ".xlsx", ".spacy")
@@ -101,11 +100,12 @@ class Format:
         return f"{form}, {encoding}; columns: {', '.join(self.columns)}"
 
 
-def open_text(path: Path, encoding: str) -> TextIO:
+def open_text(path: Path, encoding: str = "") -> TextIO:
     """Open a plain, .gz, .xz, .bz2 or .zst file as text whose lines end only at line feeds.
 
-    Raises UserError if its first bytes are those of another kind of file, such as an Excel workbook, or of another
-    Unicode encoding than the UTF-8 that was detected or named.
+    Without an encoding it is that of the byte-order mark, else UTF-8; the file's `encoding` says which. Raises
+    UserError if there is no encoding of that name, and if the first bytes are those of another kind of file, such as an
+    Excel workbook, or of another Unicode encoding than the UTF-8 that was detected or named.
     """
     return _Lines(path, encoding)
 
@@ -114,9 +114,11 @@ class _Lines(io.TextIOWrapper):
     """The text of a file with lines of bounded length: a few kilobytes of .gz can hold a line of gigabytes."""
 
     def __init__(self, path: Path, encoding: str) -> None:
+        encoding = _canonical(encoding)
         file = open_packed(path)
-        start = file.peek(LONGEST)
         try:
+            start = file.peek(LONGEST)
+            encoding = encoding or bom_encoding(start)
             if what := foreign(start[:LONGEST], path):
                 raise UserError(f"{path} is no text but {what}.", code="wrong-encoding")
             if encoding in ("utf-8", "utf-8-sig"):
@@ -151,8 +153,7 @@ def find_format(path: Path, reading: TableReading) -> Format:
         raise UserError(f"{path}: no such file.", code="missing-file")
     if path.suffix.lower() == ".parquet":
         return Format(kind="parquet", encoding="", columns=read_columns(path))
-    encoding = find_encoding(path, reading.encoding)
-    lines = _sample(path, encoding)
+    lines, encoding = _sample(path, reading.encoding)
     if not lines:
         raise UserError(f"{path} is empty.", code="no-data")
     if _ends_in_carriage_returns(lines):
@@ -189,14 +190,21 @@ def find_encoding(path: Path, user_encoding: str = "") -> str:
 
     Raises UserError if there is no encoding of that name.
     """
-    try:
-        if user_encoding:
-            "".encode(user_encoding)  # codecs know others too, such as hex, which make no text
-            return codecs.lookup(user_encoding).name
-    except LookupError as error:
-        raise UserError(f"There is no encoding called '{user_encoding}'.", code="invalid-value") from error
+    if user_encoding:
+        return _canonical(user_encoding)
     with open_packed(path) as file:
         return bom_encoding(file.read(4))
+
+
+def _canonical(encoding: str) -> str:
+    """Return the canonical name of an encoding, "" for "". Raises UserError if there is none of that name."""
+    if not encoding:
+        return ""
+    try:
+        "".encode(encoding)  # codecs know others too, such as hex, which make no text
+        return codecs.lookup(encoding).name
+    except LookupError as error:
+        raise UserError(f"There is no encoding called '{encoding}'.", code="invalid-value") from error
 
 
 def bom_encoding(start: bytes) -> str:
@@ -249,18 +257,20 @@ def _lacks_bom(path: Path, encoding: str) -> bool:
     return False
 
 
-def _sample(path: Path, encoding: str) -> list[str]:
+def _sample(path: Path, encoding: str) -> tuple[list[str], str]:
+    """Return the first lines of a file, [] if they are all blank, and its encoding."""
     lines, size = [], 0
-    try:
-        with open_text(path, encoding) as file:
+    with open_text(path, encoding) as file:
+        encoding = file.encoding
+        try:
             for line in islice(file, _SAMPLE_LINES):
                 lines.append(line)
                 size += len(line)
                 if size > _SAMPLE_CHARACTERS:
                     break
-    except UnicodeError as error:
-        raise decoding_error(path, encoding) from error
-    return lines if any(line.strip() for line in lines) else []
+        except UnicodeError as error:
+            raise decoding_error(path, encoding) from error
+    return lines if any(line.strip() for line in lines) else [], encoding
 
 
 def _keys(path: Path, lines: Sequence[str]) -> tuple[str, ...]:

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal, Self, cast
 
 from osbert.errors import Problems, UserError
-from osbert.reading.compression import NESTED, Stream, decompress, split_compressions
-from osbert.reading.unpacking_limit import UnpackingLimit
+from osbert.reading.compression import NESTED, Stream, UnpackingLimit, decompress, split_compressions
 from osbert.remote.addresses import local_copy
 
 Kind = Literal["text", "json", "parquet", "wikipedia"]

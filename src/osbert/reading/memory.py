@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from osbert.errors import Problems, UserError
-from osbert.reading.annotated import as_annotated
 from osbert.reading.form import Format
 from osbert.reading.rows import Origin, Row, Table, row_of
+from osbert.reading.table import as_annotated
 
 Data: TypeAlias = Any
 """Data from a user: a path, rows in one of the forms above, or a mapping from splits to any of these."""

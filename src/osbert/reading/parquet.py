@@ -9,9 +9,9 @@ from typing import Any
 
 from osbert.errors import Problems, UserError, nearest
 from osbert.guarded import parse_json
+from osbert.reading.compression import UnpackingLimit
 from osbert.reading.encodings import Errors
 from osbert.reading.inputs import Input, Repairs
-from osbert.reading.unpacking_limit import UnpackingLimit
 
 BUFFER = 1 << 20
 """Number of bytes of a column read at a time."""

@@ -97,10 +97,11 @@ class Evaluation:
             yield f"F1 of {left_out}; --out FILE.json writes all."
         if (error := self.calibration_error) is not None:
             yield f"expected calibration error of the probabilities: {error:.4f}"
-        yield from in_columns(self.task.details(self.predictions, self.records))
+        yield from in_columns(self.task.description.details(self.predictions, self.records))
         if cut := self.truncated:
             are = "text is" if cut == 1 else "texts are"
-            yield f"{cut:,} {are} longer than the run reads ({self.limit}); pieces {self.task.unread} were not read."
+            where = self.task.description.unread
+            yield f"{cut:,} {are} longer than the run reads ({self.limit}); pieces {where} were not read."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,7 +169,7 @@ def _evaluate(
         records=records,
         predictions=score.predictions,
         metrics=score.metrics,
-        limit=task.limit(engine.packer),
+        limit=task.description.limit(engine.packer),
         packer=engine.packer,
     )
     if out is not None:

@@ -1,10 +1,11 @@
 """Tasks for fine-tuning: the contract, the kinds of tasks, the named data sets, and their common parts."""
 
-from osbert.tasks.contract import Source, Task
+from osbert.tasks.contract import Description, Source, Task
 from osbert.tasks.loading import describe_skipped, findings, load, note_unlabelled, with_data
 from osbert.tasks.record import Inputs, Prediction, Record
 
 __all__ = [
+    "Description",
     "Inputs",
     "Prediction",
     "Record",

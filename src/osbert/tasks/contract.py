@@ -23,10 +23,12 @@ from osbert.data.example import Booleans, Example
 from osbert.data.modes import Writing
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
+from osbert.models.forms import PER_TOKEN, Form, Values
+from osbert.models.generation.settings import GenerationOptions
 from osbert.objectives import Objective
 from osbert.reading.splits import USUAL, Names, find_splits, is_test, select_splits
 from osbert.reading.table import Origin
-from osbert.tasks.edges import Edges
+from osbert.tasks.edges import Edge, ExplainedScore
 from osbert.tasks.outcome import RecordOutcome, simple_outcome
 from osbert.tasks.record import Inputs, Prediction, Record
 
@@ -179,17 +181,72 @@ class Source:
         for name in given:
             if name not in known:
                 raise UserError(f"The task {self.task.name} has no use for --{name}.", code="unknown-setting")
-        several = {name: (value,) for name, value in given.items() if self._is_one_of_several(name, value)}
+        # One of several columns may be given by itself.
+        several = {
+            name: (value,)
+            for name, value in given.items()
+            if isinstance(value, str) and isinstance(getattr(self.task, name), tuple)
+        }
         path = str(data) if isinstance(data, Path) else ""
         task = dataclasses.replace(self.task, data=path, dev="", **{**given, **several})
         return type(self)(task, None if isinstance(data, Path) else data).attach_to(task)
 
-    def _is_one_of_several(self, name: str, value: Any) -> bool:
-        return isinstance(getattr(self.task, name), tuple) and isinstance(value, str)
+
+class Description:
+    """What is printed about a task: its data, what of long texts is not used, and its results.
+
+    A kind says it with a subclass, its `describer`, where this does not suit it.
+    """
+
+    def __init__(self, task: Task) -> None:
+        """Describe `task`."""
+        self.task = task
+
+    def describe_split(self, records: Sequence[Record]) -> str:
+        """Describe a split, such as its numbers of rows and labels."""
+        return f"{len(records):,} rows"
+
+    def remarks(self) -> list[str]:
+        """Describe further facts about the data, after the task is fitted."""
+        return []
+
+    def warnings(self) -> list[str]:
+        """Describe suspicious facts about the data, after the task is fitted; training uses them all the same."""
+        return []
+
+    def limit(self, packer: Packer) -> str:
+        """Describe how much of a text is used; Example.truncated counts the rest."""
+        return f"{packer.length} tokens"
+
+    def cuts(self, records: Sequence[Record], packer: Packer) -> str:
+        """Describe which parts of the records are not used, for a `lazy` task; other tasks count them."""
+        return ""
+
+    @property
+    def unread(self) -> str:
+        """Describe the position of pieces that are not used, such as "at the end"."""
+        return "at the end"
+
+    def bound(self, length: int) -> str:
+        """Describe how long the texts of a row may be without truncation; `length`: tokens of a sequence."""
+        return f"{length} tokens"
+
+    @property
+    def longer(self) -> str:
+        """Describe the settings that allow longer texts."""
+        return "--length N changes this, up to the model's own."
+
+    def only_answer(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> str:
+        """Return the one answer in words (`Prediction.answer`) if the model gives it to all records, else ""."""
+        return predictions[0].answer if len({repr(prediction.comparable) for prediction in predictions}) == 1 else ""
+
+    def details(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> list[list[str]]:
+        """Return a table for display with the scores, its heading first; empty for none."""
+        return []
 
 
 @dataclass(frozen=True, kw_only=True)
-class Task(Edges, Objective):
+class Task(Objective):
     """Records -> examples -> outputs -> predictions -> metrics. Its fields are its settings.
 
     Its `name` is the name of the target in its examples and of its head in a Learner.
@@ -197,6 +254,8 @@ class Task(Edges, Objective):
 
     reader: ClassVar[type[Source]] = Source
     """The class that reads its data: files, or rows in memory. Not needed if records are passed directly."""
+    describer: ClassVar[type[Description]] = Description
+    """The class that says what is printed about it."""
     batching: ClassVar[Literal["sequences", "records", "step"]] = "sequences"
     """The unit that stays in one pass through the model: a sequence; all sequences of a record if the loss compares
     them, such as a softmax over choices; or a whole step if the loss compares its records."""
@@ -206,6 +265,18 @@ class Task(Edges, Objective):
     """Sample arguments of `osbert predict RUN` to try a run."""
     row_score: ClassVar[str] = "accuracy"
     """The metric that is the mean of the rows' scores (`RecordOutcome.score`)."""
+
+    form: ClassVar[Form] = "sequence"
+    """The form of its head's outputs, by which interop/ chooses classes of other libraries and ONNX outputs."""
+    values: ClassVar[Values] = "classes"
+    """The meaning of its head's outputs, for the form sequence."""
+    edge: ClassVar[Edge | None] = None
+    """Its HTTP interface; None for a kind that cannot be served."""
+    published_outputs: ClassVar[int | None] = None
+    """Number of outputs of other libraries' models that it can use: 0 for any number, with labels (`of_labels`); None
+    if it cannot use any."""
+    reads_rows: ClassVar[bool] = False
+    """Whether a request may have rows by column, which `row` reads."""
 
     weight: ClassVar[float] = 1.0  # type: ignore[misc]  # no setting: a task is trained on alone, or all count alike
 
@@ -251,25 +322,18 @@ class Task(Edges, Objective):
         """Return the reader of the task's data: the files of its settings, or the data given by `with_data`."""
         return self.reader(self)
 
+    @cached_property
+    def description(self) -> Description:
+        """Return what is printed about the task."""
+        return self.describer(self)
+
     def __getstate__(self) -> dict[str, Any]:
         """Return the settings only; rows in memory and knowledge of files are not pickled for loader workers."""
-        return {name: value for name, value in vars(self).items() if name != "source"}
-
-    def remarks(self) -> list[str]:
-        """Describe further facts about the data, after the task is fitted."""
-        return []
-
-    def warnings(self) -> list[str]:
-        """Describe suspicious facts about the data, after the task is fitted; training uses them all the same."""
-        return []
+        return {name: value for name, value in vars(self).items() if name not in ("source", "description")}
 
     def classes_of(self, record: Record) -> Iterable[str]:
         """Return the members of `classes` in the label of a record, each once."""
         return () if record.label is None or not self.classes else (record.label,)
-
-    def describe(self, records: Sequence[Record]) -> str:
-        """Describe a split, such as its numbers of rows and labels."""
-        return f"{len(records):,} rows"
 
     def fit(self, records: Sequence[Record]) -> Self:
         """Return the task with the settings that it learns from its training records, such as the labels' names."""
@@ -303,31 +367,9 @@ class Task(Edges, Objective):
         """
         raise NotImplementedError
 
-    def limit(self, packer: Packer) -> str:
-        """Describe how much of a text is used; Example.truncated counts the rest."""
-        return f"{packer.length} tokens"
-
     def per_step(self, batch: int, records: Sequence[Record]) -> int:
         """Return the number of training records in a step of `batch`; fewer if a record has many items."""
         return batch
-
-    def cuts(self, records: Sequence[Record], packer: Packer) -> str:
-        """Describe which parts of the records are not used, for a `lazy` task; other tasks count them."""
-        return ""
-
-    @property
-    def unread(self) -> str:
-        """Describe the position of pieces that are not used, such as "at the end"."""
-        return "at the end"
-
-    def bound(self, length: int) -> str:
-        """Describe how long the texts of a row may be without truncation; `length`: tokens of a sequence."""
-        return f"{length} tokens"
-
-    @property
-    def longer(self) -> str:
-        """Describe the settings that allow longer texts."""
-        return "--length N changes this, up to the model's own."
 
     def refuse_long(self, records: Sequence[Record], packer: Packer, problems: Problems) -> None:
         """Report each record that is too long to `problems`, if the task's settings do not allow truncation."""
@@ -361,10 +403,6 @@ class Task(Edges, Objective):
             return abs(prediction.value - record.label)
         return 1 - prediction.probabilities.get(record.label, 0.0) if prediction.probabilities else 1.0
 
-    def only_answer(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> str:
-        """Return the one answer in words (`Prediction.answer`) if the model gives it to all records, else ""."""
-        return predictions[0].answer if len({repr(prediction.comparable) for prediction in predictions}) == 1 else ""
-
     def tune(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> tuple[Self, Calibration | None]:
         """Return the task with settings tuned on predictions for the development records, such as a threshold.
 
@@ -390,10 +428,6 @@ class Task(Edges, Objective):
         """
         return simple_outcome(prediction, record, self.error(prediction, record))
 
-    def details(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> list[list[str]]:
-        """Return a table for display with the scores, its heading first; empty for none."""
-        return []
-
     def cells(self, prediction: Prediction | None) -> dict[str, Any]:
         """Return the cells of a prediction in a CSV row, by heading; all empty without a prediction.
 
@@ -410,3 +444,72 @@ class Task(Edges, Objective):
     def export_metadata(self) -> dict[str, Any]:
         """Return facts that are saved with the weights for other libraries: `labels`, or `center` and `scale`."""
         return {}
+
+    # The edges: what other libraries' files, ONNX, the server and its page read of a kind.
+
+    @property
+    def per_token(self) -> bool:
+        """Return whether the head's outputs are per token (N, K) instead of per sequence (B, K)."""
+        return self.form in PER_TOKEN
+
+    @property
+    def writing(self) -> GenerationOptions:
+        """Return the options of generation, for a kind of the form text."""
+        raise NotImplementedError
+
+    def writing_by(self, options: GenerationOptions) -> Self:
+        """Return the task with other options of generation except those of sampling, for a kind of the form text."""
+        raise NotImplementedError
+
+    @property
+    def request_fields(self) -> tuple[str, ...]:
+        """Return the names of a request's texts, in the order in which `Task.record_of` reads them."""
+        return tuple(field.name for field in self.edge.request) if self.edge and self.edge.is_own else ("text",)
+
+    @property
+    def request_columns(self) -> tuple[str, ...]:
+        """Return the columns of the training data behind the `request_fields`, () if they are unknown."""
+        return ()
+
+    @property
+    def number_range(self) -> tuple[float, ...]:
+        """Return the lowest and the highest number of the training rows, () if it predicts none or if unknown."""
+        return ()
+
+    @property
+    def explains(self) -> bool:
+        """Return whether it declares scores that can be explained (`explain`)."""
+        return type(self).explain is not Task.explain
+
+    def row(self, values: Mapping[str, Any], *, where: str) -> Record:
+        """Return the record of a row of a request, by column, if the task `reads_rows`; `where` is for messages.
+
+        Raises UserError or ValueError when a column is missing.
+        """
+        raise NotImplementedError
+
+    def reply(self, prediction: Prediction) -> dict[str, Any]:
+        """Return a prediction as the fields of an HTTP answer: by default the attributes that `edge` names."""
+        return {field.name: getattr(prediction, field.name) for field in (self.edge.answer if self.edge else ())}
+
+    def explain(
+        self, prediction: Prediction, record: Record, examples: Sequence[Example], label: str = ""
+    ) -> list[ExplainedScore]:
+        """Return the scores behind a prediction for a record's `examples`, for attributions.
+
+        `label`: explain the score of this label instead of the predicted one. Raises UserError if there is no such
+        label, or the kind declares no scores.
+        """
+        raise UserError(
+            "This run cannot be explained: its predictions are not scores of a sequence. Explain a run of classify, "
+            "multilabel, regress, tag, span or choose.",
+            code="unsupported-model",
+        )
+
+    @classmethod
+    def of_labels(cls, labels: Sequence[str]) -> tuple[Self, tuple[int, ...]]:
+        """Return the task for another library's model with these outputs, and their new order, () for unchanged.
+
+        Raises ValueError with the reason if the kind has no such task.
+        """
+        raise NotImplementedError

@@ -89,7 +89,7 @@ def note_unlabelled(records: Sequence[Record], problems: Problems) -> None:
 
 def findings(task: Task) -> list[str]:
     """Describe the data that were read, and the remarks of the fitted task on them."""
-    return [*task.source.findings(), *task.remarks()]
+    return [*task.source.findings(), *task.description.remarks()]
 
 
 def describe_skipped(task: Task, records: Sequence[Record]) -> str:

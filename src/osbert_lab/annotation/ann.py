@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from osbert.errors import UserError
-from osbert.reading.annotated import WholeTable
 from osbert.reading.record_forms.contract import Suggestion
+from osbert.reading.table import WholeTable
 from osbert.runs.rows.forms.contract import ResultRow, RowForm, RowLayout
 from osbert_lab.annotation.brat import Brat, standoff
 

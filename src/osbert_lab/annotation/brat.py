@@ -13,10 +13,9 @@ from typing import Any, ClassVar
 
 from osbert.errors import UserError
 from osbert.guarded import LARGEST, read_bytes
-from osbert.reading.file_forms.contract import Beginning, Entry, FileForm
+from osbert.reading.file_forms.contract import FOLDER, Beginning, Entry, FileForm
 from osbert.reading.form import TableReading
-from osbert.reading.offsets import TextOffsets
-from osbert.reading.record_forms.contract import Suggestion
+from osbert.reading.record_forms.contract import Suggestion, TextOffsets
 
 _TEXT_BOUND = re.compile(r"(T\d+)\t(\S+) (\d+ \d+(?:;\d+ \d+)*)(?:\t(.*))?")
 
@@ -26,6 +25,7 @@ class Brat(FileForm):
 
     title: ClassVar[str] = "brat standoff"
     unit: ClassVar[str] = "document"
+    suffixes = (".ann", FOLDER)
 
     @classmethod
     def claims(cls, beginning: Beginning) -> bool:

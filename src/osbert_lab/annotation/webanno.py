@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 
 from osbert.errors import UserError
 from osbert.reading.file_forms.contract import Beginning, Entry, FileForm, whole_text
-from osbert.reading.form import TableReading, plain_suffix
-from osbert.reading.offsets import TextOffsets
+from osbert.reading.form import TableReading
+from osbert.reading.record_forms.contract import TextOffsets
 
 _HEAD = "#FORMAT=WebAnno TSV 3"
 _TOKEN = re.compile(r"(\d+-\d+(?:\.\d+)?)\t(\d+)-(\d+)\t([^\t]*)((?:\t[^\t]*)*)")
@@ -29,11 +29,12 @@ class WebAnno(FileForm):
 
     title: ClassVar[str] = "WebAnno TSV"
     unit: ClassVar[str] = "line"
+    suffixes = (".tsv",)
 
     @classmethod
     def claims(cls, beginning: Beginning) -> bool:
-        """Return whether a .tsv file begins with the format's first line."""
-        return plain_suffix(beginning.path) == ".tsv" and beginning.text.removeprefix("\ufeff").startswith(_HEAD)
+        """Return whether a file begins with the format's first line."""
+        return beginning.text.removeprefix("\ufeff").startswith(_HEAD)
 
     def load(self, path: Path, reading: TableReading) -> list[Entry]:
         """Return the sentences, numbered by their first lines. Raises UserError if the layer is ambiguous."""

@@ -11,8 +11,7 @@ from osbert.files import read_own, write_sealed
 from osbert.inference.engine import load as load_engine
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.tasks import Prediction, load
-from osbert.tasks.kinds.span.ensemble import together
-from osbert.tasks.kinds.span.questions import AnswerPrediction
+from osbert.tasks.kinds.span.questions import AnswerPrediction, together
 
 
 @dataclass(frozen=True, kw_only=True)

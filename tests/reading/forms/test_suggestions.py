@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from annotation_records import ENTITIES, lines
-from osbert.reading.annotated import AnnotatedTable
 from osbert.reading.record_forms.contract import SpanMark, Suggestion
-from osbert.reading.table import open_table
+from osbert.reading.table import AnnotatedTable, open_table
 
 WORDS = st.sampled_from(["EU", "rejects", "🙂", "漢字", "Müller", "-", "x" * 9])
 

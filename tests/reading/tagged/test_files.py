@@ -9,7 +9,7 @@ import pytest
 
 from osbert.errors import Problems
 from osbert.reading.tagged.files import TaggedFile, TagReading, find_tagged, read_tagged
-from osbert.reading.tagged.marks import apart, cover_words, marks
+from osbert.reading.tagged.rows import apart, cover_words, marks
 from osbert.reading.tagged.schemes import EntitySpan
 from refusals import refusal
 

@@ -14,6 +14,7 @@ from osbert.reading.tagged.schemes import (
     EntitySpan,
     FileScheme,
     Scheme,
+    entity_scores,
     follows,
     label_names,
     parse,
@@ -21,7 +22,6 @@ from osbert.reading.tagged.schemes import (
     recognise,
     write_tags,
 )
-from osbert.reading.tagged.scores import entity_scores
 
 TYPES = ("LOC", "PER")
 SCHEMES = [scheme for scheme in get_args(FileScheme) if scheme != "words"]

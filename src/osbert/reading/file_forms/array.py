@@ -19,18 +19,16 @@ class Array(FileForm):
     """[{...}, {...}]."""
 
     title: ClassVar[str] = "JSON array"
+    suffixes = (*_JSON, "")
 
     @classmethod
     def claims(cls, beginning: Beginning) -> bool:
-        """Return whether a JSON file, or one without a suffix, begins like an array."""
-        suffix = plain_suffix(beginning.path)
-        if suffix not in (*_JSON, ""):
-            return False
+        """Return whether a file begins like an array; of objects, if it has no suffix."""
         start = beginning.text.removeprefix("\ufeff").lstrip()
         first, _, rest = start.partition("\n")
         if not start.startswith("[") or (rest.strip() and first.rstrip().endswith("]")):  # lines, each of them a list
             return False
-        return suffix in _JSON or start[1:].lstrip()[:1] == "{"
+        return plain_suffix(beginning.path) in _JSON or start[1:].lstrip()[:1] == "{"
 
     def load(self, path: Path, reading: TableReading) -> list[Entry]:
         """Return the items of the array. Raises UserError where it is no JSON."""

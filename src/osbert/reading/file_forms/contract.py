@@ -15,6 +15,8 @@ from osbert.reading.form import TableReading, bom_encoding, decoding_error, find
 
 Entry: TypeAlias = tuple[int, Mapping[str, Any] | ValueError]
 """The number of a record, and its row or the error that prevents one."""
+FOLDER = "/"
+"""The ending of folders in `FileForm.suffixes`."""
 _BEGINNING = 1 << 12
 
 
@@ -45,10 +47,13 @@ class FileForm:
     """Its name in messages."""
     unit: ClassVar[str] = "record"
     """The unit that its records are numbered by."""
+    suffixes: ClassVar[tuple[str, ...]] = ()
+    """The endings of its files, without those of compression: "" for files that have none, FOLDER for folders. Of other
+    files and folders it is not asked; () if it is of all."""
 
     @classmethod
     def claims(cls, beginning: Beginning) -> bool:
-        """Return whether a file is of this form."""
+        """Return whether a file with one of its endings is of this form."""
         raise NotImplementedError
 
     def load(self, path: Path, reading: TableReading) -> list[Entry]:

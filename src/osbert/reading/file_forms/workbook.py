@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from osbert.errors import UserError
+from osbert.reading.compression import UnpackingLimit
+from osbert.reading.encodings import LONGEST, foreign
 from osbert.reading.file_forms.contract import Beginning, Entry, FileForm, most_unpacked, too_large
 from osbert.reading.form import TableReading, is_header
-from osbert.reading.signatures import LONGEST, foreign
-from osbert.reading.unpacking_limit import UnpackingLimit
 
 _MEMBERS = 10_000
 """Most files in a workbook, which is a ZIP archive."""
@@ -31,6 +31,7 @@ class Workbook(FileForm):
 
     title: ClassVar[str] = "Excel workbook"
     unit: ClassVar[str] = "row"
+    suffixes = (".xlsx",)
 
     @classmethod
     def claims(cls, beginning: Beginning) -> bool:

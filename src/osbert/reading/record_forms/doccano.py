@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
-from osbert.reading.offsets import TextOffsets
-from osbert.reading.record_forms.contract import RecordForm, Suggestion, require_list, span_of, text_in
+from osbert.reading.record_forms.contract import RecordForm, Suggestion, TextOffsets, require_list, span_of, text_in
 
 _SPANS = ("entities", "annotations", "labels", "label")
 _TRACES = ("Comments", "annotation_approver")

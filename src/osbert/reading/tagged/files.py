@@ -11,22 +11,18 @@ from typing import Any
 
 from osbert.errors import Problems, UserError, not_json
 from osbert.guarded import parse_json
-from osbert.reading.annotated import is_whole
+from osbert.reading.columns import ROLES
 from osbert.reading.file_forms.array import Array
-from osbert.reading.form import decoding_error, find_encoding, open_text, plain_suffix
+from osbert.reading.form import decoding_error, open_text, plain_suffix
 from osbert.reading.splits import USUAL, find_words
-from osbert.reading.table import Origin, Table, TableReading, open_records
-from osbert.reading.tagged.marks import apart, cover_words, marks
-from osbert.reading.tagged.rows import TaggedWords, check_tags, read_columns, words_of
+from osbert.reading.table import Origin, Table, TableReading, is_whole, open_records
+from osbert.reading.tagged.rows import TaggedWords, apart, check_tags, cover_words, marks, read_columns, words_of
 from osbert.reading.tagged.schemes import EntitySpan, Spelling, read_tags, recognise
 from osbert.terminal import one_line
 from osbert.text.split import Range, Split, ranges
 
 _JSON = (".json", ".jsonl", ".ndjson")
-_TEXTS = ("text", "sentence", "content")
-WORDS = ("tokens", "words")
-_TAGS = ("tags", "ner_tags", "labels", "label")
-_MARKS = ("entities", "spans", "label", "labels")
+_WORDS, _TAGS, _ENTITIES, _TEXTS = (ROLES[role] for role in ("words", "tags", "entities", "tagged text"))
 CALLED = {**USUAL, "dev": (*USUAL["dev"], "testa"), "test": (*USUAL["test"], "testb")}
 """Words in file names that identify the splits; eng.testa and eng.testb are those of CoNLL-2003."""
 
@@ -120,13 +116,12 @@ def read_tagged(origin: Origin, reading: TagReading, problems: Problems, *, labe
     path = origin
     if not path.is_file():
         raise UserError(f"{path}: no such file.", code="missing-file")
-    encoding = find_encoding(path, reading.encoding)
     reader = _Reader(str(path), lambda line: f"{path}, line {line}", reading, problems, labelled=labelled)
-    try:
-        with open_text(path, encoding) as lines:
+    with open_text(path, reading.encoding) as lines:
+        try:
             return reader.objects(lines) if plain_suffix(path) in _JSON else reader.columns(lines)
-    except UnicodeError as error:
-        raise decoding_error(path, encoding) from error
+        except UnicodeError as error:
+            raise decoding_error(path, lines.encoding) from error
 
 
 def to_sentence(rows: TaggedWords, reading: TagReading) -> Sentence:
@@ -203,7 +198,7 @@ class _Reader:
 
     def _object(self, value: Mapping[str, Any], number: int) -> None:
         """Add an object with words and tags, or with a text and its entities."""
-        if words := _first_name(value, WORDS):
+        if words := _first_name(value, _WORDS):
             row = self._words(value, words)
             row.lines = [number] * len(row.words)
             self.rows.append(row)
@@ -229,13 +224,13 @@ class _Reader:
 
     def _read_entities(self, value: Mapping[str, Any], line: int) -> Sentence:
         texts = (self.reading.text,) if self.reading.text else _TEXTS
-        name, label = _first_name(value, texts), _first_name(value, _MARKS)
+        name, label = _first_name(value, texts), _first_name(value, _ENTITIES)
         if not name or not isinstance(value[name], str):
             raise ValueError(
-                f"there is no '{texts[0]}' in it, nor '{WORDS[0]}'; it has {', '.join(value) or 'nothing'}"
+                f"there is no '{texts[0]}' in it, nor '{_WORDS[0]}'; it has {', '.join(value) or 'nothing'}"
             )
         if self.labelled and not label:
-            raise ValueError(f"it has a text, but no entities ({', '.join(_MARKS)}; [] for none)")
+            raise ValueError(f"it has a text, but no entities ({', '.join(_ENTITIES)}; [] for none)")
         if self.labelled and value[label] is None:
             raise ValueError(f"'{label}' is null: the text is not labelled. Mark its entities, [] for none")
         text = value[name]

@@ -37,14 +37,14 @@ class TextFit:
         if self.cut.any():
             long, pieces = self.cut > 0, int(self.cut.sum())
             fraction = pieces / (pieces + self.tokens)
-            fate = f"{pieces:,} pieces ({fraction:.1%} of all) {task.unread} are not read"
+            fate = f"{pieces:,} pieces ({fraction:.1%} of all) {task.description.unread} are not read"
         elif (self.sequences > 1).any() and task.batching == "sequences":
             long = self.sequences > 1
             fate = f"they are read in {self.sequences[long].sum():,} overlapping windows"
         else:
             return ""
         what = "rows" if task.batching != "sequences" else "texts"  # of a row with choices several texts may be cut
-        bound = task.bound(length)
+        bound = task.description.bound(length)
         return f"{long.sum():,} of {len(long):,} {what} ({long.mean():.1%}) are longer than {bound}; {fate}."
 
 
@@ -86,7 +86,7 @@ def long_texts(
     `training`: the sequences of the training `records`. A `lazy` task (not encoded ahead) describes it itself.
     """
     if not isinstance(training, EncodedAhead):
-        cuts = {"train": task.cuts(records, packer), "dev": task.cuts(development, packer)}
+        cuts = {"train": task.description.cuts(records, packer), "dev": task.description.cuts(development, packer)}
         return "\n".join(f"{split}: {cut}" for split, cut in cuts.items() if cut)
     parts = {
         "train": _measure_encoded(training, together=task.batching != "sequences"),
@@ -95,7 +95,7 @@ def long_texts(
     descriptions = {split: part.describe(task, packer.length) for split, part in parts.items()}
     lines = [f"{split}: {line}" for split, line in descriptions.items() if line]
     if any(part.cut.any() for part in parts.values()):
-        lines[-1] += f" {task.longer}"
+        lines[-1] += f" {task.description.longer}"
     return "\n".join(lines)
 
 

@@ -48,7 +48,7 @@ def data_notices(task: Task, records: Splits) -> Iterator[str]:
     """Yield descriptions of the data: the form of each file, the columns, the rows, the labels."""
     yield from map(one_line, findings(task))
     for split, split_records in records.items():
-        yield f"{split}: {one_line(task.describe(split_records))}"
+        yield f"{split}: {one_line(task.description.describe_split(split_records))}"
     if skipped := describe_skipped(task, records["train"]):
         yield f"train: {one_line(skipped)}"
     repeated, fraction = overlap(task, records)

@@ -32,7 +32,7 @@ Splits = Mapping[str, Sequence[Record]]
 def data_warnings(task: Task, records: Splits) -> Iterator[str]:
     """Yield warnings about the training ("train") and development ("dev") records of a fitted task."""
     training = [record for record in records["train"] if not task.lacks(record)]
-    yield from map(one_line, task.warnings())
+    yield from map(one_line, task.description.warnings())
     yield from _few(task, training)
     description, fraction = overlap(task, records)
     if fraction >= TELLING:

@@ -266,4 +266,4 @@ def predict_file(
             )
             tally = write_rows(job, tasks_source, output, folder=folder, work=work, plan=plan, watch=watch)
         counts = {name: tally.get(name, 0) for name in ("rows", "empty", "cut", "withheld")}
-        return PredictionTally(**counts, limit=job.task.limit(job.engine.packer))
+        return PredictionTally(**counts, limit=job.task.description.limit(job.engine.packer))

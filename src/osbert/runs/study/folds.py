@@ -20,7 +20,7 @@ from osbert.full_disk import disk_needed
 from osbert.inference.engine import load
 from osbert.interop.opening import Opening
 from osbert.lock import hold_lock
-from osbert.reading.held_out import deal_folds
+from osbert.reading.splits import deal_folds
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.finetune import train as finetune_train
 from osbert.runs.finetune.plan import FinetunePlan

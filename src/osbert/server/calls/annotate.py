@@ -10,9 +10,9 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from osbert.errors import Problems
-from osbert.reading.annotated import AnnotatedTable
 from osbert.reading.memory import tables
 from osbert.reading.rows import Row
+from osbert.reading.table import AnnotatedTable
 from osbert.runs.rows.forms.contract import ResultRow, RowLayout
 from osbert.runs.rows.forms.records import JsonRecords
 from osbert.runs.rows.prediction_settings import PredictionColumns, WrittenPrediction

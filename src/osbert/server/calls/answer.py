@@ -55,7 +55,7 @@ class AnswerCall(Call):
             require_text(model, values[name], name)
         item = item_of(model, (values["question"], values["paragraph"]), "question", empty=True)
         if cut := sum(example.truncated for example in item.examples):
-            limit = model.engine.fine_tuned.limit(model.engine.packer)
+            limit = model.engine.fine_tuned.description.limit(model.engine.packer)
             raise Refusal(422, f"{cut:,} pieces more than are read: the model reads {limit}.", field="question")
         return [item]
 

@@ -16,15 +16,22 @@ from numpy.typing import NDArray
 from osbert.data.example import Example
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
-from osbert.tasks import Prediction, Record
-from osbert.tasks.calibration.tempered import TemperedTask
-from osbert.tasks.edges import Edge
-from osbert.tasks.explained import ExplainedScore, contrast, require_label
+from osbert.tasks import Description, Prediction, Record
+from osbert.tasks.calibration import Calibration
+from osbert.tasks.edges import Edge, ExplainedScore, contrast, require_label
 from osbert.tasks.probabilities import by_label, reply_fields
-from osbert.tasks.tables.joined_labels import find_joined_labels
-from osbert.tasks.tables.labels import list_labels, note_unknown
-from osbert.tasks.tables.orders import OrdersTask
-from osbert.tasks.tables.weights import WeightedTask
+from osbert.tasks.tables import TableDescription
+from osbert.tasks.tables.cells import find_joined_labels
+from osbert.tasks.tables.classes import (
+    check_temperature,
+    check_weights,
+    fit_temperature,
+    label_weights,
+    list_labels,
+    note_unknown,
+    softmax,
+)
+from osbert.tasks.tables.texts import TextTask
 
 if TYPE_CHECKING:
     from osbert.models.contract import Backbone, Head
@@ -34,9 +41,39 @@ SHOWN = 12
 """Most classes of a confusion table that is displayed."""
 
 
+class ClassDescription(TableDescription):
+    """Describes texts with one label each."""
+
+    task: Classify
+
+    def warnings(self) -> list[str]:
+        """Describe labels that look like several in one cell."""
+        joined = find_joined_labels(self.task.labels)
+        if not joined:
+            return []
+        first_labels = ", ".join(f"'{label}'" for label in joined[:3])
+        return [
+            f"{len(joined):,} of {len(self.task.labels):,} labels look like several in one cell "
+            f"({first_labels}): each combination "
+            "is learnt as a class of its own. For several labels a row: osbert finetune multilabel."
+        ]
+
+    def details(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> list[list[str]]:
+        """Return the confusion table, unless it has more than SHOWN classes."""
+        if len(self.task.labels) > SHOWN:
+            return []
+        counts = confusion(
+            [prediction.value for prediction in predictions], [record.label for record in records], self.task.labels
+        )
+        rows = [[label, *(f"{count:,}" for count in line)] for label, line in zip(self.task.labels, counts.tolist())]
+        return [["true \\ predicted", *self.task.labels], *rows]
+
+
 @dataclass(frozen=True, kw_only=True)
-class Classify(TemperedTask, OrdersTask, WeightedTask):
+class Classify(TextTask):
     """Texts or pairs with one label each. The labels are learnt from the training rows, in sorted order."""
+
+    describer: ClassVar[type[Description]] = ClassDescription
 
     edge = Edge(kind="classify", call="predict")
     published_outputs = 0
@@ -45,6 +82,21 @@ class Classify(TemperedTask, OrdersTask, WeightedTask):
     positive: ClassVar[str] = ""
     """The label whose F1 is the metric "f1"."""
 
+    class_weights: str = "none"
+    """balanced: all classes have the same total weight in the loss; or weights by label, spam=3,ham=0.5, and 1 for
+    other labels. With multilabel this is the weight of the rows that have a label; balanced gives them the same total
+    weight as the rows without it."""
+    weights: tuple[float, ...] = ()
+    """The weight of each label in the loss; computed or completed if class_weights is given."""
+    both_orders: bool = False
+    """Read every pair in both orders and add the two states before the task's layer, for pairs without a meaningful
+    order (GPT's similarity, Radford et al. 2018, figure 1: MRPC, QQP, STS-B). It takes twice the time."""
+    apart: bool = False
+    """Encode each text of a pair by itself; the task's layer gets their vectors u and v, |u - v|, uv and their
+    cosine (Reimers and Gurevych 2019, section 3): for encoders that were trained for sentence vectors."""
+    temperature: float = 0.0
+    """Divisor of the logits before the softmax, so that confidence matches accuracy; 0 to fit it to the development
+    rows, 1 for the plain softmax."""
     labels: tuple[str, ...] = ()
     """The labels' names, in the order of the outputs; learnt from the training rows if not given."""
     label_smoothing: float = 0.0
@@ -64,8 +116,10 @@ class Classify(TemperedTask, OrdersTask, WeightedTask):
         return {label: number for number, label in enumerate(self.labels)}
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a smoothing or a gamma out of range, and for two orders of the labels."""
+        """Raise ValueError for numbers out of range, two changes of the loss, and two orders of the labels."""
         super().__post_init__()
+        check_weights(self.class_weights, self.weights)
+        check_temperature(self.temperature)
         if not 0 <= self.label_smoothing < 1:
             raise ValueError(f"label_smoothing must be at least 0 and below 1, not {self.label_smoothing:g}")
         if not 0 <= self.focal < math.inf:
@@ -93,18 +147,6 @@ class Classify(TemperedTask, OrdersTask, WeightedTask):
         """Return the labels: each has a score "f1/LABEL" among the metrics."""
         return self.labels
 
-    def warnings(self) -> list[str]:
-        """Describe labels that look like several in one cell."""
-        joined = find_joined_labels(self.labels)
-        if not joined:
-            return []
-        first_labels = ", ".join(f"'{label}'" for label in joined[:3])
-        return [
-            f"{len(joined):,} of {len(self.labels):,} labels look like several in one cell "
-            f"({first_labels}): each combination "
-            "is learnt as a class of its own. For several labels a row: osbert finetune multilabel."
-        ]
-
     def value(self, text: str) -> str:
         """Return the label's name."""
         return self.spellings.get(text, text)
@@ -123,7 +165,7 @@ class Classify(TemperedTask, OrdersTask, WeightedTask):
             )
         labels = self.labels or self.ordered or tuple(sorted(counts))
         balanced = [len(records) / (len(labels) * max(counts[label], 1)) for label in labels]
-        weights = self.label_weights(labels, balanced)
+        weights = label_weights(self.class_weights, self.weights, labels, balanced)
         return dataclasses.replace(self, labels=labels, weights=weights)
 
     def check(self, records: Sequence[Record], problems: Problems) -> None:
@@ -168,7 +210,7 @@ class Classify(TemperedTask, OrdersTask, WeightedTask):
         two logits. The softmax has the task's temperature.
         """
         scores = np.asarray(self.join_outputs(outputs, axis=0, dtype=np.float64))
-        probabilities = by_label(self.index_of, self.softmax(scores))
+        probabilities = by_label(self.index_of, softmax(scores, self.temperature))
         return Prediction(value=self.labels[int(scores.argmax())], probabilities=probabilities)
 
     def explain(
@@ -178,6 +220,11 @@ class Classify(TemperedTask, OrdersTask, WeightedTask):
         chosen = require_label(label or prediction.value, self.labels)
         weights = contrast(self.index_of[chosen], len(self.labels))
         return [ExplainedScore(label=chosen, weights=self.split_weights(weights, examples))]
+
+    def tune(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> tuple[Self, Calibration | None]:
+        """Return the task with the temperature fitted to the records, and the calibration."""
+        fitted, calibration = fit_temperature(self.temperature, predictions, records, weighed=self.weighed)
+        return dataclasses.replace(self, temperature=fitted), calibration
 
     def metrics(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, float]:
         """Return accuracy, macro F1, Matthews correlation, and the F1 of each class ("f1/label").
@@ -213,16 +260,6 @@ class Classify(TemperedTask, OrdersTask, WeightedTask):
         table = confusion([p.value for p in predictions], [r.label for r in records], self.labels)
         return {"kappa": kappa(table), "distance": distance(table)}
 
-    def details(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> list[list[str]]:
-        """Return the confusion table, unless it has more than SHOWN classes."""
-        if len(self.labels) > SHOWN:
-            return []
-        counts = confusion(
-            [prediction.value for prediction in predictions], [record.label for record in records], self.labels
-        )
-        rows = [[label, *(f"{count:,}" for count in line)] for label, line in zip(self.labels, counts.tolist())]
-        return [["true \\ predicted", *self.labels], *rows]
-
     @property
     def probability_labels(self) -> tuple[str, ...]:
         """Return the labels."""
@@ -239,7 +276,7 @@ class Classify(TemperedTask, OrdersTask, WeightedTask):
 
     def export_metadata(self) -> dict[str, Any]:
         """Return the labels' names, and what the scores are multiplied by for others."""
-        return {"labels": self.labels, **super().export_metadata()}
+        return {"labels": self.labels, "scale": 1 / (self.temperature or 1)}
 
 
 def confusion(predicted: Sequence[Any], true: Sequence[Any], labels: Sequence[str]) -> NDArray[np.int64]:

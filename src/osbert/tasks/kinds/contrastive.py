@@ -22,7 +22,7 @@ from osbert.reading.table import Origin, Row, Table
 from osbert.tasks import Prediction, Record, Source, Task
 from osbert.tasks.edges import Edge
 from osbert.tasks.kinds.regress import correlation
-from osbert.tasks.sets.stsb import Stsb
+from osbert.tasks.sets.glue import Stsb
 from osbert.tasks.tables import default_of
 from osbert.tasks.tables.numbers import DecimalMark, NumberSource
 from osbert.tasks.tables.texts import TextSource, TextTask
@@ -34,8 +34,6 @@ BLOCK = 1024
 """Number of rows that are compared with all others together."""
 READ = ("text", "pair", "label", "delimiter", "header", "quotes", "encoding", "decimal")
 """The settings for reading a file."""
-NEGATIVES = ("negative", "hard_negative", "hard_neg", "neg")
-"""Usual names, in lower case, of the column of a hard negative."""
 IN_MEMORY = "rows in memory"
 """The name of scored pairs in memory, in place of a file."""
 
@@ -84,7 +82,7 @@ class ContrastiveSource(TextSource):
         """Return the column with the hard negatives: the one of the setting, or of a usual name; "" if none."""
         if self.task.negative:
             return self.task.negative if self.task.negative in table.columns else ""
-        return Header(table.columns, table.called).first(NEGATIVES, but=(self.task.text, self.task.pair))
+        return Header(table.columns, table.called).find("hard negative", but=(self.task.text, self.task.pair))
 
     def resolve(self) -> Task:
         """Return the task with the columns of its training file. Raises UserError without them, or scored pairs."""

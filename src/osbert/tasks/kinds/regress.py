@@ -14,10 +14,9 @@ from osbert.data.example import Example
 from osbert.data.pack import Packer
 from osbert.errors import Problems
 from osbert.tasks import Prediction, Record, Source
-from osbert.tasks.edges import Edge
-from osbert.tasks.explained import ExplainedScore, require_label
+from osbert.tasks.edges import Edge, ExplainedScore, require_label
 from osbert.tasks.tables.numbers import SMALLEST, DecimalMark, NumberSource, parse_number
-from osbert.tasks.tables.orders import OrdersTask
+from osbert.tasks.tables.texts import TextTask
 
 if TYPE_CHECKING:
     from osbert.models.contract import Backbone, Head
@@ -28,7 +27,7 @@ NUMBER = "number"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Regress(OrdersTask):
+class Regress(TextTask):
     """Texts or pairs with one number each.
 
     The model learns numbers of mean 0 and deviation 1, so that one learning rate suits scores of 0 to 5 and prices
@@ -41,6 +40,12 @@ class Regress(OrdersTask):
     numbers: ClassVar[bool] = True
     reader: ClassVar[type[Source]] = NumberSource
 
+    both_orders: bool = False
+    """Read every pair in both orders and add the two states before the task's layer, for pairs without a meaningful
+    order (GPT's similarity, Radford et al. 2018, figure 1: MRPC, QQP, STS-B). It takes twice the time."""
+    apart: bool = False
+    """Encode each text of a pair by itself; the task's layer gets their vectors u and v, |u - v|, uv and their
+    cosine (Reimers and Gurevych 2019, section 3): for encoders that were trained for sentence vectors."""
     decimal: DecimalMark = "auto"
     """The decimal mark of the numbers: point or comma; detected, but a comma only if all fractions have it."""
     center: float = 0.0

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from osbert.errors import Problems
-from osbert.reading.form import find_encoding, open_text
+from osbert.reading.form import open_text
 from osbert.reading.splits import USUAL
 from osbert.reading.table import Origin, Row
 from osbert.tasks import Inputs, Record, Source, Task
@@ -94,7 +94,7 @@ class ParallelSource(PairedTextSource):
         return Inputs(describe=f"{data}: a text a line", columns=("line", "text"), rows=rows)
 
     def _lines(self, path: Path) -> Iterator[str]:
-        with open_text(path, find_encoding(path, self.task.encoding)) as file:
+        with open_text(path, self.task.encoding) as file:
             for line in file:
                 # Only the line break: other whitespace may belong to the text.
                 yield line.rstrip("\r\n")

@@ -12,8 +12,7 @@ import numpy as np
 from osbert.data.example import Booleans
 from osbert.errors import Problems
 from osbert.files import file_stamp
-from osbert.reading.held_out import hold_out
-from osbert.reading.splits import find_named
+from osbert.reading.splits import find_named, hold_out
 from osbert.reading.table import Origin
 from osbert.tasks import Record, Source, Task
 from osbert.tasks.kinds.generate import Generate, PairedTextSource

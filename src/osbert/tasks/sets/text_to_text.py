@@ -17,8 +17,8 @@ from osbert.data.pack import Packer
 from osbert.errors import Problems
 from osbert.reading.splits import Names
 from osbert.reading.table import Origin
-from osbert.tasks import Inputs, Prediction, Record, Source, Task
-from osbert.tasks.kinds.generate import Generate
+from osbert.tasks import Description, Inputs, Prediction, Record, Source, Task
+from osbert.tasks.kinds.generate import Generate, WritingDescription
 from osbert.tasks.outcome import RecordOutcome
 from osbert.tasks.tables import TableTask, default_of
 
@@ -105,6 +105,16 @@ class LabelledSource(Source):
         return self.labelled.inputs(data)
 
 
+class LabelledDescription(WritingDescription):
+    """Describes rows as their data set's own task does."""
+
+    task: TextToText
+
+    def describe_split(self, records: Sequence[Record]) -> str:
+        """Describe the number of rows of a split, and the frequencies of labels."""
+        return self.task.labelled.description.describe_split(records)
+
+
 @dataclass(frozen=True, kw_only=True)
 class TextToText(Generate):
     """The rows of a GLUE data set as texts: source `sst2 sentence: a fine film`, target `positive`.
@@ -114,6 +124,7 @@ class TextToText(Generate):
     """
 
     reader: ClassVar[type[Source]] = LabelledSource
+    describer: ClassVar[type[Description]] = LabelledDescription
 
     data_set: Literal["cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte"] = "sst2"
     """The GLUE data set whose files are in `data`."""
@@ -222,10 +233,6 @@ class TextToText(Generate):
     def check(self, records: Sequence[Record], problems: Problems) -> None:
         """Report each record whose label is not one of the data set's."""
         self.labelled.check(records, problems)
-
-    def describe(self, records: Sequence[Record]) -> str:
-        """Describe the number of rows of a split, and the frequencies of labels."""
-        return self.labelled.describe(records)
 
     def names(self, record: Record) -> tuple[str, ...]:
         """Return the label of a record; () if labels are numbers."""

@@ -5,20 +5,62 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 from osbert.data.example import Booleans
+from osbert.data.long_texts import Long
+from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError, nearest
 from osbert.files import file_stamp
-from osbert.reading.form import Choice
-from osbert.reading.held_out import hold_out
-from osbert.reading.splits import Names, is_test
+from osbert.reading.columns import TextColumns
+from osbert.reading.form import Choice, plain_suffix
+from osbert.reading.splits import USUAL, Names, find_splits, hold_out, is_test, plain_name
 from osbert.reading.table import Origin, Row, Table, TableReading, open_table, require_columns
-from osbert.tasks import Inputs, Record, Source, Task
-from osbert.tasks.tables.layout import DataSetLayout
+from osbert.tasks import Description, Inputs, Record, Source, Task
 from osbert.terminal import one_line
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataSetLayout:
+    """The known layout of files; for the user's own tables only the usual names."""
+
+    files: Names = field(default_factory=lambda: USUAL)
+    """The name of each split's file, in lower case and without suffix."""
+    instead: Mapping[str, str] = field(default_factory=dict)
+    """Split -> another name of its file, if there is none in `files`."""
+    columns: tuple[TextColumns, ...] = ()
+    """The columns to read, in each form in which the data set is published."""
+    unlabelled: tuple[str, ...] = ()
+    """The values of the label column that mean no label."""
+    bare_quotes: bool = False
+    """Whether .tsv and .txt files are tab-separated with quotes that are plain characters."""
+    surplus: int = 0
+    """Number of extra cells at the end of some rows of a published file."""
+    lenient: bool = False
+    """Whether the files are known to have unusable rows: these are left out and counted if they are at most 1 %."""
+
+    def splits(self, data: str | Path) -> dict[str, Path]:
+        """Return the file of each split, or one file as "all". Raises UserError if there is none."""
+        return find_splits(Path(data), self.files, instead=self.instead)
+
+    def plain(self, path: Path) -> bool:
+        """Return whether a file is one of the published ones, tab-separated, with quotes that are plain characters."""
+        names = {name for called in self.files.values() for name in called} | {*self.instead.values()}
+        return self.bare_quotes and plain_suffix(path) in (".tsv", ".txt") and plain_name(path) in names
+
+    def has_column(self, name: str) -> bool:
+        """Return whether a column belongs to any form of the data set."""
+        return any(name in (form.text, form.pair, form.label) for form in self.columns)
+
+    def find(self, columns: Sequence[str], *, labelled: bool) -> TextColumns | None:
+        """Return the first form whose columns all exist; without `labelled` the label may be absent."""
+        for form in self.columns:
+            if {*form.texts} <= {*columns} and (form.label in columns or not labelled):
+                return form if form.label in columns else replace(form, label="")
+        return None
+
 
 SKIP = " Remove the row, or fine-tune with --skip-empty, which leaves such rows out."
 """Advice for a row without text."""
@@ -262,6 +304,26 @@ class TableSource(Source):
         return record if record.unit == table.unit else dataclasses.replace(record, unit=table.unit)
 
 
+class TableDescription(Description):
+    """Describes rows of a table with their labels."""
+
+    task: TableTask
+
+    def describe_split(self, records: Sequence[Record]) -> str:
+        """Describe the number of rows of a split, and the frequencies of its first 10 labels."""
+        if self.task.numbers:
+            return super().describe_split(records)
+        labels = Counter(record.label for record in records)
+        label_counts = ", ".join(f"{label} {count:,}" for label, count in sorted(labels.items())[:10])
+        more = f" and {len(labels) - 10} more" if len(labels) > 10 else ""
+        return f"{super().describe_split(records)} ({label_counts}{more})"
+
+    @property
+    def unread(self) -> str:
+        """Describe the position of pieces that are not used."""
+        return "in the middle" if self.task.long == "head+tail" else super().unread
+
+
 @dataclass(frozen=True, kw_only=True)
 class TableTask(Task):
     """A task on rows of a table. Its settings describe how files are read; those of a kind name the columns.
@@ -275,7 +337,10 @@ class TableTask(Task):
     """The name of the items that are counted."""
     layout: ClassVar[DataSetLayout] = DataSetLayout()
     """The known layout of a published data set's files."""
+    too_long: ClassVar[str] = ""
+    """The message for a record that must not be truncated (`long`): `count` surplus pieces, `length` tokens."""
     reader: ClassVar[type[Source]] = TableSource
+    describer: ClassVar[type[Description]] = TableDescription
 
     delimiter: str = ""
     """The separator of cells; detected if not given."""
@@ -298,14 +363,21 @@ class TableTask(Task):
         if not 0 < self.held_out < 1:
             raise ValueError(f"held_out is a share between 0 and 1, not {self.held_out}")
 
-    def describe(self, records: Sequence[Record]) -> str:
-        """Describe the number of rows of a split, and the frequencies of its first 10 labels."""
-        if self.numbers:
-            return super().describe(records)
-        labels = Counter(record.label for record in records)
-        label_counts = ", ".join(f"{label} {count:,}" for label, count in sorted(labels.items())[:10])
-        more = f" and {len(labels) - 10} more" if len(labels) > 10 else ""
-        return f"{super().describe(records)} ({label_counts}{more})"
+    @property
+    def long(self) -> Long:
+        """Return what happens to a text that does not fit. Kinds with a choice have a setting of this name."""
+        return "truncate"
+
+    def refuse_long(self, records: Sequence[Record], packer: Packer, problems: Problems) -> None:
+        """Report each record that does not fit to `problems`, if long = "error"."""
+        if self.long != "error":
+            return
+        for record in records:
+            # Encoding truncates, whatever `long` is, and counts the pieces.
+            if count := sum(example.truncated for example in self.encode(record, packer)):
+                problems.add(
+                    f"{record.place}: {self.too_long.format(count=count, length=packer.length)}", code="text-too-long"
+                )
 
 
 def _empty(record: Record, *, labelled: bool) -> str:

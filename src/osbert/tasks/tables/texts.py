@@ -1,25 +1,30 @@
-"""One text or a pair of texts per row, and one label: the common part of classify and regress."""
+"""One text or a pair of texts per row, and a label: the common part of classify, regress and others.
+
+A pair is one sequence; or two, in both orders or each text by itself.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from osbert.data.example import Example, Target
 from osbert.data.long_texts import Long, lay_out
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
+from osbert.models.forms import pair_blocks
 from osbert.reading.columns import TextColumns, choose
 from osbert.reading.table import Origin, Row, Table
-from osbert.tasks import Record, Source, Task
-from osbert.tasks.tables import TableSource, UnlabelledRow
-from osbert.tasks.tables.cut import CutTask
-from osbert.tasks.tables.joined_labels import find_joined_labels, parse_list
+from osbert.tasks import Prediction, Record, Source, Task
+from osbert.tasks.edges import Weights
+from osbert.tasks.tables import TableSource, TableTask, UnlabelledRow
+from osbert.tasks.tables.cells import find_joined_labels, parse_list
 from osbert.terminal import one_line
 
 
@@ -126,7 +131,7 @@ class TextSource(TableSource):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextTask(CutTask):
+class TextTask(TableTask):
     """A task on texts, or pairs of texts, with one label each."""
 
     reader: ClassVar[type[Source]] = TextSource
@@ -153,6 +158,41 @@ class TextTask(CutTask):
         super().__post_init__()
         if self.overlap < 0:
             raise ValueError(f"overlap must be 0 or more pieces, not {self.overlap}")
+        if self.both_orders and self.apart:
+            raise ValueError("both_orders and apart are two ways to read a pair: give one of the two")
+        if self._two and self.long == "window":
+            name = "apart" if self.apart else "both_orders"
+            raise ValueError(f"{name} reads a pair as two sequences: take another --long than window")
+
+    @property
+    def both_orders(self) -> bool:
+        """Return whether pairs are read in both orders. Kinds that can do it have a setting of this name."""
+        return False
+
+    @property
+    def apart(self) -> bool:
+        """Return whether each text of a pair is read by itself. Kinds that can do it have a setting of this name."""
+        return False
+
+    @property
+    def _two(self) -> bool:
+        """Return whether a record has two sequences."""
+        return self.both_orders or self.apart
+
+    @property
+    def batching(self) -> Literal["sequences", "records", "step"]:  # type: ignore[override]
+        """Return "records" if a pair has two sequences, which must stay in one pass."""
+        return "records" if self._two else "sequences"
+
+    def by_vectors(self, records: Sequence[Record]) -> Self:
+        """Return the task with `apart`; unchanged for single texts, both orders or windows, or without that setting."""
+        settings = {field.name for field in dataclasses.fields(self)}
+        if "apart" not in settings or self._two or self.long == "window":
+            return self
+        if any(len(record.texts) != 2 for record in records):
+            return self
+        changed: dict[str, Any] = {"apart": True}
+        return self.source.attach_to(dataclasses.replace(self, **changed))
 
     @property
     def sample(self) -> str:  # type: ignore[override]
@@ -182,6 +222,25 @@ class TextTask(CutTask):
         return super().record_of(texts)
 
     def encode(self, record: Record, packer: Packer) -> list[Example]:
+        """Return the one sequence of a text or a pair, its windows, or the two of a pair in both orders or apart."""
+        if not self._two:
+            return self._encode_texts(record, packer)
+        if len(record.texts) != 2:
+            option = "--apart" if self.apart else "--both-orders"
+            raise UserError(
+                f"{record.place}: {option} is for pairs of texts, but this is not two texts. Leave it out.",
+                code="wrong-number-of-texts",
+            )
+        if self.apart:
+            # Two sequences of one text each, u first, then v: `decode_with` relies on this order.
+            alone = (dataclasses.replace(record, texts=(text,)) for text in record.texts)
+            return [example for text_record in alone for example in self._encode_texts(text_record, packer)]
+        examples = self._encode_texts(record, packer)
+        # No windows here, so the reversed pair is one sequence; a second one would raise.
+        [other] = self._encode_texts(dataclasses.replace(record, texts=record.texts[::-1]), packer)
+        return [*examples, dataclasses.replace(other, truncated=0)]  # cut pieces count once
+
+    def _encode_texts(self, record: Record, packer: Packer) -> list[Example]:
         """Return the one sequence of a text or a pair, or its windows."""
         if len(record.texts) > 2:
             raise UserError(
@@ -198,13 +257,38 @@ class TextTask(CutTask):
         The `weight` of a long text in the loss, 1 by default, is divided among its windows; so are its labels' (M,).
         """
         # The weights of a text's windows sum to its weight: a long text counts no more than a short one.
-        labels, windows = np.atleast_1d(label), len(examples)
+        # Of a pair with two sequences the first has the target: the head finds the other one by the record.
+        carrying, others = (examples[:1], examples[1:]) if self._two else (examples, ())
+        labels, windows = np.atleast_1d(label), len(carrying)
         weights = None
         if weight is not None or windows > 1:
             window_weight = (1.0 if weight is None else np.asarray(weight)) / windows
             weights = np.broadcast_to(window_weight, labels.shape).astype(np.float32)
         target = Target(labels=labels, weights=weights)
-        return [dataclasses.replace(example, targets={self.name: target}) for example in examples]
+        return [*(dataclasses.replace(example, targets={self.name: target}) for example in carrying), *others]
+
+    def decode_with(self, learnt: Mapping[str, list[Any]]) -> Callable[..., Prediction]:
+        """Return `decode`; with `apart` a version that first applies the learnt layer to the two vectors."""
+        if not self.apart:
+            return super().decode_with(learnt)
+        weight, bias = (np.array(learnt[name], np.float64) for name in ("weight", "bias"))  # (K, 4 D + 1), (K,)
+
+        def decode(outputs: Sequence[NDArray[np.floating]], record: Record, examples: Sequence[Example]) -> Prediction:
+            # The features of models/heads/contrastive.py: outputs are the two vectors (2, D).
+            u, v = np.asarray(outputs, np.float64)
+            return self.decode([weight @ np.concatenate(pair_blocks(u, v)) + bias], record, examples)
+
+        return decode
+
+    def join_outputs(self, outputs: Sequence[NDArray[np.floating]], **options: Any) -> Any:
+        """Return the mean of outputs over windows, or their sum over the two orders; `options` are numpy's."""
+        # The head adds the two states before its layer, so the outputs of both orders are summed.
+        return (np.sum if self.both_orders else np.mean)(outputs, **options)
+
+    def split_weights(self, weights: Weights, examples: Sequence[Example]) -> list[Weights]:
+        """Return the weights (K,) of each sequence's outputs, given those of the joined outputs."""
+        # The mean over windows divides weights by their number; a sum does not.
+        return [weights if self._two else weights / len(examples)] * len(examples)
 
 
 def _only_label(cell: str) -> str:

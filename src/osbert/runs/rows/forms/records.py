@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from osbert.reading.annotated import AnnotatedTable, WholeTable
 from osbert.reading.file_forms.array import Array
 from osbert.reading.record_forms.contract import Suggestion
 from osbert.reading.rows import Table
+from osbert.reading.table import AnnotatedTable, WholeTable
 from osbert.runs.rows.forms.contract import ResultRow, RowForm, RowLayout, as_json, free_names
 
 

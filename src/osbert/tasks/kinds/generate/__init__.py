@@ -18,20 +18,82 @@ from osbert.data.pack import Packer
 from osbert.errors import Problems as Problems
 from osbert.errors import UserError
 from osbert.models.generation.settings import Generation, GenerationOptions
-from osbert.reading.held_out import hold_out
+from osbert.reading.columns import Header, headings
+from osbert.reading.splits import hold_out
 from osbert.reading.table import Origin, Row, Table
-from osbert.tasks import Prediction, Record, Source, Task
+from osbert.tasks import Description, Prediction, Record, Source, Task
 from osbert.tasks.edges import Edge
-from osbert.tasks.kinds.generate.columns import HEADINGS, SourceColumns, choose, record_of
 from osbert.tasks.kinds.generate.scores import TextScore, text_score, text_scores
-from osbert.tasks.kinds.generate.sequences import Sight, SourceLayout
-from osbert.tasks.kinds.generate.unified import UnifiedLayout
+from osbert.tasks.kinds.generate.sequences import Sight, SourceLayout, UnifiedLayout
 from osbert.tasks.outcome import RecordOutcome
-from osbert.tasks.tables import TableSource, TableTask
+from osbert.tasks.tables import TableDescription, TableSource, TableTask, UnlabelledRow
+from osbert.tasks.tables.cells import cell_texts
 
 if TYPE_CHECKING:
     from osbert.models.contract import Backbone, Head
     from osbert.models.sizes import Sizes
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceColumns:
+    """The columns in use: one or several of the source, and that of the target, "" if there is none."""
+
+    source: tuple[str, ...]
+    label: str = ""
+
+    def describe(self, *, labelled: bool = True) -> str:
+        """Describe the columns. Without `labelled`, mention that the target is not read."""
+        sources = f"source from {' and '.join(map(repr, self.source))}"
+        target = f"target from '{self.label}'" if labelled else f"the targets in '{self.label}' are not read"
+        return f"{sources}, {target if self.label else 'no target'}"
+
+
+def choose(columns: Sequence[str], *, user_columns: SourceColumns, path: str, labelled: bool) -> SourceColumns:
+    """Return the columns to use: the given ones (`user_columns`), else those with usual names; of two columns the other
+    one.
+
+    Raises UserError listing the columns if a given one is absent or none can be detected.
+    """
+    header = Header(columns, path)
+    for name in user_columns.source:
+        header.require(name, option="text")
+    header.require(user_columns.label if labelled else "", option="target")
+    target = header.find("target", user_columns.label, but=user_columns.source)
+    source = user_columns.source or tuple(filter(None, [header.find("source", but=(target,))]))
+    # A single remaining column is the source or the target, whichever is missing.
+    others = [name for name in columns if name not in (*source, target)]
+    if len(others) == 1 and (not source or (labelled and not target)):
+        source, target = (source, others[0]) if source else ((others[0],), target)
+    if not source:
+        raise header.missing("source", ": give --text NAME (or NAME,NAME), the column that is read.")
+    if labelled and not target:
+        raise header.missing("target", ": give --target NAME, the column with the text to write.")
+    if labelled and target in source:
+        raise UserError(
+            f"{path}: '{target}' is source and target, so that a model would learn to copy: give another --text or "
+            "--target.",
+            code="options-exclude-each-other",
+        )
+    return SourceColumns(source=source, label=target)
+
+
+def record_of(row: Row, columns: SourceColumns, *, path: str) -> Record:
+    """Return the source and the references of a row. Raises ValueError with the reason if they are unusable.
+
+    A list in a source cell is joined with spaces. A list in a target cell holds several references of one source, all
+    of which are used for training.
+    """
+    if missing := [name for name in (*columns.source, columns.label) if name and name not in row.values]:
+        # UnlabelledRow: rows without a label are counted apart from unusable ones.
+        raise (UnlabelledRow if missing == [columns.label] else ValueError)(f"there is no '{missing[0]}' in it")
+    texts = tuple(" ".join(cell_texts(row, name)) for name in columns.source)
+    references: tuple[str, ...] | None = None
+    if columns.label:
+        references = tuple(text for text in cell_texts(row, columns.label) if text.strip())
+        if not references:
+            raise UnlabelledRow("the target is empty")
+    return Record(number=0, texts=texts, label=references, path=path, line=row.line)
+
 
 TargetPrediction = Literal["auto", "next", "masked", "shifted"]
 
@@ -45,7 +107,7 @@ class PairedTextSource(TableSource):
     @property
     def named(self) -> tuple[str, ...]:
         """Return the columns that the user named, and the usual names."""
-        return (*self.task.text, self.task.target, *HEADINGS)
+        return (*self.task.text, self.task.target, *headings("source", "target"))
 
     def columns(self, table: Table, *, labelled: bool) -> SourceColumns:
         """Return the columns to read; without `labelled` the target may be absent."""
@@ -100,6 +162,37 @@ class WrittenText(Prediction):
         }
 
 
+class WritingDescription(TableDescription):
+    """Describes sources and targets."""
+
+    task: Generate
+
+    def describe_split(self, records: Sequence[Record]) -> str:
+        """Describe the number of rows of a split, and of targets if rows have several."""
+        targets = sum(len(references(record)) for record in records if record.label is not None)
+        more = f" ({targets:,} targets)" if targets > len(records) else ""
+        return f"{len(records):,} rows{more}"
+
+    @property
+    def unread(self) -> str:
+        """Describe the position of pieces that are not used: of a source, or of a target after `most`."""
+        return "at the end of a source or target"
+
+    def bound(self, length: int) -> str:
+        """Describe how long a source and a target may be without truncation."""
+        return f"{length} tokens, or their targets than {self.task.most:,} pieces"
+
+    @property
+    def longer(self) -> str:
+        """Describe the settings that allow longer sources and targets."""
+        return "Of a source --length N reads more, up to the model's own; of a target --most N."
+
+    def limit(self, packer: Packer) -> str:
+        """Describe how much of a source is used."""
+        left = "" if self.task.sight == "source" else ", which is what the targets leave"
+        return f"{self.task.sequence_layout(packer).room:,} pieces{left}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Generate(TableTask):
     """Sources with their target texts; if a source has several targets, all of them are used for training.
@@ -112,6 +205,7 @@ class Generate(TableTask):
     form = "text"
     edge = Edge(kind="generate", call="generate")
     reader: ClassVar[type[Source]] = PairedTextSource
+    describer: ClassVar[type[Description]] = WritingDescription
 
     prefix: str = ""
     """Text before every source, such as "summarize: " (T5, Raffel et al. 2020, section 2.4)."""
@@ -225,12 +319,6 @@ class Generate(TableTask):
         most = self.writing.fitting(min(self.length, sizes.length)).most
         return dataclasses.replace(self, sight=sight, most=most, prediction=prediction)
 
-    def describe(self, records: Sequence[Record]) -> str:
-        """Describe the number of rows of a split, and of targets if rows have several."""
-        targets = sum(len(references(record)) for record in records if record.label is not None)
-        more = f" ({targets:,} targets)" if targets > len(records) else ""
-        return f"{len(records):,} rows{more}"
-
     def names(self, record: Record) -> tuple[str, ...]:
         """Return no names, because generated texts are not classes."""
         return ()
@@ -259,7 +347,7 @@ class Generate(TableTask):
 
     def encode(self, record: Record, packer: Packer) -> list[Example]:
         """Return the source followed by each of its targets, or alone if there is no label."""
-        layout = self._layout(packer)
+        layout = self.sequence_layout(packer)
         source = self.source_text(record)
         if record.label is None:
             return [layout.prompt(source, record=record.number)]
@@ -274,30 +362,12 @@ class Generate(TableTask):
             *(dataclasses.replace(example, truncated=example.truncated - cut) for example in several[1:]),
         ]
 
-    @property
-    def unread(self) -> str:
-        """Describe the position of pieces that are not used: of a source, or of a target after `most`."""
-        return "at the end of a source or target"
-
-    def bound(self, length: int) -> str:
-        """Describe how long a source and a target may be without truncation."""
-        return f"{length} tokens, or their targets than {self.most:,} pieces"
-
-    @property
-    def longer(self) -> str:
-        """Describe the settings that allow longer sources and targets."""
-        return "Of a source --length N reads more, up to the model's own; of a target --most N."
-
     def corrupt_all(self, examples: Examples, packer: Packer, noise: Noise) -> Examples:
         """Return sequences with the labels of a unified model; those of other models are labelled already."""
-        return self._layout(packer).add_labels(examples, noise, rate=self.masked)
+        return self.sequence_layout(packer).add_labels(examples, noise, rate=self.masked)
 
-    def limit(self, packer: Packer) -> str:
-        """Describe how much of a source is used."""
-        left = "" if self.sight == "source" else ", which is what the targets leave"
-        return f"{self._layout(packer).room:,} pieces{left}"
-
-    def _layout(self, packer: Packer) -> SourceLayout | UnifiedLayout:
+    def sequence_layout(self, packer: Packer) -> SourceLayout | UnifiedLayout:
+        """Return the layout of sources and targets in sequences."""
         most = self.writing.fitting(packer.length).most
         if self.writes:
             return UnifiedLayout(packer=packer, most=most, name=self.name, writes=self.writes)

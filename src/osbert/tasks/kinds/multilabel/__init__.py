@@ -17,24 +17,34 @@ from osbert.data.example import Booleans, Example
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
 from osbert.reading.columns import TextColumns
-from osbert.reading.held_out import hold_out_known
+from osbert.reading.splits import hold_out_known
 from osbert.reading.table import Origin, Row, Table
-from osbert.tasks import Prediction, Record, Source, Task
+from osbert.tasks import Description, Prediction, Record, Source, Task
 from osbert.tasks.calibration import Calibration
-from osbert.tasks.edges import Edge
-from osbert.tasks.explained import ExplainedScore, require_label
-from osbert.tasks.kinds.multilabel.cells import cell_labels, flag_labels, join_labels, parse_nested_labels
-from osbert.tasks.kinds.multilabel.columns import LabelColumns, LabelSearch
-from osbert.tasks.kinds.multilabel.prediction import LabelsPrediction, labels_outcome
-from osbert.tasks.kinds.multilabel.scores import label_scores, matrix
-from osbert.tasks.kinds.multilabel.thresholds import USUAL, best_threshold, label_thresholds
+from osbert.tasks.edges import Edge, ExplainedScore, require_label
+from osbert.tasks.kinds.multilabel.columns import (
+    LabelColumns,
+    LabelSearch,
+    cell_labels,
+    flag_labels,
+    join_labels,
+    parse_nested_labels,
+)
+from osbert.tasks.kinds.multilabel.prediction import (
+    USUAL,
+    LabelsPrediction,
+    best_threshold,
+    label_scores,
+    label_thresholds,
+    labels_outcome,
+    matrix,
+)
 from osbert.tasks.outcome import RecordOutcome
 from osbert.tasks.probabilities import as_array, by_label, reply_fields
-from osbert.tasks.tables import UnlabelledRow
-from osbert.tasks.tables.joined_labels import find_joined_labels
-from osbert.tasks.tables.labels import list_labels, note_unknown
-from osbert.tasks.tables.texts import TextSource
-from osbert.tasks.tables.weights import WeightedTask
+from osbert.tasks.tables import TableDescription, UnlabelledRow
+from osbert.tasks.tables.cells import find_joined_labels
+from osbert.tasks.tables.classes import check_weights, label_weights, list_labels, note_unknown
+from osbert.tasks.tables.texts import TextSource, TextTask
 
 if TYPE_CHECKING:
     from osbert.models.contract import Backbone, Head
@@ -107,16 +117,74 @@ SPREAD = 0.05
 """A model has learnt nothing if no label's probability differs by more between any two rows."""
 
 
+class LabelsDescription(TableDescription):
+    """Describes texts with any number of labels each."""
+
+    task: Multilabel
+
+    def warnings(self) -> list[str]:
+        """Describe labels that another separator would split into several."""
+        if not (joint_labels := find_joined_labels(self.task.labels)):
+            return []
+        first_labels = ", ".join(f"'{label}'" for label in joint_labels[:3])
+        return [
+            f"{len(joint_labels):,} of {len(self.task.labels):,} labels look like several in one "
+            f"({first_labels}): say with --separator "
+            "what separates them."
+        ]
+
+    def describe_split(self, records: Sequence[Record]) -> str:
+        """Describe a split: rows, frequency of each label, rows without labels, and labels without rows."""
+        counts = Counter(label for record in records for label in record.label or ())
+        label_counts = [f"{label} {count:,}" for label, count in sorted(counts.items())]
+        more = f" and {len(label_counts) - 10} more labels" if len(label_counts) > 10 else ""
+        rows = (
+            f"{len(records):,} rows ({', '.join(label_counts[:10])}{more}; "
+            f"{sum(not r.label for r in records):,} without)"
+        )
+        absent = [label for label in self.task.labels if not counts[label]]
+        return f"{rows}; none of them has {list_labels(absent)}" if absent else rows
+
+    def only_answer(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> str:
+        """Return an answer also if values differ only because thresholds lie between nearly equal probabilities."""
+        probabilities = self.task.probability_matrix(predictions)
+        if bool((np.ptp(probabilities, axis=0) < SPREAD).all()):
+            return "given nearly the same probability of each label"
+        return super().only_answer(predictions, records)
+
+    def details(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> list[list[str]]:
+        """Return a table with each label's threshold, and its numbers of true, predicted and correct rows."""
+        if len(self.task.labels) > SHOWN:
+            return []
+        predicted_flags = matrix([prediction.value for prediction in predictions], self.task.labels)
+        true = matrix([record.label for record in records], self.task.labels)
+        counts = np.stack(
+            [true.sum(axis=0), predicted_flags.sum(axis=0), (predicted_flags & true).sum(axis=0)], axis=1
+        ).tolist()
+        rows = [
+            [label, f"{threshold:.3f}", *(f"{count:,}" for count in line)]
+            for label, threshold, line in zip(self.task.labels, self.task.decisive, counts)
+        ]
+        return [["label", "threshold", "true", "predicted", "both"], *rows]
+
+
 @dataclass(frozen=True, kw_only=True)
-class Multilabel(WeightedTask):
+class Multilabel(TextTask):
     """Texts or pairs with any number of labels each. The labels are learnt from the training rows, in sorted order."""
 
     values = "labels"
     reader: ClassVar[type[Source]] = MultilabelSource
+    describer: ClassVar[type[Description]] = LabelsDescription
     edge = Edge(kind="multilabel", call="predict")
     row_score: ClassVar[str] = "subset accuracy"
     published_outputs = 0
 
+    class_weights: str = "none"
+    """balanced: all classes have the same total weight in the loss; or weights by label, spam=3,ham=0.5, and 1 for
+    other labels. With multilabel this is the weight of the rows that have a label; balanced gives them the same total
+    weight as the rows without it."""
+    weights: tuple[float, ...] = ()
+    """The weight of each label in the loss; computed or completed if class_weights is given."""
     labels: tuple[str, ...] = ()
     """The labels' names, in the order of the outputs; learnt from the training rows if not given."""
     separator: str = ""
@@ -134,6 +202,7 @@ class Multilabel(WeightedTask):
     def __post_init__(self) -> None:
         """Raise ValueError for an invalid threshold, and for columns of both kinds."""
         super().__post_init__()
+        check_weights(self.class_weights, self.weights)
         self._number()
         if self.label and self.label_columns:
             raise ValueError("label is one column with all labels, label_columns are one for each: give one of them")
@@ -173,32 +242,9 @@ class Multilabel(WeightedTask):
         number = self._number()
         return self.thresholds or (USUAL if number is None else number,) * len(self.labels)
 
-    def warnings(self) -> list[str]:
-        """Describe labels that another separator would split into several."""
-        if not (joint_labels := find_joined_labels(self.labels)):
-            return []
-        first_labels = ", ".join(f"'{label}'" for label in joint_labels[:3])
-        return [
-            f"{len(joint_labels):,} of {len(self.labels):,} labels look like several in one "
-            f"({first_labels}): say with --separator "
-            "what separates them."
-        ]
-
     def classes_of(self, record: Record) -> Iterable[str]:
         """Return the labels of a record."""
         return dict.fromkeys(record.label or ())
-
-    def describe(self, records: Sequence[Record]) -> str:
-        """Describe a split: rows, frequency of each label, rows without labels, and labels without rows."""
-        counts = Counter(label for record in records for label in record.label or ())
-        label_counts = [f"{label} {count:,}" for label, count in sorted(counts.items())]
-        more = f" and {len(label_counts) - 10} more labels" if len(label_counts) > 10 else ""
-        rows = (
-            f"{len(records):,} rows ({', '.join(label_counts[:10])}{more}; "
-            f"{sum(not r.label for r in records):,} without)"
-        )
-        absent = [label for label in self.labels if not counts[label]]
-        return f"{rows}; none of them has {list_labels(absent)}" if absent else rows
 
     def fit(self, records: Sequence[Record]) -> Self:
         """Return the task with the labels' names, and the weights of the rows that have them in the loss.
@@ -227,7 +273,9 @@ class Multilabel(WeightedTask):
         # Rows without the label / rows with it: both then have the same total weight. At least 1, so that no weight
         # is 0 or infinite.
         balanced = np.maximum(len(records) - true, 1) / np.maximum(true, 1)
-        return dataclasses.replace(self, labels=labels, weights=self.label_weights(labels, balanced.tolist()))
+        return dataclasses.replace(
+            self, labels=labels, weights=label_weights(self.class_weights, self.weights, labels, balanced.tolist())
+        )
 
     def check(self, records: Sequence[Record], problems: Problems) -> None:
         """Report each row with a label that was not seen in training."""
@@ -278,20 +326,13 @@ class Multilabel(WeightedTask):
         """Return micro, macro and sample F1, subset accuracy, mean average precision, and the F1 of each label."""
         predicted_flags = matrix([prediction.value for prediction in predictions], self.labels)
         true = matrix([record.label for record in records], self.labels)
-        return label_scores(predicted_flags, true, self._probabilities(predictions), self.labels)
+        return label_scores(predicted_flags, true, self.probability_matrix(predictions), self.labels)
 
     def error(self, prediction: Prediction, record: Record) -> float:
         """Return the largest error of the probabilities of wrongly predicted or missed labels, 0 if there are none."""
         # Symmetric difference: labels that only the prediction or only the record has.
         wrong = {*prediction.value} ^ {*record.label}
         return max((abs((name in record.label) - prediction.probabilities.get(name, 0.0)) for name in wrong), default=0)
-
-    def only_answer(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> str:
-        """Return an answer also if values differ only because thresholds lie between nearly equal probabilities."""
-        probabilities = self._probabilities(predictions)
-        if bool((np.ptp(probabilities, axis=0) < SPREAD).all()):
-            return "given nearly the same probability of each label"
-        return super().only_answer(predictions, records)
 
     def tune(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> tuple[Self, Calibration | None]:
         """Return the task with its thresholds: those of the highest F1 on the records, unless a number was given."""
@@ -300,9 +341,9 @@ class Multilabel(WeightedTask):
         if number is not None:
             thresholds = (number,) * len(self.labels)
         elif self.threshold == "per-label":
-            thresholds = label_thresholds(true, self._probabilities(predictions))
+            thresholds = label_thresholds(true, self.probability_matrix(predictions))
         else:
-            thresholds = (best_threshold(true, self._probabilities(predictions)),) * len(self.labels)
+            thresholds = (best_threshold(true, self.probability_matrix(predictions)),) * len(self.labels)
         return dataclasses.replace(self, thresholds=thresholds), None
 
     def at_best(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> list[Prediction]:
@@ -312,21 +353,6 @@ class Multilabel(WeightedTask):
             prediction.apply_thresholds(thresholds) if isinstance(prediction, LabelsPrediction) else prediction
             for prediction in predictions
         ]
-
-    def details(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> list[list[str]]:
-        """Return a table with each label's threshold, and its numbers of true, predicted and correct rows."""
-        if len(self.labels) > SHOWN:
-            return []
-        predicted_flags = matrix([prediction.value for prediction in predictions], self.labels)
-        true = matrix([record.label for record in records], self.labels)
-        counts = np.stack(
-            [true.sum(axis=0), predicted_flags.sum(axis=0), (predicted_flags & true).sum(axis=0)], axis=1
-        ).tolist()
-        rows = [
-            [label, f"{threshold:.3f}", *(f"{count:,}" for count in line)]
-            for label, threshold, line in zip(self.labels, self.decisive, counts)
-        ]
-        return [["label", "threshold", "true", "predicted", "both"], *rows]
 
     def names(self, record: Record) -> tuple[str, ...]:
         """Return the record's labels."""
@@ -360,7 +386,7 @@ class Multilabel(WeightedTask):
         """Return the labels' names."""
         return {"labels": self.labels}
 
-    def _probabilities(self, predictions: Sequence[Prediction]) -> NDArray[np.float64]:
+    def probability_matrix(self, predictions: Sequence[Prediction]) -> NDArray[np.float64]:
         """Return the probabilities of the labels, (n, K)."""
         rows = [
             as_array(prediction.probabilities)

@@ -18,16 +18,28 @@ from osbert.errors import Problems, UserError
 from osbert.models.forms import RankingLoss
 from osbert.reading.columns import Header
 from osbert.reading.table import Origin, Row, Table
-from osbert.tasks import Inputs, Prediction, Record, Source, Task
-from osbert.tasks.edges import Edge, Field
-from osbert.tasks.explained import ExplainedScore, require_label
-from osbert.tasks.kinds.rerank.columns import FORMS, HEADINGS, CandidateColumns, choose, documents_of, record_of
-from osbert.tasks.kinds.rerank.inputs import inputs_by_query
-from osbert.tasks.kinds.rerank.measures import average_precision, ndcg, reciprocal_rank
-from osbert.tasks.kinds.rerank.records import CandidateScore, QueryCandidates, Ranking, by_query, ranking
+from osbert.tasks import Description, Inputs, Prediction, Record, Source, Task
+from osbert.tasks.edges import Edge, ExplainedScore, Field, require_label
+from osbert.tasks.kinds.rerank.columns import (
+    FORMS,
+    HEADINGS,
+    CandidateColumns,
+    choose,
+    inputs_by_query,
+    record_of,
+)
+from osbert.tasks.kinds.rerank.rankings import (
+    CandidateScore,
+    QueryCandidates,
+    Ranking,
+    average_precision,
+    by_query,
+    ndcg,
+    ranking,
+    reciprocal_rank,
+)
 from osbert.tasks.outcome import SIDES, RecordOutcome, TextMark
-from osbert.tasks.tables import TableSource, default_of
-from osbert.tasks.tables.cut import CutTask
+from osbert.tasks.tables import TableDescription, TableSource, TableTask, default_of
 
 if TYPE_CHECKING:
     from osbert.models.contract import Backbone, Head
@@ -75,7 +87,7 @@ class CandidateSource(TableSource):
         lost: dict[str, Any] = {name: "" for name in names if getattr(task, name) not in column_set}
         if "negative" not in given and ("positive" in lost or not {*task.negative} <= column_set):
             lost["negative"] = ()
-        if "label" not in given and "document" in lost and not documents_of(Header(columns, ""), but=(task.label,)):
+        if "label" not in given and "document" in lost and not Header(columns, "").find("candidate", but=(task.label,)):
             lost["label"] = ""
         return source.attach_to(replace(task, **lost))
 
@@ -101,8 +113,35 @@ class CandidateSource(TableSource):
         return inputs_by_query(super().inputs(data))
 
 
+class RankingDescription(TableDescription):
+    """Describes queries with their candidates."""
+
+    task: Rerank
+
+    def describe_split(self, records: Sequence[Record]) -> str:
+        """Describe a split: queries, candidates, and queries without relevant ones or with relevant ones only."""
+        total, without = sum(len(record.texts) - 1 for record in records), len(_without(records))
+        parts = [f"{len(records):,} queries with {total:,} candidates"]
+        parts += [f"{without:,} without a relevant one, which no score counts"] * (without > 0)
+        if alike := _all_relevant(records):
+            parts.append(f"{alike:,} queries whose candidates are all relevant: MRR and MAP are 1 whatever the order")
+        return "; ".join(parts)
+
+    def remarks(self) -> list[str]:
+        """Describe how long lists are cut in training."""
+        return [f"at most {self.task.candidates} candidates of a query are learnt from in a step (--candidates)"]
+
+    def details(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> list[list[str]]:
+        """Describe how many queries the scores average over, how many are left out, and how many only nDCG counts."""
+        without = len(_without(records))
+        counts = {"queries scored": len(records) - without, "left out: no relevant candidate": without}
+        if alike := _all_relevant(records):
+            counts["all relevant: MRR and MAP are 1"] = alike
+        return [[*counts], [f"{count:,}" for count in counts.values()]]
+
+
 @dataclass(frozen=True, kw_only=True)
-class Rerank(CutTask):
+class Rerank(TableTask):
     """Queries, each with its candidates and their relevance: a number >= 0, 0 for irrelevant ones.
 
     A table has a row for each query and document, with a label; or a query with a relevant document (positive) and
@@ -128,6 +167,7 @@ class Rerank(CutTask):
     numbers: ClassVar[bool] = True
     counted: ClassVar[str] = "queries"
     reader: ClassVar[type[Source]] = CandidateSource
+    describer: ClassVar[type[Description]] = RankingDescription
     batching: ClassVar[Literal["sequences", "records", "step"]] = "records"
     sample: ClassVar[str] = '"a query" "a document" "another one"'
     too_long: ClassVar[str] = (
@@ -173,19 +213,6 @@ class Rerank(CutTask):
     def criterion(self) -> str:
         """Return nDCG, which uses degrees of relevance."""
         return f"ndcg@{self.cutoff}"
-
-    def describe(self, records: Sequence[Record]) -> str:
-        """Describe a split: queries, candidates, and queries without relevant ones or with relevant ones only."""
-        total, without = sum(len(record.texts) - 1 for record in records), len(_without(records))
-        parts = [f"{len(records):,} queries with {total:,} candidates"]
-        parts += [f"{without:,} without a relevant one, which no score counts"] * (without > 0)
-        if alike := _all_relevant(records):
-            parts.append(f"{alike:,} queries whose candidates are all relevant: MRR and MAP are 1 whatever the order")
-        return "; ".join(parts)
-
-    def remarks(self) -> list[str]:
-        """Describe how long lists are cut in training."""
-        return [f"at most {self.candidates} candidates of a query are learnt from in a step (--candidates)"]
 
     def fit(self, records: Sequence[Record]) -> Self:
         """Return the task with the highest relevance."""
@@ -312,14 +339,6 @@ class Rerank(CutTask):
                 if of == "prediction" or record.label[candidate.index] > 0
             ),
         )
-
-    def details(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> list[list[str]]:
-        """Describe how many queries the scores average over, how many are left out, and how many only nDCG counts."""
-        without = len(_without(records))
-        counts = {"queries scored": len(records) - without, "left out: no relevant candidate": without}
-        if alike := _all_relevant(records):
-            counts["all relevant: MRR and MAP are 1"] = alike
-        return [[*counts], [f"{count:,}" for count in counts.values()]]
 
     def cells(self, prediction: Prediction | None) -> dict[str, Any]:
         """Return score, probability and rank of a row's candidate, or of a list in the list's order."""

@@ -1,27 +1,24 @@
-"""Queries and candidates in a table: their columns, and the records of rows."""
+"""Rows of queries and candidates: their columns, the records of rows, and the files to predict."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
-from osbert.errors import UserError
-from osbert.reading.columns import Header
+from osbert.errors import Problems, UserError
+from osbert.reading.columns import Header, headings
 from osbert.reading.table import Row
-from osbert.tasks.kinds.rerank.records import QueryCandidates
+from osbert.tasks import Inputs, Prediction, Record
+from osbert.tasks.kinds.rerank.rankings import QueryCandidates, Ranking
 from osbert.tasks.tables import UnlabelledRow
-from osbert.tasks.tables.nested_cells import cell_texts, parse_cell
+from osbert.tasks.tables.cells import cell_texts, parse_cell
+from osbert.terminal import one_line
 
-_QUERIES = ("query", "question", "anchor", "text_a", "context")
-_DOCUMENTS = ("document", "passage", "text", "candidate", "doc", "answer", "sentence", "response", "context", "text_b")
-_LISTS = ("documents", "passages", "texts", "candidates", "docs", "answers", "sentences", "responses", "choices")
-_LABELS = ("label", "relevance", "score", "grade", "labels", "relevances", "scores", "grades")
-_POSITIVES = ("positive", "positives", "pos")
-_NEGATIVES = ("negative", "negatives", "neg")
 _NUMBERED = re.compile(r"negative[ _-]?\d+", re.IGNORECASE)
-HEADINGS = (*_QUERIES, *_DOCUMENTS, *_LISTS, *_LABELS, *_POSITIVES, *_NEGATIVES)
+HEADINGS = headings("query", "candidate", "relevance", "positive", "negative")
 """A first line that contains one of these is a header."""
 FORMS = (("document", "label"), ("positive", "negative"))
 """The settings with the columns of each form: documents with relevance, or positives and negatives."""
@@ -72,7 +69,7 @@ def choose(columns: Sequence[str], *, user_columns: CandidateColumns, path: str,
         header.require(name, option=option)
     # A column that is named for something else cannot be the query, e.g. "context".
     named = (user_columns.document, user_columns.positive, *user_columns.negative, user_columns.label)
-    query = user_columns.query or header.first(_QUERIES, but=named)
+    query = header.find("query", user_columns.query, but=named)
     if not query:
         raise header.missing("query", ": give --query NAME (for a run that is trained, --columns.query NAME).")
     document, positive = _forms(header, user_columns, query)
@@ -83,21 +80,16 @@ def choose(columns: Sequence[str], *, user_columns: CandidateColumns, path: str,
         )
     if positive:
         numbered = tuple(name for name in columns if _NUMBERED.fullmatch(name.strip()))
-        single = header.first(_NEGATIVES, but=(query, positive))
+        single = header.find("negative", but=(query, positive))
         negative = user_columns.negative or numbered or ((single,) if single else ())
         return CandidateColumns(query=query, positive=positive, negative=negative)
     if not document:
         advice = ": give --document NAME, or --positive NAME and --negative NAME (for a run that is trained, --columns."
         raise header.missing("document", f"{advice}document NAME).")
-    label = user_columns.label if user_columns.label in columns else header.first(_LABELS, but=(query, document))
+    label = header.find("relevance", user_columns.label, but=(query, document))
     if labelled and not label:
         raise header.missing("label", ": give --label NAME, the column with the relevance of each document.")
     return CandidateColumns(query=query, document=document, label=label)
-
-
-def documents_of(header: Header, *, but: Sequence[str]) -> str:
-    """Return the column with a usual name for documents, "" if there is none."""
-    return header.first((*_DOCUMENTS, *_LISTS), but=but)
 
 
 def _forms(header: Header, user_columns: CandidateColumns, query: str) -> tuple[str, str]:
@@ -105,8 +97,8 @@ def _forms(header: Header, user_columns: CandidateColumns, query: str) -> tuple[
 
     Raises UserError if the given columns are of both forms, or if none is given and both forms are possible.
     """
-    document = user_columns.document or documents_of(header, but=(query, user_columns.label, *user_columns.negative))
-    positive = user_columns.positive or header.first(_POSITIVES, but=(query, user_columns.label))
+    document = header.find("candidate", user_columns.document, but=(query, user_columns.label, *user_columns.negative))
+    positive = header.find("positive", user_columns.positive, but=(query, user_columns.label))
     # A given option of each form, for the check that only one form is given.
     documents, positives = (
         (user_columns.document or user_columns.label),
@@ -191,3 +183,67 @@ def _relevance(text: str) -> float:
     if not 0 <= number < math.inf:
         raise ValueError(f"the relevance {text!r} is not a number from 0 upwards. Write one, or remove the row")
     return number
+
+
+Pairs = Iterator[tuple[Row, Record | None]]
+RowRecord = tuple[Row, Record | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueryRows(Row):
+    """The rows of one query; `members`: each row with its own record, None if it has no text."""
+
+    members: tuple[RowRecord, ...]
+
+
+def inputs_by_query(inputs: Inputs) -> Inputs:
+    """Return inputs in which the rows of a query are one row; predictions are written row by row again.
+
+    Rows of a query that are not consecutive are reported as a problem: they would be ranked in two lists.
+    """
+    return replace(inputs, rows=partial(_by_query, inputs.rows), parts=_parts)
+
+
+def _by_query(rows: Callable[[Problems], Pairs], problems: Problems) -> Pairs:
+    lines: dict[str, int] = {}
+    group: list[RowRecord] = []
+    query: str | None = None
+    for row, record in rows(problems):
+        if record is not None and query not in (None, record.texts[0]):
+            yield _join_rows(group)
+            group, query = [], None
+        if record is not None and query is None:
+            query = record.texts[0]
+            if lines.setdefault(query, row.line) != row.line:
+                problems.add(
+                    f"{record.place}: the query '{one_line(query):.60}' stands in {record.unit} {lines[query]}, too, "
+                    "with another one between. Sort the file by query: its documents are ranked together.",
+                    code="unusable-row",
+                )
+        group.append((row, record))
+    if group:
+        yield _join_rows(group)
+
+
+def _join_rows(group: list[RowRecord]) -> RowRecord:
+    first = group[0][0]
+    records = [record for _, record in group if record is not None]
+    whole = QueryRows(line=first.line, values=first.values, source=first.source, members=tuple(group))
+    if not records:
+        return whole, None
+    documents = (text for record in records for text in record.texts[1:])
+    return whole, replace(records[0], texts=(records[0].texts[0], *documents))
+
+
+def _parts(row: Row, prediction: Prediction | None) -> Iterator[tuple[Row, Prediction | None]]:
+    """Yield each row of a query with the prediction for its candidate, or for its list of candidates."""
+    assert isinstance(row, QueryRows)
+    begin = 0
+    for member_row, record in row.members:
+        if not isinstance(record, QueryCandidates) or not isinstance(prediction, Ranking):
+            yield member_row, None
+            continue
+        end = begin + len(record.documents)
+        candidates = prediction.candidates[begin:end]
+        yield member_row, candidates[0] if len(candidates) == 1 and not member_row.nested else Ranking.of(candidates)
+        begin = end

@@ -15,22 +15,17 @@ from osbert.data.example import Booleans, Example, Target
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
 from osbert.files import file_stamp
-from osbert.reading.held_out import hold_out
-from osbert.reading.splits import find_named
+from osbert.reading.splits import find_named, hold_out
 from osbert.reading.table import Origin, Row, Table
-from osbert.tasks import Inputs, Prediction, Record, Source, Task
-from osbert.tasks.edges import Edge
-from osbert.tasks.explained import ExplainedScore
-from osbert.tasks.kinds.span.columns import QuestionColumns, choose, question_of
-from osbert.tasks.kinds.span.decoding import Decoder, answer_score
-from osbert.tasks.kinds.span.files import questions, read_json
+from osbert.tasks import Description, Inputs, Prediction, Record, Source, Task
+from osbert.tasks.edges import Edge, ExplainedScore
+from osbert.tasks.kinds.span.files import QuestionColumns, choose, question_of, questions, read_json
 from osbert.tasks.kinds.span.questions import NOTHING, AnswerPrediction, Gold, Question
-from osbert.tasks.kinds.span.scores import Scores
-from osbert.tasks.kinds.span.scoring import Way, is_chinese
-from osbert.tasks.kinds.span.windows import Cutter, QuestionWindow, covering, encoding
+from osbert.tasks.kinds.span.scoring import Scores, Way, is_chinese
+from osbert.tasks.kinds.span.windows import Cutter, Decoder, QuestionWindow, answer_score, covering, encoding
 from osbert.tasks.outcome import SIDES, RecordOutcome, TextMark
 from osbert.tasks.record import Probability
-from osbert.tasks.tables import TableSource, TableTask
+from osbert.tasks.tables import TableDescription, TableSource, TableTask
 from osbert.terminal import format_count
 
 if TYPE_CHECKING:
@@ -130,6 +125,35 @@ class SpanSource(TableSource):
         return f"{table.describe()}; {self.columns(table, labelled=False).describe()}"
 
 
+class QuestionDescription(TableDescription):
+    """Describes questions about paragraphs."""
+
+    task: Span
+
+    def describe_split(self, records: Sequence[Record]) -> str:
+        """Describe the numbers of questions and paragraphs of a split, without an answer, and with an unknown one."""
+        without, unknown = (sum(record.label == label for record in records) for label in ((), None))
+        paragraphs = len({record.texts[1] for record in records})
+        remark = f", {without:,} without an answer" if without else ""
+        remark += f", {unknown:,} of unknown answer" if unknown else ""
+        return f"{format_count(len(records), 'question')} on {format_count(paragraphs, 'paragraph')}{remark}"
+
+    def limit(self, packer: Packer) -> str:
+        """Describe how much of a question is used; paragraphs are used completely."""
+        return f"{self.task.cutter(packer).most} pieces of a question"
+
+    def cuts(self, records: Sequence[Record], packer: Packer) -> str:
+        """Describe how many questions are too long."""
+        cutter = self.task.cutter(packer)
+        long = sum(cutter.question_pieces(record.texts[0])[1] > 0 for record in records)
+        if not long:
+            return ""
+        size, remedy = f"{cutter.most} pieces", "--question-length N changes this"
+        if cutter.most < self.task.question_length:
+            size, remedy = f"{size}, half of a sequence", self.longer.removesuffix(".")
+        return f"{long:,} of {len(records):,} questions are longer than {size}; their ends are not read. {remedy}."
+
+
 @dataclass(frozen=True, kw_only=True)
 class Span(TableTask):
     """Questions on paragraphs. Reads files in SQuAD's form (1.1 and 2.0, CMRC 2018, XQuAD), CSV and JSON lines.
@@ -142,6 +166,7 @@ class Span(TableTask):
     edge = Edge(kind="span", call="answer")
     published_outputs = 2
     reader: ClassVar[type[Source]] = SpanSource
+    describer: ClassVar[type[Description]] = QuestionDescription
     lazy: ClassVar[bool] = True
     row_score: ClassVar[str] = "F1"
     sample: ClassVar[str] = '"a question" "a paragraph that answers it"'
@@ -187,14 +212,6 @@ class Span(TableTask):
     def criterion(self) -> str:
         """Return F1; in training with unanswerable questions at the best threshold for the questions."""
         return "f1"
-
-    def describe(self, records: Sequence[Record]) -> str:
-        """Describe the numbers of questions and paragraphs of a split, without an answer, and with an unknown one."""
-        without, unknown = (sum(record.label == label for record in records) for label in ((), None))
-        paragraphs = len({record.texts[1] for record in records})
-        remark = f", {without:,} without an answer" if without else ""
-        remark += f", {unknown:,} of unknown answer" if unknown else ""
-        return f"{format_count(len(records), 'question')} on {format_count(paragraphs, 'paragraph')}{remark}"
 
     def fit(self, records: Sequence[Record]) -> Self:
         """Return the task with `unanswerable` and `scoring` resolved from the records.
@@ -243,28 +260,13 @@ class Span(TableTask):
                 f"{record.place}: {self.name} reads a question and a paragraph, not {len(record.texts)} text(s).",
                 code="wrong-number-of-texts",
             )
-        cutter = self._cutter(packer)
+        cutter = self.cutter(packer)
         # Each with the index of its first piece in the paragraph.
         windows = cutter.windows(*record.texts, record=record.number)
         # Windows without targets: for prediction, and for answers that cannot be located.
         if self.lacks(record):
             return [window for _, window in windows]
         return [self._with_target(window, begin, record, packer) for begin, window in windows]
-
-    def limit(self, packer: Packer) -> str:
-        """Describe how much of a question is used; paragraphs are used completely."""
-        return f"{self._cutter(packer).most} pieces of a question"
-
-    def cuts(self, records: Sequence[Record], packer: Packer) -> str:
-        """Describe how many questions are too long."""
-        cutter = self._cutter(packer)
-        long = sum(cutter.question_pieces(record.texts[0])[1] > 0 for record in records)
-        if not long:
-            return ""
-        size, remedy = f"{cutter.most} pieces", "--question-length N changes this"
-        if cutter.most < self.question_length:
-            size, remedy = f"{size}, half of a sequence", self.longer.removesuffix(".")
-        return f"{long:,} of {len(records):,} questions are longer than {size}; their ends are not read. {remedy}."
 
     def head(self, backbone: Backbone) -> Head:
         """Return a start and an end vector."""
@@ -363,7 +365,8 @@ class Span(TableTask):
         ]
         return {"answer": listed[0] if prediction.chosen.start >= 0 else None, "n_best": listed[1:]}
 
-    def _cutter(self, packer: Packer) -> Cutter:
+    def cutter(self, packer: Packer) -> Cutter:
+        """Return what cuts questions and paragraphs into windows."""
         return Cutter(packer=packer, question=self.question_length, stride=self.stride)
 
     @property

@@ -1,7 +1,8 @@
-"""The common part of reading comprehension: questions, their answers in a paragraph, and predictions."""
+"""Reading comprehension: questions, their answers in a paragraph, and predictions, of one model or of several."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
@@ -116,3 +117,22 @@ class AnswerPrediction(Prediction):
             f"  {candidate.probability:7.2%}  {candidate.text or NOTHING}" for candidate in self.candidates[:SHOWN]
         ]
         return [self.value or NOTHING, *candidate_lines]
+
+
+def together(answers: Sequence[AnswerPrediction]) -> AnswerPrediction:
+    """Combine the answers of several models to one question, with all their candidates.
+
+    A text's probability is the mean over the models, 0 for a model that does not list it; in a tie the text
+    of an earlier model is preferred. The score is that of the first model that lists it.
+    """
+    probabilities: dict[str, float] = {}
+    first: dict[str, AnswerCandidate] = {}
+    for answer in answers:
+        for candidate in answer.candidates:
+            first.setdefault(candidate.text, candidate)
+            probabilities[candidate.text] = probabilities.get(candidate.text, 0.0) + candidate.probability / len(
+                answers
+            )
+    ordered = sorted(probabilities, key=lambda text: -probabilities[text])
+    candidates = tuple(first[text]._replace(probability=probabilities[text]) for text in ordered)
+    return replace(answers[0], value=candidates[0].text, chosen=candidates[0], candidates=candidates)

@@ -1,8 +1,8 @@
-"""A question and a long paragraph -> overlapping windows: sequences with the character ranges of their pieces."""
+"""A question and a long paragraph -> overlapping windows; their scores -> the most probable spans of all windows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from osbert.data.example import Booleans, Example
 from osbert.data.pack import Packer, PieceRun
 from osbert.data.windows import spread
+from osbert.tasks.edges import ExplainedScore, require_label
+from osbert.tasks.kinds.span.questions import AnswerCandidate, AnswerPrediction
 from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.text.tokenizer import Encoding
 
@@ -120,3 +122,127 @@ def assign_windows(pieces: int, bounds: list[tuple[int, int]]) -> NDArray[np.int
         owners[begin:end][better] = number
         most[begin:end][better] = context[better]
     return owners
+
+
+Scores = NDArray[np.floating]
+ANSWER, NO_ANSWER = "answer", "no answer"
+"""The names of the scores in explanations."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decoder:
+    """Decodes answers: combines the best `most` starts and ends of each window and lists `most` answers.
+
+    `longest`: most pieces of an answer. `unanswerable`: whether questions may have no answer; an answer is then given
+    if its score exceeds the score of none (start and end at [CLS], section 4.3) by more than `threshold`.
+    """
+
+    most: int
+    longest: int
+    unanswerable: bool
+    threshold: float
+
+    def answer(self, paragraph: str, windows: Sequence[QuestionWindow], outputs: Sequence[Scores]) -> AnswerPrediction:
+        """Return the answer from each window's scores (n, 2) of tokens as start and as end.
+
+        A span scores the logit of its start plus that of its end (section 4.2). Here "Ada" is the most probable
+        start, and "Ada" and "it" are probable ends:
+
+        >>> from osbert.data.pack import Packer
+        >>> from osbert.tasks.kinds.span.windows import Cutter
+        >>> from osbert.text.tokenizer import SPECIALS, Tokenizer
+        >>> packer = Packer(tokenizer=Tokenizer([*SPECIALS, "who", "?", "ada", "wrote", "it"]), length=12)
+        >>> cutter = Cutter(packer=packer, question=4, stride=4)
+        >>> ((_, window),) = cutter.windows("who?", "Ada wrote it", record=0)  # [CLS] who ? [SEP] ada wrote it [SEP]
+        >>> scores = np.zeros((8, 2))
+        >>> scores[4, 0], scores[4, 1], scores[6, 1] = 4, 3, 2
+        >>> decoder = Decoder(most=3, longest=5, unanswerable=False, threshold=0)
+        >>> for one in decoder.answer("Ada wrote it", [window], [scores]).candidates:
+        ...     print(f"{one.text}: {one.score:.0f}, {one.probability:.3f}")
+        Ada: 7, 0.705
+        Ada wrote it: 6, 0.259
+        Ada wrote: 4, 0.035
+        """
+        scored = [output.astype(np.float64) for output in outputs]
+        # float64, so that sums of two logits do not tie by rounding.
+        spans = [span for window, scores in zip(windows, scored) for span in self._spans(paragraph, window, scores)]
+        spans = _distinct(sorted(spans, key=lambda candidate: -candidate.score))[: self.most]
+        none = AnswerCandidate(text="", start=-1, end=-1, score=min(float(scores[0].sum()) for scores in scored))
+        # The lowest score of "no answer" of all windows, as in run_squad.py of google-research/bert.
+        margin = spans[0].score - none.score if spans and self.unanswerable else None
+        listed = (
+            spans if spans and not self.unanswerable else sorted([*spans, none], key=lambda candidate: -candidate.score)
+        )
+        candidates = _with_probabilities(listed)
+        likeliest = candidates[0]
+        answer = AnswerPrediction(value=likeliest.text, chosen=likeliest, candidates=tuple(candidates), margin=margin)
+        return answer.apply_threshold(self.threshold)
+
+    def _spans(self, paragraph: str, window: QuestionWindow, scores: Scores) -> list[AnswerCandidate]:
+        """Return the best spans of a window that start with a piece which has most context in this window.
+
+        The score of a span from i to j is S T_i + E T_j, the sum of its start and end scores (Devlin et al. 2019,
+        section 4.2).
+        """
+        inside = slice(window.first, window.first + len(window.starts))
+        # A start in several windows counts only in the one where it has most context.
+        starts = np.where(window.owned, scores[inside, 0], -np.inf)
+        ends = scores[inside, 1]
+        first, last = self._top(starts), self._top(ends)
+        size = last[None, :] - first[:, None] + 1  # (k, k): pieces of the span
+        legal = (size > 0) & (size <= self.longest) & window.owned[first][:, None]
+        rows, columns = np.nonzero(legal)
+        totals = starts[first[rows]] + ends[last[columns]]
+        best = np.argsort(-totals, kind="stable")[: self.most]
+        spans = []
+        for row, column, total in zip(first[rows[best]], last[columns[best]], totals[best].tolist()):
+            start, end = int(window.starts[row]), int(window.ends[column])
+            spans.append(AnswerCandidate(text=paragraph[start:end], start=start, end=end, score=total))
+        return spans
+
+    def _top(self, scores: Scores) -> NDArray[np.intp]:
+        """Return the indices of the `most` highest scores, unordered."""
+        if len(scores) <= self.most:
+            return np.arange(len(scores))
+        return np.argpartition(-scores, self.most - 1)[: self.most]
+
+
+def answer_score(chosen: AnswerCandidate, examples: Sequence[Example], label: str = "") -> ExplainedScore:
+    """Return the score of an answer: the logits of its start and its end, in the window in which it starts.
+
+    The score of no answer is that of the first tokens, averaged over windows. Raises UserError if `label` is neither
+    "" nor the name of this score.
+    """
+    name = ANSWER if chosen.start >= 0 else NO_ANSWER
+    require_label(label or name, [name])
+    weights = [np.zeros((len(example), 2)) for example in examples]
+    for example, window_weights in zip(examples, weights):
+        assert isinstance(example, QuestionWindow)
+        if chosen.start < 0:
+            window_weights[0] = 1 / len(examples)
+            continue
+        starts = np.flatnonzero((example.starts == chosen.start) & example.owned)
+        ends = np.flatnonzero(example.ends == chosen.end)
+        if len(starts) and len(ends):
+            window_weights[example.first + starts[0], 0] = window_weights[example.first + ends[-1], 1] = 1.0
+            break
+    return ExplainedScore(label=name, text=chosen.text, weights=weights)
+
+
+def _distinct(candidates: Sequence[AnswerCandidate]) -> list[AnswerCandidate]:
+    """Return the first candidate of each text; with sorted candidates the best one."""
+    candidate_by_text: dict[str, AnswerCandidate] = {}
+    for candidate in candidates:
+        candidate_by_text.setdefault(candidate.text, candidate)
+    return list(candidate_by_text.values())
+
+
+def _with_probabilities(candidates: Sequence[AnswerCandidate]) -> list[AnswerCandidate]:
+    """Add probabilities to candidates: the softmax over their scores."""
+    scores = np.array([candidate.score for candidate in candidates])
+    probabilities = np.exp(scores - scores.max())
+    probabilities /= probabilities.sum()
+    return [
+        candidate._replace(probability=probability)
+        for candidate, probability in zip(candidates, probabilities.tolist())
+    ]

@@ -20,19 +20,34 @@ from osbert.data.windows import TextWindow, windows
 from osbert.errors import Problems, UserError
 from osbert.files import file_stamp
 from osbert.models.forms import Features
-from osbert.reading.held_out import hold_out_known
-from osbert.reading.splits import Names
+from osbert.reading.splits import Names, hold_out_known
 from osbert.reading.table import Origin, Table
 from osbert.reading.tagged.files import CALLED, TaggedFile, TagReading, find_tagged, read_tagged
-from osbert.reading.tagged.schemes import EntitySpan, Scheme, follows, label_names, read_tags, scheme_of, write_tags
-from osbert.reading.tagged.scores import entity_scores
-from osbert.tasks import Inputs, Prediction, Record, Source, Task
-from osbert.tasks.edges import Edge
-from osbert.tasks.explained import ExplainedScore, contrast, require_label
-from osbert.tasks.kinds.tag.decoding import entity_weights, uncut, word_scores
+from osbert.reading.tagged.schemes import (
+    EntitySpan,
+    Scheme,
+    entity_scores,
+    follows,
+    label_names,
+    read_tags,
+    scheme_of,
+    write_tags,
+)
+from osbert.tasks import Description, Inputs, Prediction, Record, Source, Task
+from osbert.tasks.edges import Edge, ExplainedScore, contrast, require_label
 from osbert.tasks.kinds.tag.inputs import plain_inputs
-from osbert.tasks.kinds.tag.outcomes import entities_outcome, only_entities
-from osbert.tasks.kinds.tag.passages import EntityPrediction, TaggedText, cut_words, note_unknown_types, passages
+from osbert.tasks.kinds.tag.passages import (
+    EntityPrediction,
+    TaggedText,
+    cut_words,
+    entities_outcome,
+    entity_weights,
+    note_unknown_types,
+    only_entities,
+    passages,
+    uncut,
+    word_scores,
+)
 from osbert.tasks.outcome import RecordOutcome
 from osbert.terminal import format_count
 from osbert.text.split import Split, ranges
@@ -132,6 +147,26 @@ class TagSource(Source):
         return (origin.called,) if isinstance(origin, Table) else (origin, file_stamp(origin))
 
 
+class TagDescription(Description):
+    """Describes texts with their entities."""
+
+    task: Tag
+
+    def describe_split(self, records: Sequence[Record]) -> str:
+        """Describe the numbers of sentences and entities of a split."""
+        sentences = sum(len(record.sentences) for record in records if isinstance(record, TaggedText))
+        counts = Counter(span.type for record in records for span in record.label or ())
+        listed = ", ".join(f"{type_} {count:,}" for type_, count in sorted(counts.items())[:10])
+        more = f" and {len(counts) - 10} more" if len(counts) > 10 else ""
+        sizes = f"{format_count(sentences, 'sentence')} in {format_count(len(records), 'row')}"
+        return f"{sizes}, {format_count(counts.total(), 'entity', 'entities')} ({listed}{more})"
+
+    def only_answer(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> str:
+        """Return an answer also if no true entity is found, or if every word has the same tag."""
+        found = only_entities(predictions, records, words=self.task.scheme == "words")
+        return found or super().only_answer(predictions, records)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Tag(Task):
     """Texts whose words have tags: CoNLL columns, or JSON lines with words and tags or with marked entities.
@@ -143,6 +178,7 @@ class Tag(Task):
     edge = Edge(kind="tag", call="tag")
     published_outputs = 0
     reader: ClassVar[type[Source]] = TagSource
+    describer: ClassVar[type[Description]] = TagDescription
     row_score: ClassVar[str] = "texts with all entities right"
 
     types: tuple[str, ...] = ()
@@ -207,15 +243,6 @@ class Tag(Task):
     def classes_of(self, record: Record) -> Iterable[str]:
         """Return the types of a record's entities."""
         return dict.fromkeys(span.type for span in record.label or ())
-
-    def describe(self, records: Sequence[Record]) -> str:
-        """Describe the numbers of sentences and entities of a split."""
-        sentences = sum(len(record.sentences) for record in records if isinstance(record, TaggedText))
-        counts = Counter(span.type for record in records for span in record.label or ())
-        listed = ", ".join(f"{type_} {count:,}" for type_, count in sorted(counts.items())[:10])
-        more = f" and {len(counts) - 10} more" if len(counts) > 10 else ""
-        sizes = f"{format_count(sentences, 'sentence')} in {format_count(len(records), 'row')}"
-        return f"{sizes}, {format_count(counts.total(), 'entity', 'entities')} ({listed}{more})"
 
     def fit(self, records: Sequence[Record]) -> Self:
         """Return the task with the types of entities, in sorted order."""
@@ -309,11 +336,6 @@ class Tag(Task):
         words = sum(len(record.words) for record in records if isinstance(record, TaggedText))
         illegal = sum(prediction.illegal for prediction in predictions if isinstance(prediction, EntityPrediction))
         return scores | {"illegal": illegal / max(words, 1)}
-
-    def only_answer(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> str:
-        """Return an answer also if no true entity is found, or if every word has the same tag."""
-        found = only_entities(predictions, records, words=self.scheme == "words")
-        return found or super().only_answer(predictions, records)
 
     def names(self, record: Record) -> tuple[str, ...]:
         """Return the types of a text's entities, each as often as it occurs."""

@@ -7,10 +7,10 @@ from itertools import islice
 from pathlib import Path
 
 from osbert.errors import Problems
-from osbert.reading.columns import TextColumns, choose
-from osbert.reading.form import SUFFIXES, find_encoding, open_text, plain_suffix
+from osbert.reading.columns import ROLES, TextColumns, choose
+from osbert.reading.form import SUFFIXES, open_text, plain_suffix
 from osbert.reading.table import Origin, Row, Table, TableReading, open_records, open_table, require_columns
-from osbert.reading.tagged.files import WORDS, TaggedFile, TagReading, read_tagged, to_sentence
+from osbert.reading.tagged.files import TaggedFile, TagReading, read_tagged, to_sentence
 from osbert.reading.tagged.rows import DOCUMENT, words_of
 from osbert.reading.tagged.schemes import parse
 from osbert.tasks import Inputs, Record
@@ -35,7 +35,7 @@ def plain_inputs(origin: Origin, reading: TagReading, record_of: RecordOf, *, do
             return _columns(origin, reading, documents=documents)
         table = open_table(origin, table_settings)
     objects = table.format.objects or table.format.kind == "parquet"
-    words = next((name for name in WORDS if name in table.columns and objects), "")
+    words = next((name for name in ROLES["words"] if name in table.columns and objects), "")
     return _objects(table, words, reading) if words else _texts(table, reading, record_of)
 
 
@@ -84,7 +84,7 @@ def _has_columns(path: Path, reading: TagReading) -> bool:
     """Return whether a text file has one word per line: followed by its tag, or alone and with blank lines between."""
     if plain_suffix(path) not in (".txt", ".tsv", ".tab"):
         return False
-    with open_text(path, find_encoding(path, reading.encoding)) as file:
+    with open_text(path, reading.encoding) as file:
         try:
             lines = [line.rstrip() for line in islice(file, SAMPLE)]
         except UnicodeError:

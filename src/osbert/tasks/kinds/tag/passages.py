@@ -1,21 +1,24 @@
-"""Records and predictions of tagging: texts divided into words, their entities and their pieces."""
+"""Tagged texts divided into words, with entities and pieces: records, predictions, outcomes, and scores of words."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from osbert.data.example import Example
 from osbert.data.pack import PieceRun
+from osbert.data.windows import step, windows
 from osbert.errors import Problems, nearest
 from osbert.reading.table import Origin, Table
 from osbert.reading.tagged.files import Sentence, TaggedFile
 from osbert.reading.tagged.schemes import EntitySpan
 from osbert.tasks import Prediction, Record
+from osbert.tasks.outcome import SIDES, UNPAIRED, RecordOutcome, Side, TextMark
 from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.text.split import Range
 
@@ -162,3 +165,123 @@ def note_unknown_types(types: Sequence[str], records: Sequence[Record], problems
                     "those without training rows too.",
                     code="unknown-label",
                 )
+
+
+def word_scores(
+    outputs: Sequence[NDArray[np.floating]],
+    examples: Sequence[Example],
+    *,
+    overlap: int,
+    pieces: Literal["first", "all"],
+) -> NDArray[np.floating]:
+    """Return the scores (words, K), of each word from the window in which it has most context.
+
+    `overlap` and `pieces`: as in the settings of the task. With "all" the log-probabilities of a word's pieces are
+    averaged.
+    """
+    tokens = _slice_tokens(examples, overlap)
+    scores = np.concatenate([output[token] for output, token in zip(outputs, tokens, strict=True)])
+    # Indices of first pieces, after the used tokens of all windows are concatenated: every piece occurs once.
+    begins = np.flatnonzero(np.concatenate([example.words[token] for example, token in zip(examples, tokens)]))
+    if pieces == "first" or not len(begins):
+        return scores[begins]
+    # Log-softmax of each piece, summed from each word's first piece to the next.
+    sums = np.add.reduceat(scores - np.logaddexp.reduce(scores, axis=1, keepdims=True), begins)
+    return sums / np.diff(begins, append=len(scores))[:, None]
+
+
+def _slice_tokens(examples: Sequence[Example], overlap: int) -> list[slice]:
+    """Return the slice of tokens of each window whose scores are used."""
+    sizes = [int(np.count_nonzero(~example.special)) for example in examples]
+    begin = int(np.argmin(examples[0].special)) if sizes[0] else 0
+    # All windows but the last have the same size, so the number of pieces of the text follows.
+    count = step(sizes[0], overlap) * (len(sizes) - 1) + sizes[-1]
+    parts = windows(count, room=max(sizes[0], 1), overlap=overlap)
+    return [slice(begin + part.first - part.start, begin + part.last - part.start) for part in parts]
+
+
+def entity_weights(
+    span: EntitySpan, labels: NDArray[np.floating], examples: Sequence[Example], *, overlap: int, first: bool
+) -> list[NDArray[np.float64]]:
+    """Return weights (n, K) for each window; the sum of weights * outputs is the score of an entity.
+
+    `labels` (words, K): the weights of the outputs of each of its words. These are the outputs of the word's first
+    piece, or without `first` the mean over its pieces.
+    """
+    weights = [np.zeros((len(example), labels.shape[1])) for example in examples]
+    begun = 0
+    for example, token, window_weights in zip(examples, _slice_tokens(examples, overlap), weights):
+        begins = example.words[token]
+        numbers = begun + np.cumsum(begins) - 1 - span.start  # the entity's word that each piece is of
+        inside = (numbers >= 0) & (numbers < len(labels)) & (begins | (not first))
+        window_weights[token][inside] = labels[numbers[inside]]
+        begun += int(begins.sum())
+    if not first:
+        pieces = sum(np.count_nonzero(window_weights.any(axis=1)) for window_weights in weights)
+        weights = [window_weights * (len(labels) / max(pieces, 1)) for window_weights in weights]
+    return weights
+
+
+def uncut(words: NDArray[np.integer], spans: Sequence[EntitySpan]) -> NDArray[np.bool_]:
+    """Return which of a run of words (n,) belong to no entity that extends beyond the run."""
+    mask = np.ones(len(words), np.bool_)
+    for start, end, _ in spans:
+        inside = (words >= start) & (words < end)
+        if 0 < inside.sum() < end - start:
+            mask &= ~inside
+    return mask
+
+
+def entities_outcome(prediction: EntityPrediction, record: TaggedText, error: float) -> RecordOutcome:
+    """Return the outcome of a text: right if exactly its entities are predicted.
+
+    The confidence is the lowest of all entities. A predicted entity is paired with the true one of the same words,
+    whatever its type; other entities are unpaired.
+    """
+    true = {(span.start, span.end): span for span in record.label}
+    guesses = {(span.start, span.end): span for span in prediction.words}
+    marks = [_mark(record, span, side) for side, spans in zip(SIDES, (true, guesses)) for span in spans.values()]
+    probabilities = [entity.probability for entity in prediction.value]
+    right = {*prediction.words} == {*record.label}
+    return RecordOutcome(
+        truth=_list_entities(record.expected),
+        guess=_list_entities(prediction.value),
+        score=float(right),
+        right=right,
+        error=error,
+        confidence=min(probabilities, default=None),
+        pairs=tuple(
+            (_type(true.get(word_range)), _type(guesses.get(word_range))) for word_range in sorted({*true} | {*guesses})
+        ),
+        beliefs=tuple(
+            (probability, span in {*record.label}) for probability, span in zip(probabilities, prediction.words)
+        ),
+        marks=tuple(marks),
+    )
+
+
+def only_entities(predictions: Sequence[Prediction], records: Sequence[Record], *, words: bool) -> str:
+    """Return the answer of all records in words if no true entity is found, or if every word has the same tag.
+
+    `words`: whether each word has a tag of its own. "" for other answers, and if nothing is predicted.
+    """
+    predicted = {span.type for prediction in predictions for span in prediction.comparable}
+    if words and len(predicted) == 1 and len({span.type for record in records for span in record.label}) > 1:
+        return f"tagged {predicted.pop()!r} in every word"
+    pairs = zip(predictions, records, strict=True)
+    right = any({*prediction.comparable} & {*record.label} for prediction, record in pairs)
+    true = any(record.label for record in records)
+    return "found to hold none of its entities" if predicted and true and not right else ""
+
+
+def _mark(record: TaggedText, span: EntitySpan, side: Side) -> TextMark:
+    entity = record.entity(span)
+    return TextMark(start=entity.start, end=entity.end, name=span.type, of=side)
+
+
+def _type(span: EntitySpan | None) -> str:
+    return UNPAIRED if span is None else span.type
+
+
+def _list_entities(entities: Iterable[TextEntity]) -> str:
+    return ", ".join(f"{one.text} ({one.type})" for one in entities) or "(no entity)"

@@ -1,0 +1,126 @@
+"""Labels that are classes: listed in messages, weighted in the loss, and the temperature of their softmax."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from osbert.errors import Problems, UserError, nearest
+from osbert.tasks import Prediction, Record
+from osbert.tasks.calibration import Calibration, calibrate, columns
+from osbert.terminal import one_line
+
+LISTED = 10
+"""Most labels that a message lists."""
+
+
+def list_labels(labels: Sequence[str]) -> str:
+    """Return the first labels, and how many more there are.
+
+    >>> list_labels(["a", "b"]), list_labels([*"abcdefghijkl"])
+    ('a, b', 'a, b, c, d, e, f, g, h, i, j and 2 more')
+    """
+    first_labels = one_line(", ".join(labels[:LISTED]))
+    return first_labels if len(labels) <= LISTED else f"{first_labels} and {len(labels) - LISTED} more"
+
+
+def note_unknown(label: str, known: Sequence[str], *, location: str, problems: Problems) -> None:
+    """Report a label that was not seen in training, with the most similar known one."""
+    problems.add(
+        f"{location}: unknown label '{one_line(label)}' (known: "
+        f"{list_labels(known)}).{one_line(nearest(label, known))}",
+        code="unknown-label",
+    )
+
+
+GIVEN = ("none", "balanced")
+
+
+def check_weights(class_weights: str, weights: Sequence[float]) -> None:
+    """Raise ValueError for weights that are not above 0, and for an invalid table of weights."""
+    table = {} if class_weights in GIVEN else weight_table(class_weights)
+    if wrong := [weight for weight in (*weights, *table.values()) if not 0 < weight < math.inf]:
+        raise ValueError(f"weights must be above 0, not {wrong[0]:g}")
+
+
+def label_weights(
+    class_weights: str, weights: tuple[float, ...], labels: Sequence[str], balanced: Sequence[float]
+) -> tuple[float, ...]:
+    """Return the weights of labels in the loss, () if all are equal; `balanced`: the weights computed from the rows.
+
+    Raises UserError if there is not one weight per label, if weights are set twice, and for unknown labels.
+    """
+    if weights and class_weights != "none":
+        raise UserError(
+            f"--class-weights {class_weights} says the weights that --weights gives: say only one of the two.",
+            code="options-exclude-each-other",
+        )
+    if weights and len(weights) != len(labels):
+        raise UserError(
+            f"--weights has {len(weights)} numbers, but there are {len(labels)} labels: give one for each of "
+            f"{list_labels(labels)}, in this order.",
+            code="wrong-number-of-values",
+        )
+    if class_weights in GIVEN:
+        return tuple(balanced) if class_weights == "balanced" else weights
+    table = weight_table(class_weights)
+    if unknown := [name for name in table if name not in labels]:
+        raise UserError(
+            f"--class-weights: there is no label '{unknown[0]}' (there are {list_labels(labels)})."
+            f"{nearest(unknown[0], labels)}",
+            code="unknown-label",
+        )
+    return tuple(table.get(label, 1.0) for label in labels)
+
+
+def weight_table(text: str) -> dict[str, float]:
+    """Parse weights by label.
+
+    Raises ValueError if the text is no such table, or names a label twice.
+
+    >>> weight_table("spam=3, a=b=0.5")
+    {'spam': 3.0, 'a=b': 0.5}
+    """
+    table: dict[str, float] = {}
+    for part in text.split(","):
+        # rpartition: names of labels may contain "=".
+        name, _, number = (cell.strip() for cell in part.rpartition("="))
+        if name in table:
+            raise ValueError(f"class_weights gives '{name}' two weights: '{text}'")
+        try:
+            table[name] = float(number)
+        except ValueError:
+            # An empty name leads to the one error message below.
+            name = ""
+        if not name:
+            raise ValueError(f"class_weights is none, balanced, or weights by label (spam=3,ham=0.5), not '{text}'")
+    return table
+
+
+def check_temperature(temperature: float) -> None:
+    """Raise ValueError for a temperature below 0."""
+    if not 0 <= temperature < math.inf:
+        raise ValueError(f"temperature must be above 0, or 0 to have it fitted, not {temperature:g}")
+
+
+def softmax(scores: NDArray[np.float64], temperature: float) -> NDArray[np.float64]:
+    """Return the softmax of scores (K,) at a temperature; 0, which is not fitted yet, is 1."""
+    # Subtracting the maximum avoids overflow.
+    exponentials = np.exp((scores - scores.max()) / (temperature or 1))
+    return exponentials / exponentials.sum()
+
+
+def fit_temperature(
+    temperature: float, predictions: Sequence[Prediction], records: Sequence[Record], *, weighed: bool = True
+) -> tuple[float, Calibration | None]:
+    """Return the temperature fitted to the records, and the calibration.
+
+    No calibration if a temperature was given, there are too few rows, or the probabilities are not the model's
+    (`weighed`).
+    """
+    calibration_data = columns(predictions, records) if weighed and not temperature else None
+    calibration = calibrate(*calibration_data) if calibration_data else None
+    return calibration.temperature if calibration else temperature or 1.0, calibration
