@@ -93,18 +93,6 @@ def test_who_has_connected_before_the_end_is_answered(server: Stoppable, door: s
             assert client.recv(1 << 16).startswith(b"HTTP/1.1 503 ")
 
 
-def test_the_system_ignores_who_comes_after_that(door: socket.socket) -> None:
-    """A connection that the system made between the last accept and the close would be reset."""
-    with connect(door) as early:
-        run.ignore_newcomers(door)
-        with pytest.raises(TimeoutError):
-            socket.create_connection(door.getsockname(), timeout=0.2)
-        taken, _ = door.accept()
-        early.sendall(READY)
-        with taken:
-            assert taken.recv(1 << 16) == READY
-
-
 @pytest.mark.parametrize("head", [POST, b"nonsense\r\n\r\n"])
 def test_a_refusal_reaches_a_client_that_is_still_sending(
     server: Stoppable, door: socket.socket, monkeypatch: pytest.MonkeyPatch, head: bytes
