@@ -18,12 +18,15 @@ import torch
 from safetensors.torch import load_file
 
 from clock import CLOCK
+from osbert import recipe
 from osbert.commands.pretrain import pretrain
 from osbert.corpus.build import Build
 from osbert.corpus.state import BuildSettings
+from osbert.errors import UserError
 from osbert.interop.tokenizer_files import write_tokenizer
 from osbert.reading.documents import DocumentOptions
 from osbert.training.checkpoint import Checkpoints
+from osbert.training.settings import TrainingSettings
 from osbert.training.tracking import read_lines
 from vocabularies import train
 
@@ -197,3 +200,8 @@ def test_a_generator_is_trained_and_drawn_from_as_in_one_process(runs: SimpleNam
     assert runs.ended[0][f"{kind}-replaced"] == runs.ended[1][f"{kind}-replaced"] == ""
     assert_same(runs.folder / "replaced", runs.folder / f"{kind}-replaced")
     assert_same_weights(runs.folder / "replaced" / "generator", runs.folder / f"{kind}-replaced" / "generator")
+
+
+def test_hybrid_sharding_is_refused() -> None:
+    with pytest.raises(UserError, match=r"parallel.* must be one of 'ddp', 'fsdp', not 'hybrid'"):
+        recipe.build(TrainingSettings, {"parallel": "hybrid"}, where="training")

@@ -48,8 +48,6 @@ class Group:
 
     rank: int = 0
     size: int = 1
-    node_size: int = 1
-    """Number of processes of this node."""
 
     @property
     def part(self) -> RankPart:
@@ -177,8 +175,7 @@ def join_group() -> Iterator[Group]:
 
 def _present() -> Group:
     """Return the group that torch has initialised."""
-    size = distributed.get_world_size()
-    return Group(distributed.get_rank(), size, int(os.environ.get("LOCAL_WORLD_SIZE", size)))
+    return Group(distributed.get_rank(), distributed.get_world_size())
 
 
 def _initialize(backend: str) -> None:

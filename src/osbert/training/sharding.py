@@ -1,4 +1,4 @@
-"""Sharded training: each process has an even shard of all weights, gradients and moments, of its node or of all."""
+"""Sharded training: each process has an even shard of all weights, gradients and moments."""
 
 from __future__ import annotations
 
@@ -6,20 +6,16 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import distribute_tensor
 
-from osbert.errors import UserError
 from osbert.training.distributed import Group
 from osbert.training.sharded_tensors import is_dealt
 
 
 class Sharding:
     """Each process keeps an even shard of every weight and its moments (torch's fully_shard, FSDP2).
-
-    "fsdp" shards over all processes. "hybrid" shards over the processes of a node, and all nodes have equal shards:
-    weights are gathered within a node, and only the sums of gradients travel between nodes.
 
     A layer's weights are gathered just before use and dropped after it. Gradients are summed and sharded after each
     micro-batch, so that no process ever has all of them. Weights are gathered in float32: bf16 would be faster, but
@@ -28,13 +24,10 @@ class Sharding:
 
     sharded: ClassVar[bool] = True
 
-    def __init__(self, learner: nn.Module, group: Group, device: torch.device, *, hybrid: bool = False) -> None:
-        """Shard `learner` in place: each member of its module lists, then the remaining weights.
-
-        Raises UserError for `hybrid` if the nodes have different numbers of processes.
-        """
+    def __init__(self, learner: nn.Module, group: Group, device: torch.device) -> None:
+        """Shard `learner` in place: each member of its module lists, then the remaining weights."""
         self.rank = group.rank
-        mesh = self._mesh(group, device, hybrid=hybrid)
+        mesh = init_device_mesh(device.type, (group.size,))
         stacked = [part for module in learner.modules() if isinstance(module, nn.ModuleList) for part in module]
         for part in (*stacked, learner):
             # Full weights are dropped after each pass, so that between two passes the learner always has shards.
@@ -43,22 +36,6 @@ class Sharding:
             if isinstance(part, FSDPModule):
                 part.set_gradient_divide_factor(1.0)  # gradients are summed, not averaged
                 part.set_force_sum_reduction_for_comms(True)
-
-    def _mesh(self, group: Group, device: torch.device, *, hybrid: bool) -> DeviceMesh:
-        """Return the processes as a row, or as a table with a row for each node (replicate, shard)."""
-        if not hybrid:
-            return init_device_mesh(device.type, (group.size,))
-        # A uniform number for all: the rows of a table are equally long.
-        sizes = group.gather(group.node_size, "processes of a node")
-        if len({*sizes}) > 1 or group.size % group.node_size:
-            raise UserError(
-                f"training.parallel = hybrid needs nodes with equally many processes, not {sizes} (as counted by each "
-                "process). Give all of them the same --nproc-per-node, or take fsdp.",
-                code="invalid-setting",
-            )
-        # torchrun numbers the processes node by node.
-        shape = (group.size // group.node_size, group.node_size)
-        return init_device_mesh(device.type, shape, mesh_dim_names=("replicate", "shard"))
 
     def backward(self, loss: Tensor, *, last: bool) -> None:
         """Add the summed gradients of `loss` () to the shards'."""
