@@ -22,12 +22,12 @@ from osbert import recipe
 from osbert.commands.pretrain import pretrain
 from osbert.corpus.build import Build
 from osbert.corpus.state import BuildSettings
-from osbert.errors import UserError
 from osbert.interop.tokenizer_files import write_tokenizer
 from osbert.reading.documents import DocumentOptions
 from osbert.training.checkpoint import Checkpoints
 from osbert.training.settings import TrainingSettings
 from osbert.training.tracking import read_lines
+from refusals import refusal
 from vocabularies import train
 
 SETTINGS = """
@@ -203,5 +203,5 @@ def test_a_generator_is_trained_and_drawn_from_as_in_one_process(runs: SimpleNam
 
 
 def test_hybrid_sharding_is_refused() -> None:
-    with pytest.raises(UserError, match=r"parallel.* must be one of 'ddp', 'fsdp', not 'hybrid'"):
+    with refusal("invalid-value", "hybrid", "fsdp"):
         recipe.build(TrainingSettings, {"parallel": "hybrid"}, where="training")

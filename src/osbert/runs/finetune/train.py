@@ -41,8 +41,7 @@ from osbert.terminal import format_count, one_line
 from osbert.training.interruption import Interruption, StopRequest
 from osbert.training.progress import Progress
 from osbert.training.run_folder import FACTS, RECIPE, RunFolder
-from osbert.training.tracker_queue import TrackerQueue
-from osbert.training.tracking import Metrics
+from osbert.training.tracking import Metrics, TrackerQueue
 
 
 def start(plan: FinetunePlan) -> StartingModel:

@@ -36,8 +36,7 @@ from osbert.training.parallel import Alone
 from osbert.training.processor import too_few_devices
 from osbert.training.progress import Mean
 from osbert.training.run_folder import RunFolder
-from osbert.training.tracker_queue import TrackerQueue
-from osbert.training.tracking import HELD_OUT, Metrics, SilentMetrics
+from osbert.training.tracking import HELD_OUT, Metrics, SilentMetrics, TrackerQueue
 from osbert.training.trainer import Trainer
 
 INPUTS = ("corpus", "tokenizer", "origin")

@@ -35,7 +35,7 @@ from osbert.runs.study.search import Candidates, Comparison, SettingsScore, Tria
 from osbert.terminal import one_line
 from osbert.training.interruption import Interruption
 from osbert.training.run_folder import FACTS, RECIPE, RunFolder
-from osbert.training.tracker_queue import TRACKERS
+from osbert.training.tracking import TRACKERS
 
 TRIALS = "trials"
 """The folder of the runs, in the folder of the comparison."""
