@@ -11,10 +11,10 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, TypeVar
 
-from osbert.child_processes import end_with_parent, holding_interrupts
 from osbert.corpus.encode import Portion, PortionTokens, encode_portion
 from osbert.corpus.state import BuildSettings
 from osbert.errors import UserError
+from osbert.processes import end_with_parent, holding_interrupts
 from osbert.text.file_tokenizer import AnyTokenizer
 
 PART = 1 << 19

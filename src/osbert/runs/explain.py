@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from osbert.analysis.word_sections import trust, word_sections
 from osbert.analysis.word_totals import WordTotals
-from osbert.files import as_json, refuse_foreign, writing_output
-from osbert.full_disk import disk_needed
+from osbert.files import as_json, disk_needed, refuse_foreign, writing_output
 from osbert.interop.hub import display_name
 from osbert.lock import claim
 from osbert.remote.addresses import display_path, local_copy, local_output

@@ -13,8 +13,7 @@ from typing import Any
 
 from osbert.data.example import Example
 from osbert.errors import Problems, UserError
-from osbert.files import is_stream, replace_file
-from osbert.full_disk import disk_needed
+from osbert.files import disk_needed, is_stream, replace_file
 from osbert.inference.engine import load
 from osbert.inference.generate import TextWriter
 from osbert.interop.folder import open_folder

@@ -19,8 +19,7 @@ from osbert.analysis.likelihood import LanguageModel
 from osbert.analysis.scoring import ScoringOptions, TextLikelihood, perplexity
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
-from osbert.files import replace_file
-from osbert.full_disk import disk_needed
+from osbert.files import disk_needed, replace_file
 from osbert.inference.engine import load
 from osbert.inference.score import language_model, refuse_unscorable, score_texts
 from osbert.interop.folder import open_folder

@@ -22,8 +22,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from osbert.errors import UserError
-from osbert.files import file_sha256, sync
-from osbert.full_disk import reason
+from osbert.files import describe_failure, file_sha256, sync
 from osbert.guarded import read_json, require_regular
 from osbert.training import memory
 from osbert.training.distributed import Group
@@ -195,7 +194,7 @@ class Checkpoints:
             yield aside
         except (OSError, SafetensorError) as error:
             shutil.rmtree(aside, ignore_errors=True)
-            raise WriteError(f"{self.path(step)}: {reason(error, self.folder)}") from error
+            raise WriteError(f"{self.path(step)}: {describe_failure(error, self.folder)}") from error
 
     def _give_name(self, aside: Path, path: Path) -> None:
         """Rename a written checkpoint. At every moment it or the one that it replaces exists and is complete."""
@@ -361,7 +360,7 @@ class CheckpointWriter:
         try:
             facts = shard_facts(write_shards(folder, group.rank, tensors))
         except OSError as error:
-            failure = reason(error, folder)
+            failure = describe_failure(error, folder)
         parts = group.gather((facts, failure), "the shards of a checkpoint")
         if failures := [failure for _, failure in parts if failure]:
             if not group.rank:

@@ -14,8 +14,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from osbert import __version__
-from osbert.files import replace_file, require_file
-from osbert.full_disk import disk_needed
+from osbert.files import disk_needed, replace_file, require_file
 from osbert.inference.embedder import Embedder, remarks
 from osbert.inference.vectors.files import ENDS, Column, VectorOutput, beside, write_vectors
 from osbert.inference.vectors.growing import GrowingFiles

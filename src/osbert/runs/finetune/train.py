@@ -14,8 +14,7 @@ from osbert.data.pack import Packer
 from osbert.errors import UserError
 from osbert.evaluation.intervals import FEW, ScoreInterval
 from osbert.evaluation.score import class_scores, classes_left_out
-from osbert.files import write_text
-from osbert.full_disk import disk_needed
+from osbert.files import disk_needed, write_text
 from osbert.interop.hub import hub_facts
 from osbert.interop.huggingface.folders import osbert_only_reason
 from osbert.interop.json_files import read_object

@@ -10,8 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from osbert.files import replace_file, require_file
-from osbert.full_disk import disk_needed
+from osbert.files import disk_needed, replace_file, require_file
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.lock import claim
 from osbert.remote.addresses import local_copy, local_output

@@ -15,7 +15,7 @@ from osbert.data.batch import Batch
 from osbert.data.batch_files import write_batches
 from osbert.data.phases import Phases
 from osbert.errors import UserError
-from osbert.full_disk import disk_needed
+from osbert.files import disk_needed
 from osbert.interop.huggingface.folders import osbert_only_reason, write_model
 from osbert.interop.huggingface.tokenizers import write_any_tokenizer
 from osbert.interop.sentence_files import write_sentence_model

@@ -17,8 +17,7 @@ from pathlib import Path
 from osbert import recipe
 from osbert.errors import UserError
 from osbert.evaluation.compare import sortable, summaries
-from osbert.files import replace_file, sync
-from osbert.full_disk import disk_needed
+from osbert.files import disk_needed, replace_file, sync
 from osbert.lock import hold_lock
 from osbert.models.adapting.features import VECTORS
 from osbert.runs.contract import Notice, Watch, ignore
