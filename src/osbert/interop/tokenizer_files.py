@@ -19,8 +19,7 @@ from osbert.interop.json_files import read_object
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.tokenizer_checks import PIECES
 from osbert.text.sentinels import sentinel_ids
-from osbert.text.tokenizer import SPECIALS, Tokenizer
-from osbert.text.wordpiece import LONGEST_WORD
+from osbert.text.tokenizer import LONGEST_WORD, SPECIALS, Tokenizer
 
 _NAMES = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), SPECIALS))
 _FLAGS = {  # in tokenizer.json's BertNormalizer: in tokenizer_config.json

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Literal
 
-from osbert.text.split import Range
+from osbert.text.words import Range
 
 Units = Literal["points", "utf-16"]
 

@@ -15,7 +15,7 @@ from osbert.interop.word_vectors import write_static
 from osbert.options import parse_settings
 from osbert.recipe import as_table
 from osbert.runs.finetune.plan import schema
-from osbert.text.train_words import word_tokenizer
+from osbert.text.train_file import word_tokenizer
 from osbert.training.run_folder import RunFolder
 from osbert_lab.papers.encoders import PretrainedEncoders, run_folder
 from osbert_lab.papers.families import write_families_report

@@ -20,7 +20,7 @@ from osbert.reading.tagged.marks import apart, cover_words, marks
 from osbert.reading.tagged.rows import TaggedWords, check_tags, read_columns, words_of
 from osbert.reading.tagged.schemes import EntitySpan, Spelling, read_tags, recognise
 from osbert.terminal import one_line
-from osbert.text.split import Range, Split, ranges
+from osbert.text.words import Range, Split, ranges
 
 _JSON = (".json", ".jsonl", ".ndjson")
 _TEXTS = ("text", "sentence", "content")

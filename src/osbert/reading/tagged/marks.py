@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from osbert.reading.tagged.schemes import EntitySpan
-from osbert.text.split import Range
+from osbert.text.words import Range
 
 _TYPES = ("label", "type", "entity", "tag")
 

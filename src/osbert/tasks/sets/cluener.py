@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from osbert.tasks.kinds.tag import Tag
-from osbert.text.split import Split
+from osbert.text.words import Split
 
 
 @dataclass(frozen=True, kw_only=True)

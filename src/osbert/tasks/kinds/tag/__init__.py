@@ -35,7 +35,7 @@ from osbert.tasks.kinds.tag.outcomes import entities_outcome, only_entities
 from osbert.tasks.kinds.tag.passages import EntityPrediction, TaggedText, cut_words, note_unknown_types, passages
 from osbert.tasks.outcome import RecordOutcome
 from osbert.terminal import format_count
-from osbert.text.split import Split, ranges
+from osbert.text.words import Split, ranges
 
 if TYPE_CHECKING:
     from osbert.models.contract import Backbone, Head

@@ -17,7 +17,7 @@ from osbert.reading.tagged.files import Sentence, TaggedFile
 from osbert.reading.tagged.schemes import EntitySpan
 from osbert.tasks import Prediction, Record
 from osbert.text.file_tokenizer import AnyTokenizer
-from osbert.text.split import Range
+from osbert.text.words import Range
 
 
 class TextEntity(NamedTuple):
