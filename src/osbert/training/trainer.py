@@ -19,8 +19,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from osbert.data.batch import Batch
-from osbert.data.batch_files import write_batches
+from osbert.data.batch import Batch, write_batches
 from osbert.data.pace import Pace
 from osbert.data.step import Cursor, Loader, Step, ahead
 from osbert.errors import UserError

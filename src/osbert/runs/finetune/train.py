@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from osbert import __version__, components, recipe
-from osbert.data.mixed_loader import EXPONENT
 from osbert.data.pack import Packer
+from osbert.data.record_loader import EXPONENT
 from osbert.errors import UserError
 from osbert.evaluation.intervals import FEW, ScoreInterval
 from osbert.evaluation.score import class_scores, classes_left_out

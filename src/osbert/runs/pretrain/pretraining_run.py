@@ -11,9 +11,8 @@ from pathlib import Path
 from torch import Tensor
 
 from osbert import recipe
-from osbert.data.batch import Batch
-from osbert.data.batch_files import write_batches
-from osbert.data.phases import Phases
+from osbert.data.batch import Batch, write_batches
+from osbert.data.pace import Phases
 from osbert.errors import UserError
 from osbert.files import disk_needed
 from osbert.interop.huggingface.folders import osbert_only_reason, write_model

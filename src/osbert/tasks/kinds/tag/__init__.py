@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osbert.data.example import Booleans, Example, Target
+from osbert.data.long_texts import TextWindow, windows
 from osbert.data.pack import Packer, PieceRun
-from osbert.data.windows import TextWindow, windows
 from osbert.errors import Problems, UserError
 from osbert.files import file_stamp
 from osbert.models.adapting.layer_choice import Features

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osbert.data.example import Example
-from osbert.data.windows import step, windows
+from osbert.data.long_texts import step, windows
 from osbert.reading.tagged.schemes import EntitySpan
 
 
