@@ -13,7 +13,7 @@ import pytest
 
 from osbert.server import connections
 from osbert.server import serve as run
-from osbert.server.keys import Keys
+from osbert.server.access import Keys
 from osbert.server.limits import ServerLimits
 from osbert.server.metrics import ServerMetrics
 from osbert.server.pool import WorkerPool

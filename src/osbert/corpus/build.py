@@ -333,7 +333,8 @@ class Build:
         if self.settings.deduplicate:
             shards, counts = self._without_duplicates(keep, watch)
         else:
-            shards = [_manifest_entry(entry) for entry in entries]
+            names = ("name", "documents", "sentences", "tokens", "words", "files")
+            shards = [{name: entry[name] for name in names} for entry in entries]
             counts = np.zeros(len(self.tokenizer), np.int64)
             for number in range(len(entries)):
                 counts += read_counts(self.building, number)
@@ -420,7 +421,3 @@ class Build:
                 "give the same command again.",
                 code="not-written",
             ) from error
-
-
-def _manifest_entry(entry: dict[str, Any]) -> dict[str, Any]:
-    return {name: entry[name] for name in ("name", "documents", "sentences", "tokens", "words", "files")}

@@ -17,10 +17,9 @@ import uvicorn
 
 from osbert.errors import UserError
 from osbert.runs.contract import Notice, Watch, ignore
+from osbert.server.access import Hosts, Keys
 from osbert.server.connections import Connection, Room
-from osbert.server.hosts import Hosts
 from osbert.server.http import Service, application
-from osbert.server.keys import Keys
 from osbert.server.limits import ServerLimits
 from osbert.server.metrics import ServerMetrics
 from osbert.server.pool import WorkerPool

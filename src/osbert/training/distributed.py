@@ -205,7 +205,7 @@ def _present() -> Group:
 
 
 def _initialize(backend: str) -> None:
-    """Initialise torch's process group. torchrun may have kept the store of an earlier start (rendezvous.py)."""
+    """Initialise torch's process group. torchrun may have kept the store of an earlier start."""
     agent_store = open_agent_store(TIMEOUT)
     if agent_store is None:
         distributed.init_process_group(backend, timeout=TIMEOUT)

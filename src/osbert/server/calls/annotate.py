@@ -17,8 +17,8 @@ from osbert.runs.predict.forms.contract import PredictedRow, RowLayout
 from osbert.runs.predict.forms.records import JsonRecords
 from osbert.runs.predict.settings import PredictionOptions
 from osbert.server.calls.contract import Call, Item, RequestFields, item_of, windows
-from osbert.server.models import ServerModel
-from osbert.server.schemas import Refusal, Reply, Request
+from osbert.server.calls.models import ServerModel
+from osbert.server.calls.schemas import Refusal, Reply, Request
 from osbert.tasks import Inputs
 
 ToolRecords = list[dict[str, Any]]
