@@ -17,7 +17,7 @@ from osbert.data.examples import Examples
 from osbert.data.noise import Noise
 from osbert.data.pack import Packer
 from osbert.models.contract import Learner
-from osbert.text.train_words import word_tokenizer
+from osbert.text.train_file import word_tokenizer
 from osbert_lab.recurrent.bilm_architecture import BilmArchitecture
 from osbert_lab.recurrent.both_ways import BothWays
 

@@ -15,8 +15,7 @@ from pathlib import Path
 
 import torch
 
-from osbert.training.checkpoint import Checkpoint, Checkpoints
-from osbert.training.writing import CheckpointWriter
+from osbert.training.checkpoint import Checkpoint, Checkpoints, CheckpointWriter
 
 Seconds = tuple[float, float]
 

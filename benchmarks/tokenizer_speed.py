@@ -21,9 +21,9 @@ from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
+from osbert.corpus.encode import encode_document
 from osbert.interop.tokenizers import read_tokenizer
 from osbert.reading.documents import read_chunks
-from osbert.text.encode import encode_document
 from osbert.text.tokenizer import Tokenizer
 
 DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"

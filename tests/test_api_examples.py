@@ -24,7 +24,7 @@ PAGES = {"python.md": 30, "reranking.md": 5, "read-your-model.md": 10, "coming-f
 NEEDED = {
     "coming-from-transformers.md": "transformers",
     "osbert.sklearn": "sklearn",
-    "osbert.server.hosts": "fastapi",
+    "osbert.server.access": "fastapi",
     "osbert.server.intake": "fastapi",
 }
 """The libraries without which the examples of a module or a page cannot run; other pages need scikit-learn."""

@@ -26,7 +26,7 @@ from osbert.api.training import (
     train_tokenizer,
 )
 from osbert.api.vectors import find_duplicates, search
-from osbert.openmp import let_threads_sleep
+from osbert.processes import let_threads_sleep
 
 let_threads_sleep()
 

@@ -1,4 +1,4 @@
-"""Atomic writes: a file is written under another name, flushed to disk, then renamed in one step."""
+"""Atomic writes: a file is written under another name, flushed to disk, then renamed in one step. A full disk."""
 
 from __future__ import annotations
 
@@ -380,3 +380,31 @@ def flush(handle: int) -> None:
             fcntl.fcntl(handle, full)
             return
     os.fsync(handle)
+
+
+@contextmanager
+def disk_needed(out: Path, *, goes_on: str = "from the last checkpoint") -> Iterator[None]:
+    """Turn an OSError about a full disk into a UserError with advice.
+
+    `goes_on`: from where the same command would continue, for the message; "" if it begins anew.
+    """
+    try:
+        yield
+    except OSError as error:
+        if not disk_full(error):
+            raise
+        then = f"it goes on {goes_on}" if goes_on else "it begins anew"
+        raise UserError(
+            f"{out} could not be written: {describe_failure(error, out)}. Make room and give the same command again; "
+            f"{then}.",
+            code="not-written",
+        ) from error
+
+
+def describe_failure(error: BaseException, folder: Path) -> str:
+    """Describe why something could not be written to `folder`; a full disk with the free space."""
+    text = str(error)
+    if (isinstance(error, OSError) and disk_full(error)) or "No space left" in text:
+        free = shutil.disk_usage(folder if folder.is_dir() else folder.parent).free
+        return f"the disk is full ({free / 1e6:,.1f} MB free)"
+    return text

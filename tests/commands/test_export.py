@@ -25,7 +25,7 @@ from osbert.models.contract import Head, Learner
 from osbert.runs.export.comparison import ExportComparison, Side
 from osbert.runs.export.onnx_export import development, refuse, write
 from osbert.runs.rows.options import LabelledOptions
-from osbert.server.models import ModelFolder
+from osbert.server.calls.models import ModelFolder
 from osbert.server.wire import Dispatch, Orders
 from osbert.server.worker import Worker
 from osbert.tasks import Task

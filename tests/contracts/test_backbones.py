@@ -24,7 +24,7 @@ from osbert.interop.huggingface.folders import write_model
 from osbert.models import families
 from osbert.models.contract import Backbone, Learner, find_family
 from osbert.objectives.replaced import ReplacedTokens
-from osbert.server.models import ModelFolder
+from osbert.server.calls.models import ModelFolder
 from osbert.server.wire import Dispatch, Orders
 from osbert.server.worker import Worker
 from own_files import SHORT, beside

@@ -31,13 +31,12 @@ from osbert.interop.opening import Opening
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
 from osbert.models.heads.predictions import NumberHead
+from osbert.server.access import Hosts, Keys
+from osbert.server.calls.models import ModelFolder, kinds
 from osbert.server.calls.table import CALLS, all_calls
-from osbert.server.hosts import Hosts
 from osbert.server.http import Service, application
-from osbert.server.keys import Keys
 from osbert.server.limits import ServerLimits
 from osbert.server.metrics import ServerMetrics
-from osbert.server.models import ModelFolder, kinds
 from osbert.server.wire import Dispatch, Orders, WorkerLoadError
 from osbert.server.worker import Worker
 from osbert.tasks import Task

@@ -15,8 +15,7 @@ import pytest
 import torch
 
 from osbert import components, recipe
-from osbert.data.batch import collate, micro_batches
-from osbert.data.halves import halves
+from osbert.data.batch import collate, halves, micro_batches
 from osbert.data.pack import Packer
 from osbert.evaluation.forward import outputs
 from osbert.evaluation.score import predict, score

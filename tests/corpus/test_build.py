@@ -15,10 +15,10 @@ import pytest
 from corpora import files_of
 from osbert.corpus import build as build_module
 from osbert.corpus.build import Build
+from osbert.corpus.encode import encode_document
 from osbert.corpus.shards import Corpus, ShardBlock
 from osbert.corpus.state import BuildSettings
 from osbert.reading.documents import DocumentOptions
-from osbert.text.encode import encode_document
 from refusals import refusal
 
 
@@ -137,7 +137,7 @@ def test_documents_go_on_in_the_next_shard(make, write, prose, monkeypatch, toke
 
 
 def test_any_number_of_workers_gives_the_same_bytes(make, write, prose, tmp_path, monkeypatch):
-    monkeypatch.setattr("osbert.corpus.workers.PART", 500)
+    monkeypatch.setattr("osbert.corpus.encode.PART", 500)
     path = write(prose(300))
     one = make(path, out="one", shard_tokens=4000)
     make(path, out="three", workers=3, shard_tokens=4000)

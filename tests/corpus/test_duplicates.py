@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from osbert.corpus import duplicates
-from osbert.corpus.duplicates import LineRemoval, Lines, _falses, _spread, document_hashes, first_occurrences
+from osbert.corpus import writer
 from osbert.corpus.shards import Shard
+from osbert.corpus.writer import LineRemoval, Lines, _falses, _spread, document_hashes, first_occurrences
 
 
 @given(
@@ -22,7 +22,7 @@ def test_first_occurrences_are_those_of_one_pass_over_everything(tmp_path_factor
     seen: set[int] = set()
     expected = [value not in seen and not seen.add(value) for part in parts for value in part]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(duplicates, "PARTITION", partition)
+        patch.setattr(writer, "PARTITION", partition)
         folder = tmp_path_factory.mktemp("settling")
         arrays = (np.array(part, np.uint64) for part in parts)
         if expected:

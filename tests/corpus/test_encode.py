@@ -4,8 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from osbert.corpus.encode import encode_portion
-from osbert.text.encode import encode_document
+from osbert.corpus.encode import encode_document, encode_portion
 from osbert.text.words import segmenter, word_finder
 
 # A line never ends in a shortened word here: sentences end with lines in a corpus, whatever the last word.

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from osbert.data.batch import Batch, collate
-from osbert.data.batch_files import read_batches, write_batches
+from osbert.data.batch import Batch, collate, read_batches, write_batches
 from osbert.data.example import Example, Target
 from refusals import refusal
 

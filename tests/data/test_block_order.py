@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 import corpora
 from osbert.corpus.shards import Corpus, Part, ShardBlock
-from osbert.data.block_order import BlockOrder, in_proportion
-from osbert.data.loader import PretrainingLoader
+from osbert.data.loader import BlockOrder, PretrainingLoader, in_proportion
 from osbert.data.loader_settings import LoaderSettings
 from osbert.data.pack import Packer
 from osbert.data.step import Cursor

@@ -11,8 +11,7 @@ import pytest
 from osbert.data.pack import Packer, PieceRun
 from osbert.data.pairs import pairs
 from osbert.text.document import Document, Documents
-from osbert.text.form import Form
-from osbert.text.tokenizer import Tokenizer
+from osbert.text.tokenizer import Form, Tokenizer
 
 FORMS = {
     "bert": Form(before=(2,), between=(3,), after=(3,)),

@@ -10,9 +10,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from osbert.data.batch import Batch, collate
+from osbert.data.batch import Batch, collate, halves
 from osbert.data.example import Example, Target
-from osbert.data.halves import halves
 
 
 def example(number: int, length: int, *, ordered: bool) -> Example:

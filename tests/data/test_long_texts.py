@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from osbert.data.example import Example
-from osbert.data.long_texts import Long, head_and_tail, lay_out, windows
+from osbert.data.long_texts import Long, cut_windows, head_and_tail, lay_out
 from osbert.data.pack import Packer, PieceRun
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 
@@ -94,6 +94,6 @@ def test_the_short_text_of_a_pair_is_in_every_window_whole() -> None:
 
 
 def test_two_long_texts_go_side_by_side_from_first_to_last() -> None:
-    parts = windows([run(30), run(14, 100)], [10, 10], 2)
+    parts = cut_windows([run(30), run(14, 100)], [10, 10], 2)
     begins = [(int(a.ids[0]) - 5, int(b.ids[0]) - 105) for a, b in parts]
     assert begins == [(0, 0), (8, 0), (16, 4), (20, 4)]

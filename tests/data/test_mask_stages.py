@@ -15,8 +15,8 @@ import corpora
 from osbert.corpus.shards import Corpus
 from osbert.data.loader import PretrainingLoader
 from osbert.data.loader_settings import LoaderSettings
+from osbert.data.pace import Phases
 from osbert.data.pack import Packer
-from osbert.data.phases import Phases
 from osbert.data.step import Cursor, RankPart, Step
 from osbert.objectives.mlm import MaskedLanguage
 from osbert.objectives.nsp import NextSentence

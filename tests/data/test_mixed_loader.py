@@ -9,8 +9,7 @@ import pytest
 
 from osbert.data.encoded_records import EncodedAhead
 from osbert.data.example import Example, Target
-from osbert.data.mixed_loader import MixedLoader
-from osbert.data.record_loader import RecordLoader
+from osbert.data.record_loader import MixedLoader, RecordLoader
 from osbert.data.step import Cursor, Step
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from osbert.data.phases import LATER, Phases
+from osbert.data.pace import LATER, Phases
 from osbert.data.step import Cursor, Step
 
 

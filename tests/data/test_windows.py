@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from osbert.data.windows import windows
+from osbert.data.long_texts import windows
 
 
 @given(st.integers(0, 60), st.integers(1, 12), st.integers(0, 12))

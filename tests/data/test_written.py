@@ -8,12 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from osbert.data.batch import Batch, collate, micro_batches
-from osbert.data.batch_files import read_batches, write_batches
+from osbert.data.batch import Batch, collate, halves, micro_batches, read_batches, write_batches
 from osbert.data.decoder_inputs import decoder_example, starting_piece
 from osbert.data.example import Example
 from osbert.data.examples import Examples
-from osbert.data.halves import halves
 from osbert.data.pack import Packer
 from osbert.data.rectangles import rectangles
 from osbert.text.tokenizer import SPECIALS, Tokenizer

@@ -20,7 +20,7 @@ import corpora
 import osbert
 from osbert.commands.export import export
 from osbert.commands.finetune import finetune
-from osbert.server.models import ModelFolder
+from osbert.server.calls.models import ModelFolder
 from osbert.server.wire import Dispatch, Orders
 from osbert.server.worker import Worker
 from terminal import run

@@ -27,7 +27,7 @@ from osbert.models.contract import Learner
 from osbert.objectives.left_to_right import LeftToRight
 from osbert.runs.finetune.model import read_model
 from osbert.runs.finetune.settings import FinetuneSettings
-from osbert.server.models import ModelFolder
+from osbert.server.calls.models import ModelFolder
 from osbert.server.wire import Dispatch, Orders
 from osbert.server.worker import Worker
 from osbert.text.file_tokenizer import MARKS

@@ -7,7 +7,6 @@ import fcntl
 import os
 import re
 import resource
-import socket
 import subprocess
 import sys
 import time
@@ -21,18 +20,17 @@ import torch
 from osbert import files
 from osbert.corpus import task_options
 from osbert.runs.pretrain import budget
-from osbert.server import serve as server
 from osbert.training import memory, probe, processor
 from terminal import run
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "osbert"
 LINUX = re.compile(
-    r"/proc\b|sched_[gs]etaffinity|BOOTTIME|mallopt|ATTACH_FILTER|F_FULLFSYNC|SC_PHYS_PAGES|O_DIRECT\b|memfd|prctl|epoll"
+    r"/proc\b|sched_[gs]etaffinity|BOOTTIME|mallopt|F_FULLFSYNC|SC_PHYS_PAGES|O_DIRECT\b|memfd|prctl|epoll"
     r"|os\.fork|\"fork|pidfd|fallocate|fadvise|abstract socket|SIGRT|copy_file_range|sendfile"
 )
 """Words of what only some systems have."""
 TAKEN = {
-    "corpus/task_options.py", "files.py", "runs/pretrain/budget.py", "server/serve.py",
+    "corpus/task_options.py", "files.py", "runs/pretrain/budget.py",
     "training/memory.py", "training/probe.py", "training/processor.py",
 }  # fmt: skip
 """The files with such words, all of which are tested here."""
@@ -94,13 +92,6 @@ def test_the_name_of_the_processor(elsewhere: pytest.MonkeyPatch) -> None:
     elsewhere.setattr(sys, "platform", "darwin")
     assert processor.cpu_model() == "Apple M9"
     assert asked == [["sysctl", "-n", "machdep.cpu.brand_string"]]
-
-
-def test_a_server_that_ends_filters_no_packets(elsewhere: pytest.MonkeyPatch) -> None:
-    elsewhere.setattr(sys, "platform", "darwin")
-    with socket.create_server(("127.0.0.1", 0)) as door:
-        server.ignore_newcomers(door)
-        socket.create_connection(door.getsockname(), timeout=5).close()
 
 
 @pytest.mark.parametrize("refused", [False, True])

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from osbert.evaluation.bootstrap import bootstrap_means
-from osbert.evaluation.paired_tests import holm, mcnemar, score_difference
+from osbert.evaluation.bootstrap import bootstrap_means, holm, mcnemar, score_difference
 
 COUNTS = st.integers(0, 60)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from osbert.child_processes import holding_interrupts
+from osbert.processes import holding_interrupts
 
 pytestmark = [
     pytest.mark.skipif(sys.platform == "win32", reason="there are no signals to block"),

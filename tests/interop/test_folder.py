@@ -26,7 +26,7 @@ from osbert.objectives.mlm import MaskedLanguage
 from osbert.runs.finetune.model import read_model
 from osbert.runs.finetune.settings import FinetuneSettings
 from osbert.runs.pretrain.start import Origin
-from osbert.server.models import ServerModel
+from osbert.server.calls.models import ServerModel
 from osbert.training.run_folder import RunFolder
 from refusals import refusal
 

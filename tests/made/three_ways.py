@@ -11,7 +11,7 @@ import numpy as np
 
 import osbert
 from osbert.commands.embed import VectorOptions, embed
-from osbert.server.models import ModelFolder
+from osbert.server.calls.models import ModelFolder
 from osbert.server.wire import Dispatch, Orders
 from osbert.server.worker import Worker
 

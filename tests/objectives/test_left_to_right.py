@@ -18,7 +18,7 @@ from osbert.models.contract import Learner
 from osbert.objectives.left_to_right import LeftToRight
 from osbert.objectives.nsp import NextSentence
 from osbert.text.document import Document
-from osbert.text.form import Form
+from osbert.text.tokenizer import Form
 
 SIZES = Architecture(
     layers=2, heads=2, width=16, vocabulary=60_000, length=64, direction="left_to_right", dropout=0.0, deviation=0.5

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from osbert.data.batch import collate
+from osbert.data.batch import collate, halves
 from osbert.data.example import Example
 from osbert.data.examples import Examples
-from osbert.data.halves import halves
 from osbert.data.noise import Noise
 from osbert.data.pack import Packer
 from osbert.models.architecture import Architecture

@@ -8,8 +8,16 @@ import xml.etree.ElementTree as ElementTree
 from hypothesis import given
 from hypothesis import strategies as st
 
-from osbert.reports.bars import BarRow, IntervalRow, bar_plot, interval_plot
-from osbert.reports.matrix import MOST_LABELS, NONE, OTHERS, matrix_plot
+from osbert.reports.charts import (
+    MOST_LABELS,
+    NONE,
+    OTHERS,
+    BarRow,
+    IntervalRow,
+    bar_plot,
+    interval_plot,
+    matrix_plot,
+)
 from osbert.reports.plot import WIDTH
 
 VALUES = st.floats(-1e6, 1e6, allow_nan=False) | st.just(math.nan)

@@ -7,8 +7,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from osbert.server.access import Hosts
 from osbert.server.calls.table import all_calls
-from osbert.server.hosts import Hosts
 from osbert.server.http import application
 
 

@@ -22,8 +22,8 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
+from osbert.server.access import Keys
 from osbert.server.connections import FEWEST, RATE, Connection, Room
-from osbert.server.keys import Keys
 from osbert.server.limits import ServerLimits
 from osbert.server.metrics import ServerMetrics
 from osbert.server.serve import Address, listening

@@ -20,8 +20,8 @@ from osbert.models.architecture import PairArchitecture
 from osbert.models.contract import Learner
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.server import worker as worker_module
+from osbert.server.calls.models import ModelFolder, ServerModel, WritingLimits
 from osbert.server.calls.table import CALLS
-from osbert.server.models import ModelFolder, ServerModel, WritingLimits
 from osbert.server.wire import Cancellation, Dispatch, Orders, PassReport
 from osbert.server.worker import Worker
 from osbert.tasks.kinds.generate import Generate

@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from osbert.cli import main
-from osbert.server.hosts import Hosts
-from osbert.server.keys import Keys
-from osbert.server.schemas import Refusal
+from osbert.server.access import Hosts, Keys
+from osbert.server.calls.schemas import Refusal
 from osbert.server.serve import Address
 
 APP = "https://app.example.org"

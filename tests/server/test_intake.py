@@ -16,11 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.requests import Request as HttpRequest
 
-from osbert.server import intake, schemas
+from osbert.server import intake
+from osbert.server.calls import schemas
 from osbert.server.calls.predict import PredictRequest
+from osbert.server.calls.schemas import FAULTS, FIELDS, Refusal
 from osbert.server.intake import Intake, exceeds
 from osbert.server.limits import ServerLimits
-from osbert.server.schemas import FAULTS, FIELDS, Refusal
 
 SIZE = 1_000_000
 BOUND = 2.0

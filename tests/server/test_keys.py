@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from osbert.server.keys import Keys, read_keys
+from osbert.server.access import Keys, read_keys
 from refusals import refusal
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from osbert.server import pool as pool_module
-from osbert.server.models import ModelFolder
+from osbert.server.calls.models import ModelFolder
 from osbert.server.pool import WorkerPool
 from osbert.server.wire import Dispatch, Orders
 from osbert.server.worker import Worker
@@ -118,7 +118,7 @@ def test_a_second_server_hears_that_the_port_is_taken_before_it_loads_anything(
 ) -> None:
     """Also while the first has not loaded its models yet: it listens from the beginning."""
     from osbert.cli import main
-    from osbert.server.keys import Keys
+    from osbert.server.access import Keys
     from osbert.server.serve import Address, listening
 
     monkeypatch.setattr(WorkerPool, "start", lambda self: pytest.fail("models are loaded"))

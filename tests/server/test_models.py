@@ -11,8 +11,8 @@ import pytest
 from osbert.inference.engine import load
 from osbert.inference.vectors.settings import EmbeddingOptions
 from osbert.interop.sentence_files import LENGTHS, MODULES, POOLING
-from osbert.server.models import ModelFolder, ServerModel, find, parse_models
-from osbert.server.schemas import Refusal
+from osbert.server.calls.models import ModelFolder, ServerModel, find, parse_models
+from osbert.server.calls.schemas import Refusal
 from osbert.server.wire import Orders
 from osbert.server.worker import Worker
 from refusals import refusal

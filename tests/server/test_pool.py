@@ -15,9 +15,9 @@ from unittest.mock import MagicMock
 import pytest
 
 from osbert.server import pool as pool_module
+from osbert.server.calls.models import ModelFolder
 from osbert.server.limits import ServerLimits
 from osbert.server.metrics import ServerMetrics
-from osbert.server.models import ModelFolder
 from osbert.server.pool import DEATHS, WorkerPool
 from osbert.server.wire import (
     SLICE,

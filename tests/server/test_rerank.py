@@ -12,7 +12,7 @@ import pytest
 import osbert
 import tiny_runs
 from osbert.interop.opening import Opening
-from osbert.server.models import ModelFolder
+from osbert.server.calls.models import ModelFolder
 from osbert.server.wire import Dispatch, Orders
 from osbert.server.worker import Worker
 from osbert.tasks.kinds.rerank import Rerank

@@ -13,7 +13,7 @@ import pytest
 
 from osbert.server import connections
 from osbert.server import serve as run
-from osbert.server.keys import Keys
+from osbert.server.access import Keys
 from osbert.server.limits import ServerLimits
 from osbert.server.metrics import ServerMetrics
 from osbert.server.pool import WorkerPool
@@ -91,18 +91,6 @@ def test_who_has_connected_before_the_end_is_answered(server: Stoppable, door: s
             client.sendall(READY)
         for client in clients:
             assert client.recv(1 << 16).startswith(b"HTTP/1.1 503 ")
-
-
-def test_the_system_ignores_who_comes_after_that(door: socket.socket) -> None:
-    """A connection that the system made between the last accept and the close would be reset."""
-    with connect(door) as early:
-        run.ignore_newcomers(door)
-        with pytest.raises(TimeoutError):
-            socket.create_connection(door.getsockname(), timeout=0.2)
-        taken, _ = door.accept()
-        early.sendall(READY)
-        with taken:
-            assert taken.recv(1 << 16) == READY
 
 
 @pytest.mark.parametrize("head", [POST, b"nonsense\r\n\r\n"])

@@ -15,7 +15,7 @@ import pytest
 
 from osbert.inference.embedder import Embedder
 from osbert.server import worker as module
-from osbert.server.models import ModelFolder
+from osbert.server.calls.models import ModelFolder
 from osbert.server.wire import Cancellation, Dispatch, LoadFailure, Orders, PassStart, Wire
 from osbert.server.worker import Worker
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from osbert.data.long_texts import spread
 from osbert.data.pack import Packer
-from osbert.data.windows import spread
 from osbert.tasks.kinds.span.windows import Cutter, Decoder, QuestionWindow, assign_windows, encoding
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 

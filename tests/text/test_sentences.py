@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from osbert.text.encode import encode_document
+from osbert.corpus.encode import encode_document
 from osbert.text.sentences import split
 from osbert.text.tokenizer import Tokenizer
 

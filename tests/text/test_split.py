@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from osbert.text.normalize import Normalizer
-from osbert.text.split import ranges
+from osbert.text.words import ranges
 
 TEXTS = st.text(st.sampled_from("ab ,.-\t\n　你好é́​�😀Ａ"), max_size=20) | st.text(max_size=20)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from osbert.text.file_tokenizer import FileTokenizer
-from osbert.text.form import Form
+from osbert.text.tokenizer import Form
 from osbert.text.train_file import BYTE_LEVEL, UNIGRAM, ChunkCounter, learn_bpe, learn_unigram
 from refusals import refusal
 from vocabularies import printed_by_every_process

@@ -18,13 +18,16 @@ import torch
 from safetensors.torch import load_file
 
 from clock import CLOCK
+from osbert import recipe
 from osbert.commands.pretrain import pretrain
 from osbert.corpus.build import Build
 from osbert.corpus.state import BuildSettings
 from osbert.interop.tokenizers import write_tokenizer
 from osbert.reading.documents import DocumentOptions
 from osbert.training.checkpoint import Checkpoints
+from osbert.training.settings import TrainingSettings
 from osbert.training.tracking import read_lines
+from refusals import refusal
 from vocabularies import train
 
 SETTINGS = """
@@ -197,3 +200,8 @@ def test_a_generator_is_trained_and_drawn_from_as_in_one_process(runs: SimpleNam
     assert runs.ended[0][f"{kind}-replaced"] == runs.ended[1][f"{kind}-replaced"] == ""
     assert_same(runs.folder / "replaced", runs.folder / f"{kind}-replaced")
     assert_same_weights(runs.folder / "replaced" / "generator", runs.folder / f"{kind}-replaced" / "generator")
+
+
+def test_hybrid_sharding_is_refused() -> None:
+    with refusal("invalid-value", "hybrid", "fsdp"):
+        recipe.build(TrainingSettings, {"parallel": "hybrid"}, where="training")

@@ -25,7 +25,7 @@ distributed.init_process_group(backend, rank=0, world_size=1, store=distributed.
 spreads = {
     "alone": lambda learner, *_: Alone(),
     "ddp": lambda learner, *_: Replication(learner.parameters()),
-    "fsdp": lambda learner, group, kind, place: Sharding(learner, group, place, hybrid=False),
+    "fsdp": lambda learner, group, kind, place: Sharding(learner, group, place),
 }
 found = {}
 for name, spread in spreads.items():

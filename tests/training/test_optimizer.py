@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from osbert.training import adamw
-from osbert.training.optimizer import OptimizerSettings, limit
-from osbert.training.schedules import rate_factor
+from osbert.training.optimizer import OptimizerSettings, limit, rate_factor
 
 SHAPES = st.sampled_from(["linear", "cosine", "constant", "trapezoid"])
 

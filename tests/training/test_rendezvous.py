@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 from torch import distributed
 
-from osbert.training.rendezvous import NAME, fresh_store, open_agent_store
+from osbert.training.distributed import START, fresh_store, open_agent_store
 
 SHORT = timedelta(seconds=20)
 
@@ -35,7 +35,7 @@ def test_each_start_has_a_part_of_its_own() -> None:
 def test_a_process_that_came_to_a_dead_start_moves_on() -> None:
     """The first process of a start was killed before it answered; another one asks, and waits for the next start."""
     store = distributed.HashStore()
-    store.set(NAME, "dead")
+    store.set(START, "dead")
     found: list[distributed.Store] = []
     other = threading.Thread(target=lambda: found.append(fresh_store(store, 1, 2, SHORT)))
     other.start()

@@ -14,11 +14,10 @@ import pytest
 from osbert import components
 from osbert.errors import Problems
 from osbert.runs.finetune.finetune import finetune
-from osbert.training import tracker_queue
+from osbert.training import tracking
 from osbert.training.progress import Progress
-from osbert.training.tracker_queue import TRACKERS, TrackerQueue, require_trackers
 from osbert.training.trackers.contract import TrackedRun, Tracker
-from osbert.training.tracking import Metrics, read_lines
+from osbert.training.tracking import TRACKERS, Metrics, TrackerQueue, read_lines, require_trackers
 from refusals import refusal
 from tiny_runs import write_run
 
@@ -48,7 +47,7 @@ class Memory(Tracker):
 
 @pytest.fixture
 def memory(monkeypatch: pytest.MonkeyPatch) -> type[Memory]:
-    monkeypatch.setattr(tracker_queue, "find_tracker", lambda name: Memory)
+    monkeypatch.setattr(tracking, "find_tracker", lambda name: Memory)
     monkeypatch.setattr(Memory, "runs", {})
     return Memory
 
@@ -130,7 +129,7 @@ def test_a_run_that_cannot_be_opened_is_refused(tmp_path: Path, monkeypatch: pyt
     def refuse(run: TrackedRun) -> Tracker:
         raise PermissionError("no key")
 
-    monkeypatch.setattr(tracker_queue, "find_tracker", lambda name: refuse)
+    monkeypatch.setattr(tracking, "find_tracker", lambda name: refuse)
     with refusal("not-tracked", "--track memory", "no key"):
         TrackerQueue(tmp_path, ["memory"], [])
 
@@ -138,7 +137,7 @@ def test_a_run_that_cannot_be_opened_is_refused(tmp_path: Path, monkeypatch: pyt
 def test_a_missing_library_and_a_wrong_name_are_refused_before_the_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tracker_queue.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(tracking.importlib.util, "find_spec", lambda name: None)
     encoder = write_run(tmp_path / "encoder", None)
     rows = [("good", "pos"), ("bad", "neg")] * 20
     with refusal("missing-library", "osbert[wandb]", "osbert[mlflow]"):
@@ -154,7 +153,7 @@ def test_every_tracker_is_an_extra_that_installs_what_it_needs() -> None:
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     for name in components.names("training.trackers"):
         [needed] = project["optional-dependencies"][name]
-        assert needed.startswith(tracker_queue.find_tracker(name).library)
+        assert needed.startswith(tracking.find_tracker(name).library)
 
 
 @pytest.fixture

@@ -128,7 +128,7 @@ def test_without_memory_for_a_copy_training_waits(toys, tmp_path, monkeypatch) -
 
     trainer = toys.trainer(tmp_path, checkpoint_writing="background")
     with monkeypatch.context() as patch:
-        patch.setattr("osbert.training.writing.torch.empty", short)
+        patch.setattr("osbert.training.checkpoint.torch.empty", short)
         running = list(run_until(trainer, 5))
     assert len(running) == 5
     assert trainer.checkpoints.steps() == [4]

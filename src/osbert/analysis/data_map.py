@@ -13,9 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from osbert.reports.caption import explain_picture
 from osbert.reports.page import Section, paragraph, table
-from osbert.reports.plot import Series, line_plot
+from osbert.reports.plot import Series, explain_picture, line_plot
 from osbert.tasks import Record
 from osbert.terminal import one_line
 

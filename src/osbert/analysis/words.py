@@ -17,8 +17,8 @@ from osbert.data.example import Integers
 from osbert.data.pack import Packer
 from osbert.tasks import Record, Task
 from osbert.text.file_tokenizer import AnyTokenizer
-from osbert.text.split import Range, ranges
 from osbert.text.tokenizer import Encoding
+from osbert.text.words import Range, ranges
 
 
 class TextWord(NamedTuple):

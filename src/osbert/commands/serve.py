@@ -63,7 +63,7 @@ def serve(
         Origins, such as https://example.org, whose pages may ask from a browser.
     """
     check_libraries()
-    from osbert.server.keys import read_keys
+    from osbert.server.access import read_keys
     from osbert.server.serve import Address, run
 
     chosen = limits or ServerLimits()
@@ -81,7 +81,7 @@ def serve(
 
 
 def _orders(runs: list[str], device: str, limits: ServerLimits, threads: int) -> Orders:
-    from osbert.server.models import WritingLimits, parse_models
+    from osbert.server.calls.models import WritingLimits, parse_models
     from osbert.server.wire import Orders
 
     if not runs:

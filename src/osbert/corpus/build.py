@@ -2,6 +2,8 @@
 
 Finished shards are kept: a build that was stopped at any moment continues after the last one. The result has the same
 bytes for any number of workers and any number of interruptions.
+
+Its report has counts, rates, duplicates, repairs, and warnings about their consequences.
 """
 
 from __future__ import annotations
@@ -16,15 +18,21 @@ from typing import Any, Literal
 
 import numpy as np
 
-from osbert.corpus.arrays import write_array, write_arrays
-from osbert.corpus.damage import wrong_content
-from osbert.corpus.duplicates import LineRemoval, Lines, document_hashes, first_occurrences
-from osbert.corpus.encode import PORTION, Portion
-from osbert.corpus.report import make_report
+from osbert.corpus.encode import PORTION, Portion, encode_in_order
+from osbert.corpus.integrity import write_array, write_arrays, wrong_content
 from osbert.corpus.shards import COUNTS, FORMAT, MANIFEST, Shard, read_manifest
 from osbert.corpus.state import STATE, BuildSettings, BuildState, Position, identity, refuse_other
-from osbert.corpus.workers import encode_in_order
-from osbert.corpus.writer import ShardWriter, lines_folder, read_counts, read_lines, shard_name
+from osbert.corpus.writer import (
+    LineRemoval,
+    Lines,
+    ShardWriter,
+    document_hashes,
+    first_occurrences,
+    lines_folder,
+    read_counts,
+    read_lines,
+    shard_name,
+)
 from osbert.errors import Problems, UserError
 from osbert.files import disk_full, foreign, refuse_foreign, write_json
 from osbert.lock import hold_lock
@@ -32,6 +40,68 @@ from osbert.reading.documents import probe, read_input
 from osbert.reading.inputs import Input, OpenInput, Repairs, find_inputs
 from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.text.words import check_words
+
+UNKNOWN_LIMIT = 0.05
+"""Fraction of words with [UNK] above which the vocabulary hardly fits the text."""
+
+
+def make_report(
+    shards: Sequence[Mapping[str, Any]], *, unknown: int, repairs: Repairs, rest: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the report of a corpus as in corpus.json.
+
+    `shards`: the entries of the manifest. `unknown`: the number of unknown pieces. `rest`: facts of the build: inputs,
+    text_bytes, lines, duplicate_lines, duplicate_documents, deduplicated, sentence_ends, seconds; with filters also
+    left_out, the number of documents that each filter dropped.
+    """
+    words = sum(shard["words"] for shard in shards)  # those that the word starts tell: segmented ones are longer
+    tokens = sum(shard["tokens"] for shard in shards)
+    report: dict[str, Any] = {
+        "documents": sum(shard["documents"] for shard in shards),
+        "sentences": sum(shard["sentences"] for shard in shards),
+        "tokens": tokens,
+        "words": words,
+        "tokens_per_word": round(tokens / words, 4) if words else 0.0,
+        "unknown": unknown,
+        "unknown_rate": round(unknown / words, 6) if words else 0.0,
+        **rest,
+        "bytes_on_disk": sum(file["bytes"] for shard in shards for file in shard["files"].values()),
+        "megabytes_per_second": round(rest["text_bytes"] / 1e6 / max(rest["seconds"], 1e-9), 2),
+        "repairs": asdict(repairs),
+    }
+    report["warnings"] = _warnings(report)
+    return report
+
+
+def _warnings(report: Mapping[str, Any]) -> list[str]:
+    warnings = []
+    if report["documents"] == 1:
+        warnings.append(
+            "There is one document only: next-sentence prediction takes its wrong sentences from other documents, so "
+            "it is impossible. Pretrain with mlm alone, or tell documents apart (--documents blank-line or line)."
+        )
+    if not report["sentence_ends"]:
+        warnings.append(
+            "No sentence ends (. ! ? 。) were found: each line counts as one sentence, and sentence objectives then "
+            "work on lines."
+        )
+    if report["unknown_rate"] > UNKNOWN_LIMIT:
+        warnings.append(
+            f"{report['unknown_rate']:.1%} of the words are unknown to the vocabulary. Train one on this text (osbert "
+            "tokenizer train), and if it is of whole words (--kind words), a larger one: --vocabulary, --minimum."
+        )
+    return warnings + _repair_warnings(report["repairs"])
+
+
+def _repair_warnings(repairs: Mapping[str, Any]) -> list[str]:
+    descriptions = {
+        "empty": "file(s) without any text",
+        "boms": "byte-order mark(s) removed",
+        "replaced": "run(s) of undecodable bytes replaced by U+FFFD",
+        "records": "record(s) without a usable text left out",
+        "skipped": "file(s) in archives left out, their ending is not known",
+    }
+    return [f"{repairs[name]:,} {what}." for name, what in descriptions.items() if repairs[name]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -263,7 +333,8 @@ class Build:
         if self.settings.deduplicate:
             shards, counts = self._without_duplicates(keep, watch)
         else:
-            shards = [_manifest_entry(entry) for entry in entries]
+            names = ("name", "documents", "sentences", "tokens", "words", "files")
+            shards = [{name: entry[name] for name in names} for entry in entries]
             counts = np.zeros(len(self.tokenizer), np.int64)
             for number in range(len(entries)):
                 counts += read_counts(self.building, number)
@@ -350,7 +421,3 @@ class Build:
                 "give the same command again.",
                 code="not-written",
             ) from error
-
-
-def _manifest_entry(entry: dict[str, Any]) -> dict[str, Any]:
-    return {name: entry[name] for name in ("name", "documents", "sentences", "tokens", "words", "files")}

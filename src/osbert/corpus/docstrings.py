@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 
-from osbert.child_processes import holding_interrupts
+from osbert.processes import holding_interrupts
 
 STANDARD_LIBRARY = "python"
 PASSED_OVER = frozenset(

@@ -20,7 +20,6 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from osbert.child_processes import end_with_parent, holding_interrupts
 from osbert.corpus.build import Build, BuildProgress, Watcher
 from osbert.corpus.filters import Filters
 from osbert.corpus.task_options import TaskPlan
@@ -37,6 +36,7 @@ from osbert.corpus.tasks import (
 from osbert.errors import UserError
 from osbert.files import write_json
 from osbert.guarded import read_json
+from osbert.processes import end_with_parent, holding_interrupts
 from osbert.text.normalize import CJK
 
 TRIES = 3

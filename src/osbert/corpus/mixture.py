@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from osbert.corpus.arrays import write_array
-from osbert.corpus.report import make_report
+from osbert.corpus.build import make_report
+from osbert.corpus.integrity import write_array
 from osbert.corpus.shards import COUNTS, FORMAT, MANIFEST, Corpus, Part
 from osbert.corpus.writer import shard_name
 from osbert.errors import Problems

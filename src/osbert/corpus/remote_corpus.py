@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from osbert.corpus import damage
+from osbert.corpus import integrity
 from osbert.corpus.shards import MANIFEST, PIECES, Corpus, read_manifest
 from osbert.errors import Problems, UserError
 from osbert.files import sync, whole_folder
@@ -64,7 +64,7 @@ def open_by_blocks(address: ObjectAddress, listing: Listing) -> Corpus:
     folder = address.fetch(LARGE)
     manifest = read_manifest(folder)
     problems = Problems(heading=f"{address.url}: the corpus in the store is not whole; upload it again")
-    for path, written in damage.files(folder, manifest):
+    for path, written in integrity.files(folder, manifest):
         name = path.relative_to(folder).as_posix()
         if name not in listing:
             problems.add(f"{address.url}/{name}: missing", code="damaged-file")

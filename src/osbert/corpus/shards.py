@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from osbert.corpus import damage
+from osbert.corpus import integrity
 from osbert.errors import Problems, UserError
 from osbert.guarded import read_json
 from osbert.text.document import Documents
@@ -117,11 +117,11 @@ class Corpus:
         """
         folder = Path(folder)
         manifest = read_manifest(folder)
-        problems = Problems(heading=f"{folder}: {damage.ADVICE}")
+        problems = Problems(heading=f"{folder}: {integrity.ADVICE}")
         try:
             corpus = cls(folder, manifest)
-            for path, written in damage.files(folder, manifest):
-                if wrong := damage.wrong_size(path, written["bytes"]):
+            for path, written in integrity.files(folder, manifest):
+                if wrong := integrity.wrong_size(path, written["bytes"]):
                     problems.add(wrong, code="damaged-file")
         except (KeyError, TypeError, AttributeError) as error:
             raise UserError(
@@ -138,14 +138,14 @@ class Corpus:
         """
         files = [
             (path, written)
-            for path, written in damage.files(self.folder, self.manifest)
+            for path, written in integrity.files(self.folder, self.manifest)
             if self.store is None or path.name not in PIECES
         ]
         if most is not None and sum(written["bytes"] for _, written in files) > most:
             return
-        problems = Problems(heading=f"{self.folder}: {damage.ADVICE}")
+        problems = Problems(heading=f"{self.folder}: {integrity.ADVICE}")
         for path, written in files:
-            if wrong := damage.wrong_content(path, written["sha256"]):
+            if wrong := integrity.wrong_content(path, written["sha256"]):
                 problems.add(wrong, code="damaged-file")
         problems.stop_if_any()
 
@@ -310,12 +310,12 @@ class Corpus:
         A deleted file does no harm while it is mapped; it is an error only with `missing`.
         """
         shard = self.manifest["shards"][number]
-        problems = Problems(heading=f"{self.folder}: {damage.ADVICE}")
+        problems = Problems(heading=f"{self.folder}: {integrity.ADVICE}")
         for name, written in shard["files"].items():
             path = self.folder / shard["name"] / name
             if self.store is not None and name in PIECES:
                 continue
-            if (missing or path.exists()) and (wrong := damage.wrong_size(path, written["bytes"])):
+            if (missing or path.exists()) and (wrong := integrity.wrong_size(path, written["bytes"])):
                 problems.add(wrong, code="damaged-file")
         problems.stop_if_any()
 
@@ -324,7 +324,7 @@ class Corpus:
         path = self.folder / self.manifest["shards"][number]["name"] / "ids.npy"
         raise UserError(
             f"{path}: piece {int(ids[index]):,} at place {begin + index:,}, but the vocabulary has {self.vocabulary:,} "
-            f"pieces: {damage.ADVICE}.",
+            f"pieces: {integrity.ADVICE}.",
             code="mismatched-tokenizer",
         )
 

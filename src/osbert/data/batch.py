@@ -2,6 +2,9 @@
 
 N = all tokens of the batch, B = its sequences, M = the labels of one target. Only the attention kernel knows how
 sequences lie in memory; no linear layer, norm or head ever sees a padding token.
+
+For a retry when memory runs out, a batch is cut into `halves`. Batches are written as .npz files to be inspected, or to
+be evaluated on again.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +21,10 @@ from torch import Tensor
 
 from osbert.data.example import Example, Integers
 from osbert.data.examples import Examples, Targets
-from osbert.data.ragged import Places, ranges, rows
+from osbert.data.ragged import Places, begins, ranges, rows
+from osbert.errors import UserError
+from osbert.files import replace_file
+from osbert.guarded import require_regular
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +44,10 @@ class BatchTarget:
 
 TOKEN_COLUMNS = ("ids", "positions", "segments", "order", "unseen")
 """The columns of a batch with one value per token."""
+FILE_COLUMNS = (*TOKEN_COLUMNS, "starts", "records")
+FILE_LABELS = ("labels", "index", "weights")
+FILE_SOURCE = "source"
+"""Names of arrays in .npz files: columns, fields of a target, and the prefix of a batch's source."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -254,3 +265,133 @@ def _tensor(column: Integers) -> Tensor:
 def _send_target(target: BatchTarget, device: torch.device) -> BatchTarget:
     weights = None if target.weights is None else send(target.weights, device)
     return replace(target, labels=send(target.labels, device), index=send(target.index, device), weights=weights)
+
+
+def halves(batch: Batch) -> list[Batch]:
+    """Split a batch between sequences, or between records if `batch.together`, into two of similar size.
+
+    A batch of one sequence or record, or with `batch.whole`, is returned alone and unchanged.
+    """
+    if batch.whole:
+        return [batch]
+    lengths = np.array(batch.lengths) + (0 if batch.source is None else np.array(batch.source.lengths))
+    units = np.arange(len(lengths))
+    if batch.together:
+        _, units = np.unique(batch.records.numpy(), return_inverse=True)
+    # Cumulative tokens of the units (sequences or records) that must not be split.
+    ends = np.cumsum(np.bincount(units, lengths)).tolist()
+    if len(ends) < 2:
+        return [batch]
+    # The cut after which the cumulative size is nearest to half of the total.
+    cut = min(range(1, len(ends)), key=lambda index: abs(2 * ends[index - 1] - ends[-1]))
+    return [_part(batch, np.flatnonzero(half)) for half in (units < cut, units >= cut)]
+
+
+def _part(batch: Batch, rows: Places) -> Batch:
+    """Return the sequences with the indices `rows`, ascending, as a batch."""
+    lengths = np.array(batch.lengths)[rows]
+    token_indices = torch.from_numpy(ranges(batch.starts.numpy()[rows], lengths))
+    targets = {
+        name: _within(target, token_indices, batch.tokens)
+        if target.per_token
+        else _within(target, torch.from_numpy(rows), len(batch.lengths))
+        for name, target in batch.targets.items()
+    }
+    columns: dict[str, Any] = {name: getattr(batch, name) for name in TOKEN_COLUMNS}
+    columns = {name: None if column is None else column[token_indices] for name, column in columns.items()}
+    return replace(
+        batch,
+        **columns,
+        lengths=tuple(lengths.tolist()),
+        starts=torch.from_numpy(begins(lengths)),
+        records=batch.records[torch.from_numpy(rows)],
+        source=None if batch.source is None else _part(batch.source, rows),
+        targets={name: target for name, target in targets.items() if len(target.labels)},
+    )
+
+
+def _within(target: BatchTarget, indices: Tensor, count: int) -> BatchTarget:
+    """Return the labels of those of `count` tokens or sequences that have the indices `indices`, reindexed."""
+    # A map from old to new indices; -1 for those that are not in this half, whose labels are dropped.
+    moved = torch.full((count,), -1, dtype=torch.int64).index_copy_(0, indices, torch.arange(len(indices)))[
+        target.index
+    ]
+    in_half = moved >= 0
+    labels = target.labels[in_half]
+    weights = None if target.weights is None else target.weights[in_half]
+    return replace(
+        target,
+        labels=labels,
+        index=moved[in_half],
+        weights=weights,
+        count=float(len(labels)) if weights is None else float(weights.sum()),
+    )
+
+
+def write_batches(path: Path, batches: Sequence[Batch]) -> None:
+    """Write batches atomically, as arrays "0.ids", "0.lengths", "0.mlm.labels" and so on; 0 is the first batch."""
+    arrays: dict[str, np.ndarray] = {}
+    for number, batch in enumerate(batches):
+        arrays |= _columns(f"{number}", batch)
+        if batch.source is not None:
+            arrays |= _columns(f"{number}.{FILE_SOURCE}", batch.source)
+        for name, target in batch.targets.items():
+            arrays |= _arrays(f"{number}.{name}", target, FILE_LABELS)
+            arrays[f"{number}.{name}.per_token"] = np.array(target.per_token)
+            arrays[f"{number}.{name}.count"] = np.array(target.count)
+    path.parent.mkdir(parents=True, exist_ok=True)
+
+    def write(aside: Path) -> None:
+        with aside.open("wb") as file:
+            np.savez_compressed(file, allow_pickle=False, **arrays)
+
+    replace_file(path, write)
+
+
+def read_batches(path: Path) -> list[Batch]:
+    """Read the batches of a file. Raises UserError if it is damaged or not a file of batches."""
+    try:
+        require_regular(path)
+        with path.open("rb") as handle, np.load(handle, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        # Batches are numbered without gaps, so the number of distinct prefixes is their number.
+        count = len({name.partition(".")[0] for name in arrays})
+        return [_read_batch(arrays, f"{number}.") for number in range(count)]
+    except Exception as error:  # numpy and zipfile raise many kinds, all of which mean the same
+        raise UserError(
+            f"{path}: no file of batches, or a damaged one ({error}). Remove it.", code="damaged-file"
+        ) from error
+
+
+def _columns(prefix: str, batch: Batch) -> dict[str, np.ndarray]:
+    """Return the arrays of a batch without its targets and its source."""
+    sizes = {f"{prefix}.lengths": np.array(batch.lengths), f"{prefix}.together": np.array(batch.together)}
+    return sizes | _arrays(prefix, batch, FILE_COLUMNS)
+
+
+def _arrays(prefix: str, owner: object, names: Sequence[str]) -> dict[str, np.ndarray]:
+    columns = {name: getattr(owner, name) for name in names}
+    return {f"{prefix}.{name}": value.numpy() for name, value in columns.items() if value is not None}
+
+
+def _read_batch(arrays: dict[str, np.ndarray], prefix: str) -> Batch:
+    batch_arrays = {name.removeprefix(prefix): value for name, value in arrays.items() if name.startswith(prefix)}
+    # What has a dot in its name belongs to a target ("mlm.labels") or to the source ("source.ids").
+    names = {name.rpartition(".")[0] for name in batch_arrays if "." in name} - {FILE_SOURCE}
+    source = _read_batch(batch_arrays, f"{FILE_SOURCE}.") if f"{FILE_SOURCE}.lengths" in batch_arrays else None
+    columns: dict[str, Any] = {name: _read_tensor(batch_arrays, name) for name in FILE_COLUMNS}
+    lengths = tuple(batch_arrays["lengths"].tolist())
+    columns["together"] = bool(batch_arrays["together"])
+    targets = {name: _read_target(batch_arrays, f"{name}.") for name in sorted(names)}
+    return Batch(lengths=lengths, targets=targets, source=source, **columns)
+
+
+def _read_target(batch_arrays: dict[str, np.ndarray], prefix: str) -> BatchTarget:
+    columns: dict[str, Any] = {name: _read_tensor(batch_arrays, prefix + name) for name in FILE_LABELS}
+    return BatchTarget(
+        per_token=bool(batch_arrays[f"{prefix}per_token"]), count=float(batch_arrays[f"{prefix}count"]), **columns
+    )
+
+
+def _read_tensor(batch_arrays: dict[str, np.ndarray], name: str) -> Tensor | None:
+    return torch.from_numpy(batch_arrays[name]) if name in batch_arrays else None

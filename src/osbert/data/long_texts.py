@@ -1,20 +1,75 @@
-"""Texts longer than a sequence: cut at the end, cut in the middle, or read whole in overlapping windows."""
+"""Texts longer than a sequence: cut at the end, cut in the middle, or read whole in overlapping windows.
+
+Of a piece in two windows the result counts where it has most context.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Literal
+from itertools import pairwise
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from osbert.data.example import Example
 from osbert.data.pack import Packer, PieceRun, trim_lengths
-from osbert.data.windows import spread, step
 
 Long = Literal["truncate", "head+tail", "window", "error"]
 HEAD = 4
 """With head+tail one piece in HEAD is from the beginning: 128 of 510 (Sun et al. 2019, section 5.3.1)."""
+
+
+class TextWindow(NamedTuple):
+    """Pieces [start, end) are the model's input; the results for pieces [first, last) are used.
+
+    Each piece counts in exactly one window: the one in which it is farthest from the nearer edge, the later one in a
+    tie (Devlin et al.'s "maximum context").
+    """
+
+    start: int
+    end: int
+    first: int
+    last: int
+
+
+def windows(count: int, *, room: int, overlap: int) -> list[TextWindow]:
+    """Return the windows over `count` pieces: `room` pieces each, except for the last.
+
+    Neighbouring windows share `overlap` pieces, at most half of a window (`step`).
+
+    Of the two pieces that both windows contain, each counts in the window where it has more context:
+
+    >>> for window in windows(10, room=6, overlap=2):
+    ...     print(window)
+    TextWindow(start=0, end=6, first=0, last=5)
+    TextWindow(start=4, end=10, first=5, last=10)
+    """
+    bounds = spread(count, room, step(room, overlap))
+    # Inside an overlap [start, end) the context is balanced at the middle: earlier pieces belong to the earlier
+    # window.
+    borders = [0, *((start + end) // 2 for (start, _), (_, end) in zip(bounds[1:], bounds)), count]
+    return [TextWindow(*ends, *counted) for ends, counted in zip(bounds, pairwise(borders))]
+
+
+def step(room: int, overlap: int) -> int:
+    """Return the stride of windows of `room` pieces that overlap by `overlap` pieces, at most by half.
+
+    >>> step(10, 2), step(10, 9)
+    (8, 5)
+    """
+    return room - min(overlap, room // 2)
+
+
+def spread(count: int, room: int, step: int) -> list[tuple[int, int]]:
+    """Return windows [begin, end) over `count` pieces, at least one, as in google-research/bert's run_squad.py.
+
+    Each has `room` pieces, the last one the rest. The stride is `step`, at most `room`.
+    """
+    step = min(step, room)
+    # One window, and as many more as it takes to cover the rest (division rounded up).
+    number = 1 + max(0, -(-(count - room) // step))
+    return [(index * step, min(index * step + room, count)) for index in range(number)]
 
 
 def lay_out(runs: Sequence[PieceRun], packer: Packer, *, long: Long, overlap: int, record: int) -> list[Example]:
@@ -26,7 +81,7 @@ def lay_out(runs: Sequence[PieceRun], packer: Packer, *, long: Long, overlap: in
     """
     sizes = _sizes([len(run.ids) for run in runs], packer)
     if long == "window":
-        return [_pack_runs(parts, packer, record) for parts in windows(runs, sizes, overlap)]
+        return [_pack_runs(parts, packer, record) for parts in cut_windows(runs, sizes, overlap)]
     left_out = sum(len(run.ids) - size for run, size in zip(runs, sizes))
     if long == "head+tail":
         runs = [head_and_tail(run, size) for run, size in zip(runs, sizes)]
@@ -66,7 +121,7 @@ def head_and_tail(run: PieceRun, size: int) -> PieceRun:
     return PieceRun(run.ids[indices], run.words[indices])
 
 
-def windows(runs: Sequence[PieceRun], sizes: Sequence[int], overlap: int) -> list[tuple[PieceRun, ...]]:
+def cut_windows(runs: Sequence[PieceRun], sizes: Sequence[int], overlap: int) -> list[tuple[PieceRun, ...]]:
     """Return the windows of a text or a pair, `sizes` pieces of each text; every piece is in at least one.
 
     The windows of the text with fewer are repeated evenly over those of the other, first with first, last with last.

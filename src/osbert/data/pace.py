@@ -1,11 +1,21 @@
-"""The pace of a run: its number of steps, which a run with a time budget corrects as it goes on."""
+"""The pace of a run: its number of steps, which a time budget corrects as it goes on, and its two phases.
+
+The phases are short sequences for most of the steps and long ones for the rest (section A.2).
+"""
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
+
+from osbert.data.step import Cursor, Loader, Step
+
+LATER = Cursor(epoch=2**20)
+"""Cursor at which the steps on long sequences begin: its epochs have another order and other masks."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,3 +82,32 @@ class Pace:
         if steps <= step or (self.corrections and step <= self.corrections[-1][0]):
             raise ValueError(f"{steps} steps in all from step {step} on, after {self.corrections}")
         return replace(self, corrections=(*self.corrections, (step, steps)))
+
+
+class Phases:
+    """The steps of one loader up to a step of the run, then those of another."""
+
+    def __init__(self, first: Loader, second: Loader, *, switch: int) -> None:
+        """Change to the second at step `switch` of the schedule."""
+        self.first = first
+        self.second = second
+        self.switch = self.planned_switch = switch
+
+    @property
+    def pace(self) -> Pace:
+        """The pace of the run, common to both loaders. Setting it moves the switch."""
+        return self.first.pace  # type: ignore[attr-defined]
+
+    @pace.setter
+    def pace(self, pace: Pace) -> None:
+        self.first.pace = self.second.pace = pace  # type: ignore[attr-defined]
+        self.switch = pace.step_at(self.planned_switch)
+
+    def steps(self, cursor: Cursor) -> Iterator[Step]:
+        """Yield the steps from `cursor` on. It is a cursor of the loader of that step."""
+        if cursor.step < self.switch:
+            yield from itertools.islice(self.first.steps(cursor), self.switch - cursor.step)
+        # Cursors of the first loader, including one right at the switch, mean nothing to the second one.
+        if cursor.step <= self.switch:
+            cursor = replace(LATER, step=self.switch)
+        yield from self.second.steps(cursor)

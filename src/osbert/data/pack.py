@@ -18,7 +18,7 @@ from osbert.data.sentences import Sentences, walk
 from osbert.data.sequences import Sequences
 from osbert.text.document import Document, Documents
 from osbert.text.file_tokenizer import AnyTokenizer
-from osbert.text.form import Form
+from osbert.text.tokenizer import Form
 
 
 class Pieces(Protocol):

@@ -1,13 +1,19 @@
-"""Feeds fine-tuning: endless steps over the records of a task, each epoch in a new random order."""
+"""Feeds fine-tuning: endless steps over the records of a task, each epoch in a new random order.
+
+Several tasks share an encoder in a `MixedLoader`: each step has one task, sampled in proportion to size to the power of
+0.7. With an exponent of 1 small tasks would hardly be seen; with 0 they would be seen far too often (Stickland and
+Murray 2019; the survey, section 5.2, on multi-task learning).
+"""
 
 from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from osbert.data.batch import micro_batches
 from osbert.data.encoded_records import EncodedRecords
@@ -15,6 +21,9 @@ from osbert.data.examples import Examples
 from osbert.data.loader import Purpose, seed_of
 from osbert.data.noise import Noise
 from osbert.data.step import Cursor, Step
+
+EXPONENT = 0.7
+"""Tasks are sampled by their size to this power."""
 
 
 class RecordLoader:
@@ -75,3 +84,50 @@ class RecordLoader:
                 yield Step(batches=[replace(batch, whole=self.whole) for batch in batches], cursor=after)
             # Only the first epoch after resuming starts in the middle.
             start = 0
+
+
+class MixedLoader:
+    """An endless stream of steps, each from one of several loaders; every loader keeps its own order.
+
+    An epoch has as many steps as the loaders' epochs together. The choice of loaders is a function of the seed and the
+    epoch, so a cursor is enough to resume.
+    """
+
+    def __init__(self, loaders: Mapping[str, RecordLoader], *, exponent: float = EXPONENT, seed: int = 0) -> None:
+        """Sample from `loaders`, by name. `exponent` 1: in proportion to size; 0: uniformly."""
+        self.loaders = dict(loaders)
+        self.seed = seed
+        sizes = np.array([len(loader.encoded) for loader in self.loaders.values()], np.float64) ** exponent
+        self.probabilities: NDArray[np.float64] = sizes / sizes.sum()
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """The sum of the steps of the loaders' epochs."""
+        return sum(loader.steps_per_epoch for loader in self.loaders.values())
+
+    def draw_loaders(self, epoch: int) -> NDArray[np.int64]:
+        """Return the index of the loader of each step of an epoch (steps_per_epoch,)."""
+        rng = np.random.Generator(np.random.PCG64(seed_of(self.seed, Purpose.REPETITION, epoch)))
+        return rng.choice(len(self.loaders), self.steps_per_epoch, p=self.probabilities)
+
+    def steps(self, cursor: Cursor) -> Iterator[Step]:
+        """Yield steps from `cursor` on, without end."""
+        # Replay the choices of all steps before the cursor, to count how many steps each loader has served.
+        before = np.concatenate([*(self.draw_loaders(epoch) for epoch in range(cursor.epoch)), np.empty(0, np.int64)])
+        before = np.concatenate([before, self.draw_loaders(cursor.epoch)[: cursor.index]])
+        counts = np.bincount(before.astype(np.int64), minlength=len(self.loaders)).tolist()
+        streams = [loader.steps(_cursor_after(loader, count)) for loader, count in zip(self.loaders.values(), counts)]
+        first = cursor.index
+        for epoch in itertools.count(cursor.epoch):
+            drawn = self.draw_loaders(epoch)
+            for index in range(first, len(drawn)):
+                over = index + 1 == len(drawn)
+                after = Cursor(epoch=epoch + 1) if over else Cursor(epoch=epoch, index=index + 1)
+                yield Step(batches=next(streams[drawn[index]]).batches, cursor=after)
+            first = 0
+
+
+def _cursor_after(loader: RecordLoader, steps: int) -> Cursor:
+    """Return the cursor of a loader after a number of steps."""
+    epoch, step = divmod(steps, loader.steps_per_epoch)
+    return Cursor(epoch=epoch, index=step * loader.batch)

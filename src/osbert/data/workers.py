@@ -15,9 +15,9 @@ from collections.abc import Generator, Iterator, Sequence
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
-from osbert.child_processes import holding_interrupts
 from osbert.data.step import Cursor, Step
 from osbert.errors import UserError
+from osbert.processes import holding_interrupts
 
 DEATHS = 3
 """Number of workers' deaths at one step that ends the run."""

@@ -24,7 +24,6 @@ from osbert.interop.opening import CAREFUL, Opening
 from osbert.text.file_tokenizer import NAMES, AnyTokenizer, FileTokenizer
 from osbert.text.sentinels import sentinel_ids
 from osbert.text.tokenizer import SENTINEL, SPECIALS, Tokenizer
-from osbert.text.wordpiece import LONGEST_WORD
 
 _NAMES = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), SPECIALS))
 _FLAGS = {  # in tokenizer.json's BertNormalizer: in tokenizer_config.json

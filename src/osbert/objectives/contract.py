@@ -18,7 +18,7 @@ from osbert.data.examples import Examples
 from osbert.data.noise import Noise
 from osbert.data.pack import Packer
 from osbert.text.document import Document
-from osbert.text.form import Form
+from osbert.text.tokenizer import Form
 
 if TYPE_CHECKING:
     from osbert.models.contract import Backbone, Head, Sizes

@@ -13,9 +13,8 @@ import numpy as np
 from osbert.data.pack import Packer
 from osbert.evaluation.bootstrap import bootstrap_interval, wilson_interval
 from osbert.evaluation.intervals import ScoreInterval
-from osbert.reports.bars import BarRow, IntervalRow, bar_plot, interval_plot
+from osbert.reports.charts import BarRow, IntervalRow, bar_plot, interval_plot, matrix_plot
 from osbert.reports.examples import Answer, cards
-from osbert.reports.matrix import matrix_plot
 from osbert.reports.page import Section, paragraph, table
 from osbert.reports.plot import Series, line_plot
 from osbert.tasks import Prediction, Record, Task

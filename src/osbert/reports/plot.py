@@ -219,3 +219,11 @@ def _curve(frame: _Frame, curve: Series, *, percent: bool) -> list[str]:
             f'<circle class="aim" cx="{across:.1f}" cy="{up:.1f}" r="7"><title>{escape(note)}</title></circle>'
         )
     return parts
+
+
+def explain_picture(picture: str, *, plain: str, caution: str) -> str:
+    """Return a <figure> with its explanation under the title, and below it how it must not be read."""
+    head, body = picture.split("</figcaption>", 1)
+    inner, tail = body.rsplit("</figure>", 1)
+    explanation = f"</figcaption><p>{escape(plain)}</p>"
+    return f'{head}{explanation}{inner}<p class="soft">{escape(caution)}</p></figure>{tail}'

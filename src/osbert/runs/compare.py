@@ -15,13 +15,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osbert.errors import UserError
-from osbert.evaluation.bootstrap import bootstrap, bootstrap_means, percentiles
+from osbert.evaluation.bootstrap import (
+    McNemar,
+    ScoreDifference,
+    bootstrap,
+    bootstrap_means,
+    holm,
+    mcnemar,
+    percentiles,
+    score_difference,
+)
 from osbert.evaluation.intervals import uniform_interval
-from osbert.evaluation.paired_tests import McNemar, ScoreDifference, holm, mcnemar, score_difference
 from osbert.files import require_file
 from osbert.lock import claim
 from osbert.reading.memory import Data
-from osbert.reports.bars import IntervalRow, interval_plot
+from osbert.reports.charts import IntervalRow, interval_plot
 from osbert.reports.examples import Answer, cards
 from osbert.reports.outcomes import outcomes
 from osbert.reports.page import Section, paragraph, table, write_report

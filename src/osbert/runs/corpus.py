@@ -8,13 +8,13 @@ from functools import partial
 from pathlib import Path
 
 from osbert.corpus.build import Build
+from osbert.corpus.encode import PART
 from osbert.corpus.executors import PendingTasks, encode_in_tasks
 from osbert.corpus.filters import Filters, Language
 from osbert.corpus.remote_corpus import open_corpus
 from osbert.corpus.shards import MANIFEST, Corpus
 from osbert.corpus.state import BuildSettings
 from osbert.corpus.task_options import Executor, TaskOptions, TaskPlan, cores  # noqa: F401 (Executor)
-from osbert.corpus.workers import PART
 from osbert.errors import UserError
 from osbert.files import require_folder
 from osbert.interop.opening import CAREFUL, Opening

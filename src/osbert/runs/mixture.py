@@ -10,8 +10,7 @@ from osbert.corpus.mixture import Mixture
 from osbert.corpus.remote_corpus import open_corpus
 from osbert.corpus.shards import MANIFEST, Corpus
 from osbert.errors import Problems, UserError
-from osbert.files import require_free, whole_folder
-from osbert.full_disk import disk_needed
+from osbert.files import disk_needed, require_free, whole_folder
 from osbert.interop.tokenizers import write_any_tokenizer
 from osbert.lock import claim
 from osbert.remote.addresses import display_path, local_copy

@@ -24,11 +24,9 @@ from osbert.terminal import format_count
 from osbert.text.extend import add_words
 from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.text.sentinels import with_sentinels
-from osbert.text.tokenizer import Tokenizer
+from osbert.text.tokenizer import Tokenizer, WordPiece
 from osbert.text.train import WordCounter, check_settings, learn
-from osbert.text.train_file import ChunkCounter, check_bytes, learn_bpe, learn_unigram
-from osbert.text.train_words import learn_words
-from osbert.text.wordpiece import WordPiece
+from osbert.text.train_file import ChunkCounter, check_bytes, learn_bpe, learn_unigram, learn_words
 
 LENGTH = 512
 """Longest sequence in the files for other programs: BERT's."""

@@ -26,10 +26,10 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from osbert.errors import UserError
+from osbert.server.calls.schemas import Refusal
 from osbert.server.limits import ServerLimits
 from osbert.server.log import Log
 from osbert.server.metrics import ServerMetrics
-from osbert.server.schemas import Refusal
 
 SLICE = 1 << 11
 """Bytes per read. A chunked body can have a chunk in every six bytes, and each chunk takes time in the event loop."""

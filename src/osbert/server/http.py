@@ -7,6 +7,7 @@ declare; GET /v1/models, /health, /ready, /metrics, /openapi.json.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import math
 import time
@@ -21,21 +22,20 @@ from fastapi.responses import Response, StreamingResponse
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
+from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 import osbert
 from osbert.reports.attention_page import BROWSER
-from osbert.server import schemas
+from osbert.server.access import HostCheck, Hosts, Keys
+from osbert.server.calls import schemas
+from osbert.server.calls.models import kinds
+from osbert.server.calls.schemas import Refusal
 from osbert.server.calls.table import all_calls
-from osbert.server.hosts import HostCheck, Hosts
 from osbert.server.intake import Intake
-from osbert.server.keys import Keys
 from osbert.server.limits import ServerLimits
 from osbert.server.metrics import ServerMetrics
-from osbert.server.models import kinds
-from osbert.server.page_files import page_routes
 from osbert.server.pool import PendingRequest, WorkerPool
-from osbert.server.schemas import Refusal
 
 PAGE = Path(__file__).parent / "page"
 """The folder with the files of the browser page."""
@@ -58,6 +58,13 @@ GONE = 499
 """Status that the metrics count if the client has left. No client ever receives it."""
 SETTLING = 0.5
 """Seconds for which a stopping server still answers new requests, with 503, before it closes its socket."""
+PAGE_TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+"""Served suffixes and their types. The system's own table may differ, and browsers run no scripts of other types."""
+PAGE_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+"""Content-Security-Policy: the page loads only its own files, calls only its own server, and cannot be framed."""
 
 
 class SlicedResponse(Response):
@@ -383,3 +390,37 @@ def _responses(reply: type[Any], *refusals: int) -> dict[int | str, dict[str, An
     """Return the schemas of a path's responses by status, for /openapi.json."""
     answers: dict[int | str, dict[str, Any]] = {200: {"model": reply}}
     return answers | {status: {"model": schemas.Error, "description": REFUSALS[status]} for status in refusals}
+
+
+def page_routes(folder: Path) -> list[Route]:
+    """Return a route for each file of a folder with a suffix in TYPES; index.html is at /.
+
+    The few small files are read once, here. No request touches the file system, so none can reach another file.
+    """
+    routes = []
+    for path in sorted(folder.rglob("*")):
+        if path.suffix in PAGE_TYPES:
+            name = path.relative_to(folder).as_posix()
+            content = path.read_bytes()
+            routes.append(
+                Route("/" if name == "index.html" else f"/{name}", _page_handler(content, PAGE_TYPES[path.suffix]))
+            )
+    return routes
+
+
+def _page_handler(content: bytes, kind: str) -> Callable[[HttpRequest], Awaitable[Response]]:
+    """Return a handler that sends `content`, or 304 if the browser has it already (same ETag)."""
+    headers = {
+        "etag": f'"{hashlib.sha256(content).hexdigest()[:32]}"',
+        "cache-control": "no-cache",  # kept, and asked for each time: what has not changed costs a 304
+        "content-security-policy": PAGE_POLICY,
+        "x-content-type-options": "nosniff",
+        "referrer-policy": "no-referrer",
+    }
+
+    async def give(request: HttpRequest) -> Response:
+        if headers["etag"] in request.headers.get("if-none-match", ""):
+            return Response(status_code=304, headers=headers)
+        return Response(content, headers=headers, media_type=f"{kind}; charset=utf-8")
+
+    return give

@@ -13,9 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 from starlette.requests import Request as HttpRequest
 
-from osbert.server import schemas
+from osbert.server.calls import schemas
+from osbert.server.calls.schemas import Refusal
 from osbert.server.limits import ServerLimits
-from osbert.server.schemas import Refusal
 
 LARGE = 1 << 14
 """Bytes above which a body is parsed in a thread."""

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from osbert.errors import Problems
-
-MOST_PIECES, MOST_BEAMS = 512, 8
-"""Default limits of generation: pieces of a text, and beams."""
+from osbert.server.calls import MOST_BEAMS, MOST_PIECES
 
 
 @dataclass(frozen=True, kw_only=True)

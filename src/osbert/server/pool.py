@@ -20,12 +20,12 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from osbert.child_processes import holding_interrupts
 from osbert.errors import UserError
+from osbert.processes import holding_interrupts
+from osbert.server.calls.schemas import Refusal
 from osbert.server.limits import ServerLimits
 from osbert.server.log import Log
 from osbert.server.metrics import ServerMetrics
-from osbert.server.schemas import Refusal
 from osbert.server.wire import (
     HEAD,
     AnswerSlice,

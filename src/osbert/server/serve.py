@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import functools
 import ipaddress
 import select
 import socket
-import struct
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import FrameType
@@ -20,27 +17,22 @@ import uvicorn
 
 from osbert.errors import UserError
 from osbert.runs.contract import Notice, Watch, ignore
+from osbert.server.access import Hosts, Keys
 from osbert.server.connections import Connection, Room
-from osbert.server.hosts import Hosts
 from osbert.server.http import Service, application
-from osbert.server.keys import Keys
 from osbert.server.limits import ServerLimits
 from osbert.server.metrics import ServerMetrics
 from osbert.server.pool import WorkerPool
 from osbert.server.wire import Orders
 
 LEAVING = 3
-"""Fewest ticks (0.1 s, longer on a busy machine) between the last new connection and the end."""
+"""Fewest ticks (0.1 s, longer on a busy machine) between the last answer and the end."""
 LONGEST = 30
 """Most such ticks. The server then ends, although requests may still arrive on open connections."""
 QUEUE = 2048
 """Backlog: most connections that the system queues until the server accepts them."""
 LAST = 5
 """Seconds that clients have at the end to read their answers."""
-SO_ATTACH_FILTER = 26
-"""Number of this Linux socket option, which the socket module lacks."""
-NO_SYN = ((0x30, 0, 0, 13), (0x45, 0, 1, 0x02), (0x06, 0, 0, 0), (0x06, 0, 0, 0xFFFFFFFF))
-"""A BPF program: load byte 13 of the TCP header, the flags; drop the packet if SYN is set, else keep all of it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,10 +80,9 @@ class Server(uvicorn.Server):
         """Return whether to end: all requests are answered, also those of clients that connected meanwhile.
 
         It counts ticks, not seconds: without processor time the server does not end before it has seen its clients.
+        The system resets a connection that is made between the last look at the backlog and the end.
         """
         if self.service.finished:
-            if not self.ticks:
-                ignore_newcomers(self.door)
             self.ticks += 1
             self.should_exit |= self.ticks > LEAVING and (self.ticks > LONGEST or not self._is_awaited())
         return await super().on_tick(counter)
@@ -101,22 +92,6 @@ class Server(uvicorn.Server):
         waiting = select.poll()
         waiting.register(self.door, select.POLLIN)
         return bool(waiting.poll(0)) or self.room.has_arrivals()
-
-
-def ignore_newcomers(door: socket.socket) -> None:
-    """Let the kernel drop new connection attempts; begun and queued connections can still be accepted.
-
-    Closing a listening socket resets the connections in its backlog, and one can always arrive between the last
-    accept() and close(). A dropped client retries within a second, and is refused once the socket is closed. Linux
-    only: elsewhere connections are accepted until the end.
-    """
-    if sys.platform != "linux":  # the number may be another option's there
-        return
-    program = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *instruction) for instruction in NO_SYN))
-    with contextlib.suppress(OSError):
-        # struct sock_fprog: the number of instructions and their address; "HP" pads as the C compiler does.
-        sock_fprog = struct.pack("HP", len(NO_SYN), ctypes.addressof(program))
-        door.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, sock_fprog)
 
 
 def run(orders: Orders, limits: ServerLimits, address: Address, *, workers: int, watch: Watch = ignore) -> None:

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL, Opening
-from osbert.server.models import ModelFolder, WritingLimits
-from osbert.server.schemas import Refusal
+from osbert.server.calls.models import ModelFolder, WritingLimits
+from osbert.server.calls.schemas import Refusal
 from osbert.tasks.edges import Edge
 
 HEAD = struct.Struct("<I")

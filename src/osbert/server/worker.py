@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from osbert.errors import UserError
 from osbert.server.batching import JobSlice, Queue, ServerJob
+from osbert.server.calls.models import ModelFolder, ServerModel, find
+from osbert.server.calls.schemas import Refusal
 from osbert.server.log import Log
-from osbert.server.models import ModelFolder, ServerModel, find
-from osbert.server.schemas import Refusal
 from osbert.server.wire import (
     Cancellation,
     Dispatch,

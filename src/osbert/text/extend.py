@@ -10,8 +10,7 @@ from collections.abc import Mapping
 
 from osbert.errors import UserError
 from osbert.text.file_tokenizer import AnyTokenizer
-from osbert.text.tokenizer import Tokenizer
-from osbert.text.wordpiece import LONGEST_WORD, WordPiece, continues
+from osbert.text.tokenizer import LONGEST_WORD, Tokenizer, WordPiece, continues
 
 
 def add_words(tokenizer: Tokenizer, words: Mapping[str, int], *, pieces: int, minimum: int = 10) -> Tokenizer:

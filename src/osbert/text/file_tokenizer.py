@@ -17,9 +17,7 @@ from numpy.typing import NDArray
 
 from osbert.errors import Problems, UserError
 from osbert.guarded import native
-from osbert.text.form import Form
-from osbert.text.tokenizer import SPECIALS, Encoding, Tokenizer
-from osbert.text.wordpiece import continues
+from osbert.text.tokenizer import SPECIALS, Encoding, Form, Tokenizer, continues
 
 NAMES = ("pad", "unknown", "cls", "sep", "mask")
 """The special pieces of encoders. GPT's tokenizers have only `unknown`, GPT-2's also an `end` of texts."""

@@ -14,16 +14,16 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from osbert.errors import Problems
-from osbert.text.form import Form
 from osbert.text.normalize import IDEOGRAPHS, Normalizer, chunks
-from osbert.text.wordpiece import WordPiece, continues
 
+LONGEST_WORD = 200
+"""Characters of the longest word that is split; longer ones are [UNK], as in google-research/bert."""
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 SENTINEL = "<extra_id_{}>"
@@ -48,6 +48,98 @@ Value = TypeVar("Value")
 
 ChunkPieces = tuple[list[int], list[int], list[int], list[int]]
 """ids, starts, ends, words; positions and words count from the beginning of the chunk."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Form:
+    """The ids of a sequence's special pieces: one text is `before a after`, a pair `before a between b after`.
+
+    | family | before | between | after |
+    |---|---|---|---|
+    | BERT, ALBERT | `[CLS]` | `[SEP]` | `[SEP]` |
+    | RoBERTa | `<s>` | `</s></s>` | `</s>` |
+    | GPT, GPT-2 (fine-tuning) | `_start_` | `_delimiter_` | `_classify_` |
+    | GPT-2 (pretraining) | | end of text | |
+    | GPT (pretraining) | | | |
+    | T5 | | `</s>` | `</s>` |
+    | XLNet | | `<sep>` | `<sep><cls>` |
+
+    `second_segment`: segment of a pair's second text and of the pieces after it; all others have segment 0.
+    `last_segment`: segment of the last special piece if it belongs to neither text (XLNet: 2). `summary`: the token
+    whose hidden state represents the whole sequence.
+
+    >>> roberta = Form(before=(0,), between=(2, 2), after=(2,), second_segment=0)
+    >>> roberta.specials(1), roberta.specials(2), roberta.second(10)
+    (2, 4, 13)
+    """
+
+    before: tuple[int, ...] = ()
+    between: tuple[int, ...] = ()
+    after: tuple[int, ...] = ()
+    second_segment: int = 1
+    last_segment: int | None = None
+    summary: Literal["first", "last"] = "first"
+
+    @property
+    def end(self) -> int | None:
+        """Return the piece that ends a generated text, None if the form has none.
+
+        >>> Form(before=(2,), between=(3,), after=(3,)).end
+        3
+        """
+        return next(iter((*self.after, *self.between)), None)
+
+    def specials(self, texts: int) -> int:
+        """Return the number of special pieces in a sequence of `texts` texts."""
+        return len(self.before) + (texts - 1) * len(self.between) + len(self.after)
+
+    def second(self, first: int) -> int:
+        """Return the position of the second text in a pair whose first text has `first` pieces."""
+        return len(self.before) + first + len(self.between)
+
+
+class WordPiece:
+    """The second half of tokenization: normalised words to pieces."""
+
+    def __init__(self, vocabulary: Sequence[str], *, unknown: int) -> None:
+        """Prepare for a vocabulary whose pieces inside words begin with "##"; `unknown` is the id of [UNK]."""
+        self.unknown = unknown
+        self._first = {piece: index for index, piece in enumerate(vocabulary)}
+        # Without "##", so that substrings of a word can be looked up directly.
+        self._following = {piece[2:]: index for piece, index in self._first.items() if continues(piece)}
+        self._longest = max(map(len, vocabulary))
+
+    def cut(self, word: str, *, inside: bool = False) -> list[tuple[int, int]]:
+        """Return the (id, end) of each piece; `end` is the position after it in the word.
+
+        A word with a part that no piece matches is [UNK] as a whole. `inside`: `word` is the rest of a longer word.
+
+        >>> pieces = WordPiece(["[UNK]", "un", "##aff", "##able", "##a"], unknown=0)
+        >>> pieces.cut("unaffable"), pieces.cut("unfair")
+        ([(1, 2), (2, 5), (3, 9)], [(0, 6)])
+        """
+        length = len(word)
+        if length > LONGEST_WORD:
+            return [(self.unknown, length)]
+        pieces: list[tuple[int, int]] = []
+        known = self._following if inside else self._first
+        start = 0
+        while start < length:
+            for end in range(min(length, start + self._longest), start, -1):
+                index = known.get(word[start:end])
+                if index is not None:
+                    break
+            else:
+                return [(self.unknown, length)]
+            pieces.append((index, end))
+            known = self._following
+            start = end
+        return pieces
+
+
+def continues(piece: str) -> bool:
+    """Return whether a piece continues a word; "##" itself does not."""
+    return len(piece) > 2 and piece.startswith("##")
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,7 @@ from collections.abc import Iterator, Mapping
 
 from osbert.errors import UserError
 from osbert.text.normalize import IDEOGRAPHS, Normalizer, chunks, is_cjk
-from osbert.text.tokenizer import SPECIALS
-from osbert.text.wordpiece import LONGEST_WORD
+from osbert.text.tokenizer import LONGEST_WORD, SPECIALS
 
 MOST_WORDS = 1_000_000
 """Most distinct words in memory, about 200 MB; when there are more, the rarer half is dropped."""

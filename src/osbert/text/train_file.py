@@ -1,7 +1,9 @@
-"""Texts -> byte-level BPE or Unigram: counts chunks in bounded memory; `tokenizers` learns the pieces.
+"""Texts -> byte-level BPE, Unigram, or a closed vocabulary of words: a tokenizer.json.
 
 Byte-level BPE is GPT-2's and RoBERTa's (Radford et al. 2019, section 2.2); Unigram (Kudo 2018) is ALBERT's and XLNet's,
-with the sign of a space before each word and punctuation set apart.
+with the sign of a space before each word and punctuation set apart. Chunks are counted in bounded memory, and
+`tokenizers` learns the pieces. In a closed vocabulary (word2vec, GloVe, ELMo) the most frequent words of BERT's
+basic tokenizer (normalize.py) are pieces, and all others become the unknown piece.
 
 The same texts give the same file, byte for byte, in every process and with any number of threads. The library learns
 BPE in one order. In Unigram it adds up probabilities in the order of a hash table, so that their last digits differ,
@@ -18,8 +20,8 @@ from typing import Any
 from osbert.errors import UserError
 from osbert.text.file_tokenizer import NAMES, FileTokenizer
 from osbert.text.normalize import chunks
+from osbert.text.tokenizer import LONGEST_WORD
 from osbert.text.train import MOST_CHUNKS, check_settings, choose_characters, repeat_words
-from osbert.text.wordpiece import LONGEST_WORD
 
 BYTE_LEVEL = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 """RoBERTa's special pieces, in the order of their ids."""
@@ -214,3 +216,59 @@ def _settle_scores(scored: Iterable[Sequence[Any]], specials: int) -> list[list[
     scores = dict(zip((piece for piece, _ in rare), sorted((score for _, score in rare), reverse=True)))
     settled = [(piece, scores.get(piece, score)) for piece, score in pieces]
     return [list(pair) for pair in [*head, *sorted(settled, key=lambda pair: (-pair[1], pair[0]))]]
+
+
+def learn_words(
+    word_counts: Mapping[str, int], *, vocabulary: int = 30522, lowercase: bool = True, minimum: int = 2
+) -> FileTokenizer:
+    """Return a tokenizer of RoBERTa's special pieces and the most frequent words, by decreasing count.
+
+    Words that occur fewer than `minimum` times have no piece. Raises UserError if there are no words or no room.
+
+    >>> learnt = learn_words({"the": 5, "low": 2, "lower": 1}, vocabulary=100)
+    >>> learnt.vocabulary[5:], learnt.tokens(learnt.encode("The lower"))
+    (('the', 'low'), ['the', '<unk>'])
+    """
+    check_settings(vocabulary=vocabulary, alphabet=1, minimum=minimum)
+    if not word_counts:
+        raise UserError("There is no text to learn a vocabulary from: the input has no words.", code="no-data")
+    ranked = sorted(word_counts.items(), key=lambda item: (-item[1], item[0]))
+    words = [word for word, count in ranked if count >= minimum and not _broken(word)]
+    return word_tokenizer(words[: vocabulary - len(BYTE_LEVEL)], lowercase=lowercase)
+
+
+def word_tokenizer(words: Iterable[str], *, lowercase: bool, spaces: bool = False) -> FileTokenizer:
+    """Return the tokenizer with RoBERTa's special pieces, followed by these words in order.
+
+    `lowercase` also strips accents. `spaces`: split text at spaces only, without normalisation; by default as
+    BERT's basic tokenizer. Repeated words and words that are special pieces are not checked.
+    """
+    pieces = [*BYTE_LEVEL, *words]
+    plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    normalizer = {"clean_text": True, "handle_chinese_chars": True, "strip_accents": None, "lowercase": lowercase}
+    cls, sep = ([BYTE_LEVEL[index], index] for index in (0, 2))
+    content = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [{"id": index, "content": piece, **plain} for index, piece in enumerate(BYTE_LEVEL)],
+        "normalizer": None if spaces else {"type": "BertNormalizer", **normalizer},
+        "pre_tokenizer": {"type": "WhitespaceSplit" if spaces else "BertPreTokenizer"},
+        "post_processor": {
+            "type": "RobertaProcessing", "sep": sep, "cls": cls, "trim_offsets": True, "add_prefix_space": False,
+        },
+        "decoder": None,
+        "model": {
+            "type": "WordLevel",
+            "vocab": {piece: index for index, piece in enumerate(pieces)},
+            "unk_token": BYTE_LEVEL[3],
+        },
+    }  # fmt: skip
+    named = dict(zip(("cls", "pad", "sep", "unknown", "mask"), BYTE_LEVEL, strict=True))
+    written = json.dumps(content, ensure_ascii=False)
+    return FileTokenizer(written, specials={name: named[name] for name in NAMES})
+
+
+def _broken(word: str) -> bool:
+    """Return whether a word has half a surrogate pair, which UTF-8 cannot encode."""
+    return any("\ud800" <= character <= "\udfff" for character in word)

@@ -1,4 +1,4 @@
-"""Word starts in text without spaces: Chinese, each of whose characters is a piece.
+"""The words of a text: their ranges, their starts in text without spaces, and the terms of an index.
 
 A segmenter is a function from a run of ideographs to its words, which cover the run. Other text has its words from
 spaces and punctuation as usual. Ideographs are then pieces of words, so whole-word masking hides Chinese words (SPEC
@@ -8,16 +8,24 @@ spaces and punctuation as usual. Ideographs are then pieces of words, so whole-w
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Literal, get_args
 
 import numpy as np
 
 from osbert.errors import UserError
 from osbert.text.file_tokenizer import AnyTokenizer
-from osbert.text.normalize import CJK
+from osbert.text.normalize import CJK, Normalizer
 
+Split = Literal["words", "characters"]
+"""words: at spaces, and around each punctuation mark and each ideograph. characters: each is a word of its own."""
+
+Range = tuple[int, int]
+"""Start and end of a range of characters, the end excluded."""
+
+_CHUNK = re.compile(r"[^ \t\n\r]+")
 Words = Literal["characters", "segmented", "rjieba"]
 """The words of Chinese: single ideographs, runs of ideographs without a space, or the words of rjieba."""
 
@@ -26,7 +34,34 @@ Segmenter = Callable[[str], list[str]]
 KEPT = 1 << 12
 """Cached texts between runs of ideographs, mostly punctuation."""
 
-_RUNS = re.compile("([" + "".join(f"{chr(first)}-{chr(last)}" for first, last in CJK) + "]+)")
+_IDEOGRAPHS = re.compile("([" + "".join(f"{chr(first)}-{chr(last)}" for first, last in CJK) + "]+)")
+_KANA = "\u3041-\u30ff"
+_UNSPACED = "".join(f"{chr(first)}-{chr(last)}" for first, last in CJK) + _KANA
+_MARKS = "\u0300-\u036f\u064b-\u065f\u0900-\u0963\u0966-\u0dff\u0e00-\u0eff"
+"""Combining marks in words, which are not letters themselves."""
+_TERM = re.compile(f"[{_UNSPACED}]+|(?:(?![{_UNSPACED}])[^\\W_]|[{_MARKS}])+")
+_UNSPACED_RUN = re.compile(f"[{_UNSPACED}]")
+
+
+def ranges(text: str, split: Split) -> list[Range]:
+    """Return the ranges of a text's words, in order; they do not overlap, and none is blank."""
+    if split == "characters":
+        return [(index, index + 1) for index, character in enumerate(text) if not character.isspace()]
+    word_ranges: list[Range] = []
+    for chunk in _CHUNK.finditer(text):
+        start, part = chunk.start(), chunk[0]
+        if part.isascii() and part.isalnum():
+            word_ranges.append((start, start + len(part)))
+            continue
+        words = _basic().trace_words(part)
+        word_ranges += [(start + word.starts[0], start + word.ends[-1]) for word in words]
+    return word_ranges
+
+
+@cache
+def _basic() -> Normalizer:
+    """Return a normalizer; only its ranges are used, so its spelling does not matter."""
+    return Normalizer(lowercase=False, strip_accents=False, cjk=True)
 
 
 def segmenter(words: Words) -> Segmenter | None:
@@ -64,7 +99,7 @@ def word_finder(tokenizer: AnyTokenizer, segment: Segmenter) -> Callable[[str], 
 
     def find(text: str) -> bytes:
         flags = []
-        for index, part in enumerate(_RUNS.split(text)):  # runs of ideographs are at the odd places
+        for index, part in enumerate(_IDEOGRAPHS.split(text)):  # runs of ideographs are at the odd places
             if index % 2:
                 flags += [b"\1" + bytes(len(word) - 1) for word in segment(part)]
             else:
@@ -90,3 +125,18 @@ def _rjieba() -> Segmenter:
         ) from None
     cut: Segmenter = rjieba.cut
     return cut
+
+
+def terms(text: str) -> list[str]:
+    """Return the terms of a text in order; Chinese and Japanese yield bigrams of characters.
+
+    >>> terms("The Café's 2 films"), terms("我喜欢")
+    (['the', 'café', 's', '2', 'films'], ['我喜', '喜欢'])
+    """
+    term_list: list[str] = []
+    for word in _TERM.findall(unicodedata.normalize("NFC", text).lower()):
+        if len(word) > 2 and _UNSPACED_RUN.match(word):
+            term_list += [word[start : start + 2] for start in range(len(word) - 1)]
+        else:
+            term_list.append(word)
+    return term_list

@@ -2,6 +2,11 @@
 
 Common decisions, such as the end of a run, are made by every process from the same gathered values, so that all decide
 alike. A single process is a group of one, for which nothing here has a cost.
+
+torchrun restarts a group of processes but keeps its key-value store (torch 2.13; pytorch/pytorch issue 135712). There
+the new processes would read the addresses of the dead ones and fail to connect. torchrun gives them nothing that
+identifies the start: its count of restarts differs between nodes. So the first process draws a name for the start, and
+each of the others joins only after the first one has answered that very process (`fresh_store`).
 """
 
 from __future__ import annotations
@@ -10,17 +15,21 @@ import contextlib
 import gc
 import os
 import pickle
+import secrets
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import NoReturn, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeGuard, TypeVar
 
 import torch
-from torch import distributed
+from torch import Tensor, distributed
 
 from osbert.data.step import RankPart
 from osbert.errors import UserError
-from osbert.training.rendezvous import fresh_store, open_agent_store
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
 
 T = TypeVar("T")
 
@@ -32,6 +41,10 @@ FAILED = "a failure"
 """The subject of a message from a process that cannot go on."""
 SIGNS = ("gloo", "NCCL", "c10d", "Connection closed by peer", "Connection reset by peer")
 """Parts of the messages of torch's RuntimeErrors that mean that another process has ended."""
+START = "osbert/start"
+"""The key of the name of the newest start."""
+PATIENCE = 0.02
+"""Seconds between two looks into the store."""
 
 
 class PeerFailure(Exception):
@@ -48,8 +61,6 @@ class Group:
 
     rank: int = 0
     size: int = 1
-    node_size: int = 1
-    """Number of processes of this node."""
 
     @property
     def part(self) -> RankPart:
@@ -142,6 +153,19 @@ ALONE = Group()
 """The group of a process that trains alone."""
 
 
+def is_dealt(tensor: Tensor) -> TypeGuard[DTensor]:
+    """Return whether a tensor is sharded over processes.
+
+    Detected by an attribute that only DTensor has: importing that class takes most of a second in every run.
+    """
+    return hasattr(tensor, "placements")
+
+
+def local(tensor: Tensor) -> Tensor:
+    """Return this process's shard of a tensor; all of it if it is not sharded."""
+    return tensor.to_local() if is_dealt(tensor) else tensor
+
+
 @contextlib.contextmanager
 def join_group() -> Iterator[Group]:
     """Join the process group that torchrun started; without torchrun yield a group of one.
@@ -177,12 +201,11 @@ def join_group() -> Iterator[Group]:
 
 def _present() -> Group:
     """Return the group that torch has initialised."""
-    size = distributed.get_world_size()
-    return Group(distributed.get_rank(), size, int(os.environ.get("LOCAL_WORLD_SIZE", size)))
+    return Group(distributed.get_rank(), distributed.get_world_size())
 
 
 def _initialize(backend: str) -> None:
-    """Initialise torch's process group. torchrun may have kept the store of an earlier start (rendezvous.py)."""
+    """Initialise torch's process group. torchrun may have kept the store of an earlier start."""
     agent_store = open_agent_store(TIMEOUT)
     if agent_store is None:
         distributed.init_process_group(backend, timeout=TIMEOUT)
@@ -208,3 +231,55 @@ def process_lost_error() -> UserError:
         "from the last checkpoint.",
         code="process-lost",
     )
+
+
+def open_agent_store(timeout: timedelta) -> distributed.Store | None:
+    """Return the store that torchrun keeps between its starts; None if each start has a store of its own."""
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        return None
+    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    return distributed.TCPStore(host, port, is_master=False, timeout=timeout)
+
+
+def fresh_store(store: distributed.Store, rank: int, size: int, timeout: timedelta) -> distributed.Store:
+    """Return a part of `store` that only the processes of this start use. All of them call it.
+
+    Raises RuntimeError if the others have not come within `timeout`.
+    """
+    deadline = time.monotonic() + timeout.total_seconds()
+    # Written over by each start, so that no process mistakes the answer to an earlier one for its own.
+    token = secrets.token_hex(8)
+    name = _answer_others(store, token, size, deadline) if rank == 0 else _await_answer(store, token, rank, deadline)
+    return distributed.PrefixStore(f"osbert/{name}", store)
+
+
+def _answer_others(store: distributed.Store, name: str, size: int, deadline: float) -> str:
+    """In the first process: name the start and answer each of the others; return the name."""
+    store.set(START, name)
+    for rank in range(1, size):
+        asking = f"osbert/{name}/asks/{rank}"
+        while not store.check([asking]):
+            _wait(deadline)
+        store.set(f"osbert/{name}/answers/{rank}", store.get(asking).decode())
+    return name
+
+
+def _await_answer(store: distributed.Store, token: str, rank: int, deadline: float) -> str:
+    """In another process: ask to take part in the newest start until its first process answers; return its name."""
+    last_name = ""
+    while True:
+        name = store.get(START).decode() if store.check([START]) else ""
+        if name and name != last_name:
+            store.set(f"osbert/{name}/asks/{rank}", token)
+            last_name = name
+        answer = f"osbert/{name}/answers/{rank}"
+        # The first process of an earlier start has answered another process of this rank, or nobody.
+        if name and store.check([answer]) and store.get(answer).decode() == token:
+            return name
+        _wait(deadline)
+
+
+def _wait(deadline: float) -> None:
+    if time.monotonic() > deadline:
+        raise RuntimeError("the other processes of this start have not come")
+    time.sleep(PATIENCE)

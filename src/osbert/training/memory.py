@@ -19,8 +19,7 @@ from pathlib import Path
 
 import torch
 
-from osbert.data.batch import Batch
-from osbert.data.halves import halves
+from osbert.data.batch import Batch, halves
 from osbert.errors import UserError
 
 SIGNS = (

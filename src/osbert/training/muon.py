@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from osbert.training.adamw import PlainAdamW
-from osbert.training.sharded_tensors import is_dealt
+from osbert.training.distributed import is_dealt
 
 Curve = tuple[float, float, float]
 JORDAN = (3.4445, -4.7750, 2.0315)

@@ -1,4 +1,4 @@
-"""How weights and gradients are spread over processes: alone, replicated in each, or sharded over all or over a node's.
+"""How weights and gradients are spread over processes: alone, replicated in each, or sharded.
 
 All of them give the same gradient up to rounding: the sum over the processes. The loss has been divided by the number
 of labels of the whole step before.
@@ -135,7 +135,7 @@ def spread(learner: nn.Module, group: Group, kind: Spread, device: torch.device)
     if kind != "ddp":
         from osbert.training.sharding import Sharding  # which imports what a run of one process never needs
 
-        return Sharding(learner, group, device, hybrid=kind == "hybrid")
+        return Sharding(learner, group, device)
     return Replication(weight for weight in learner.parameters() if weight.requires_grad)
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 Precision = Literal["auto", "fp32", "bf16"]
 Compile = Literal["auto", "yes", "no"]
-Spread = Literal["ddp", "fsdp", "hybrid"]
+Spread = Literal["ddp", "fsdp"]
 Writing = Literal["auto", "foreground", "background"]
 
 
@@ -41,8 +41,7 @@ class TrainingSettings:
     track: tuple[str, ...] = ()
     """Programs that get the figures of metrics.jsonl, separated by commas: tensorboard, mlflow, wandb."""
     parallel: Spread = "ddp"
-    """With several processes (torchrun): whether each has all weights (ddp), or a shard of each weight: one for each
-    process (fsdp), or one for each process of a node, so that all nodes have all weights (hybrid)."""
+    """With several processes (torchrun): whether each has all weights (ddp) or a shard of each weight (fsdp)."""
 
     def __post_init__(self) -> None:
         """Raise ValueError for numbers out of range."""

@@ -58,7 +58,7 @@ def put_shards(learner: nn.Module, parallel: Parallel, optimizer: torch.optim.Op
 
     Raises UserError if the files are of another model.
     """
-    from osbert.training.shard_files import read_shards, shapes  # which imports what only sharded runs need
+    from osbert.training.sharding import read_shards, shapes  # which imports what only sharded runs need
 
     stored = shapes(folder)
     learner_tensors = _state_tensors(learner)

@@ -19,8 +19,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from osbert.data.batch import Batch
-from osbert.data.batch_files import write_batches
+from osbert.data.batch import Batch, write_batches
 from osbert.data.pace import Pace
 from osbert.data.step import Cursor, Loader, Step, ahead
 from osbert.errors import UserError
@@ -28,16 +27,14 @@ from osbert.models.fast.threads import spin_remark
 from osbert.recipe import difference
 from osbert.training import memory, tensors
 from osbert.training.adamw import give_row_gradients
-from osbert.training.checkpoint import CHECKPOINTS, Checkpoint, Checkpoints
-from osbert.training.distributed import ALONE, Group
+from osbert.training.checkpoint import CHECKPOINTS, Checkpoint, Checkpoints, CheckpointWriter
+from osbert.training.distributed import ALONE, Group, local
 from osbert.training.gradients import Gradients
 from osbert.training.optimizer import OptimizerSettings, limit
 from osbert.training.parallel import spread
 from osbert.training.processor import choose, compile_layers, compiles, keep_memory
 from osbert.training.progress import Counters, Mean, Progress, Sums
 from osbert.training.settings import TrainingSettings
-from osbert.training.sharded_tensors import local
-from osbert.training.writing import CheckpointWriter
 
 PATIENCE = 3
 """Number of consecutive unusable steps that ends the run."""

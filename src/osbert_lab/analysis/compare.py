@@ -15,8 +15,7 @@ import numpy as np
 from osbert import __version__, recipe
 from osbert.data.pack import Packer
 from osbert.errors import UserError
-from osbert.files import read_own, refuse_foreign, write_sealed, write_text, writing_output
-from osbert.full_disk import disk_needed
+from osbert.files import disk_needed, read_own, refuse_foreign, write_sealed, write_text, writing_output
 from osbert.inference.engine import load
 from osbert.interop.folder import Folder, open_folder
 from osbert.interop.hub import display_name

@@ -7,9 +7,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from osbert.reports.caption import explain_picture
 from osbert.reports.page import Section, paragraph, table
-from osbert.reports.plot import Series, line_plot
+from osbert.reports.plot import Series, explain_picture, line_plot
 from osbert_lab.analysis.comparison import LIKENESS, MEAN, WORDS, of_model
 from osbert_lab.analysis.figures import Figure, Floats
 from osbert_lab.analysis.heat import heat_map

@@ -15,7 +15,7 @@ from typing import Literal
 
 from osbert.errors import Problems
 from osbert.reading.form import decoding_error, open_text
-from osbert.text.split import ranges
+from osbert.text.words import ranges
 
 BEGIN = "#begin document"
 GAP = ("Text", "Pronoun", "Pronoun-offset", "A", "A-offset", "A-coref", "B", "B-offset", "B-coref")

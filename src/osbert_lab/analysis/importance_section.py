@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from osbert.reports.bars import IntervalRow, interval_plot
-from osbert.reports.caption import explain_picture
+from osbert.reports.charts import IntervalRow, interval_plot
 from osbert.reports.page import Section, table
+from osbert.reports.plot import explain_picture
 from osbert_lab.analysis.figures import Figure, grid, select_figures
 from osbert_lab.analysis.heat import heat_map
 

@@ -12,8 +12,7 @@ from typing import Any, ClassVar
 from osbert import components, recipe
 from osbert.corpus.task_options import TaskPlan
 from osbert.errors import UserError
-from osbert.files import read_own, refuse_foreign, write_text
-from osbert.full_disk import disk_needed
+from osbert.files import disk_needed, read_own, refuse_foreign, write_text
 from osbert.interop.files.json_files import read_object
 from osbert.lock import claim
 from osbert.remote.addresses import display_path, local_copy

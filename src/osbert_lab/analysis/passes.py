@@ -15,7 +15,7 @@ from osbert.data.example import Booleans
 from osbert.evaluation import forward
 from osbert.models.contract import Backbone
 from osbert.models.random_numbers import fix_seed
-from osbert.text.form import Form
+from osbert.text.tokenizer import Form
 from osbert_lab.analysis.kinds.contract import TextPass
 from osbert_lab.analysis.sample import TextSample, marks
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from osbert.evaluation.bootstrap import wilson_interval
-from osbert.reports.bars import IntervalRow, interval_plot
-from osbert.reports.caption import explain_picture
+from osbert.reports.charts import IntervalRow, interval_plot
+from osbert.reports.plot import explain_picture
 from osbert_lab.analysis.figures import Figure
 from osbert_lab.analysis.judgements import ContrastPair, find_shared_pieces, lay_out_pieces, work
 from osbert_lab.analysis.kinds.contract import Advance

@@ -16,8 +16,8 @@ from osbert.data.pack import Packer, PieceRun
 from osbert.errors import Problems
 from osbert.terminal import format_count
 from osbert.text.file_tokenizer import AnyTokenizer
-from osbert.text.form import Form
 from osbert.text.normalize import is_punctuation
+from osbert.text.tokenizer import Form
 from osbert_lab.analysis.kinds.contract import PlacedTree, PlacedWords, TokenMarks
 from osbert_lab.analysis.tree_files import Tree
 

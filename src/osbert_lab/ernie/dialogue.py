@@ -16,7 +16,7 @@ from osbert.data.sentences import Sentences
 from osbert.data.sequences import Sequences
 from osbert.objectives import Objective
 from osbert.text.document import Document, Documents, sources
-from osbert.text.form import Form
+from osbert.text.tokenizer import Form
 
 if TYPE_CHECKING:
     from osbert.models.contract import Backbone, Head

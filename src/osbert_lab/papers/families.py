@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from osbert import recipe
 from osbert.files import write_json, write_text
+from osbert.reports.charts import Dot, Strip, strip_plot
 from osbert.reports.page import Section, code, paragraph, table, write_report
-from osbert.reports.strip import Dot, Strip, strip_plot
 from osbert.runs.study.runner import is_finished
 from osbert.terminal import in_columns
 from osbert.training.run_folder import RunFolder

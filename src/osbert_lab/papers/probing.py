@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from osbert.reports.caption import explain_picture
 from osbert.reports.page import Section, paragraph, table
-from osbert.reports.plot import Series, line_plot
+from osbert.reports.plot import Series, explain_picture, line_plot
 from osbert.terminal import in_columns
 from osbert_lab.analysis.figures import Figure, select_figures
 from osbert_lab.analysis.model_analysis import ModelAnalysis

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from osbert.corpus.shards import Corpus, ShardBlock
-from osbert.data.block_order import BlockOrder
+from osbert.data.loader import BlockOrder
 from osbert_lab.static_vectors import glove, word2vec
 from osbert_lab.static_vectors.clock import LearningClock
 from osbert_lab.static_vectors.pair_counts import PairCounts

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from osbert.child_processes import end_with_parent, holding_interrupts
 from osbert.errors import UserError
+from osbert.processes import end_with_parent, holding_interrupts
 from osbert_lab.static_vectors.learners import AnyLearner, Totals
 
 

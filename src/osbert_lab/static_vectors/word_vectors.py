@@ -26,8 +26,7 @@ from osbert.models.contract import Learner
 from osbert.models.settings import settings_of
 from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.text.normalize import Normalizer
-from osbert.text.train_file import BYTE_LEVEL
-from osbert.text.train_words import word_tokenizer
+from osbert.text.train_file import BYTE_LEVEL, word_tokenizer
 
 VectorForm = Literal["word2vec", "glove"]
 SUFFIXES = (".txt", ".vec", ".bin")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from html import escape
 from pathlib import Path
 
-from osbert.reports.bars import BarRow, bar_plot
+from osbert.reports.charts import BarRow, bar_plot
 from osbert.reports.examples import SCRIPT, STYLE, search_box
 from osbert.reports.page import Section, paragraph, table, write_report
 from osbert.reports.plot import Series, line_plot

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from osbert.text.languages import function_words, short_words
-from osbert.text.terms import terms
+from osbert.text.words import terms
 
 MOST = 4_000_000
 """Most distinct words in all counters together; above it, words with a count of 1 are dropped."""

@@ -23,8 +23,7 @@ from osbert.interop.tokenizers import read_any_tokenizer, write_any_tokenizer
 from osbert.tasks.kinds.span.windows import Cutter
 from osbert.tasks.kinds.tag.passages import TaggedText, cut_words
 from osbert.text.file_tokenizer import NAMES, FileTokenizer
-from osbert.text.form import Form
-from osbert.text.tokenizer import SPECIALS, Tokenizer
+from osbert.text.tokenizer import SPECIALS, Form, Tokenizer
 from refusals import refusal
 
 TEXTS = [

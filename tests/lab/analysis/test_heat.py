@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from osbert.reports.caption import explain_picture
+from osbert.reports.plot import explain_picture
 from osbert_lab.analysis.heat import heat_map
 from osbert_lab.analysis.scatter import Spot, scatter_plot
 

@@ -14,7 +14,7 @@ from ended_tables import plan
 from osbert.options import parse_settings
 from osbert.recipe import as_table
 from osbert.runs.finetune.plan import schema
-from osbert.text.train_words import word_tokenizer
+from osbert.text.train_file import word_tokenizer
 from osbert.training.run_folder import RunFolder
 from osbert_lab.papers.encoders import PretrainedEncoders, run_folder
 from osbert_lab.papers.families import write_families_report

@@ -14,7 +14,7 @@ import corpora
 import osbert
 from osbert.interop.folder import open_folder
 from osbert.runs.pretrain.settings import read_plan
-from osbert.text.train_words import word_tokenizer
+from osbert.text.train_file import word_tokenizer
 from refusals import refusal
 from terminal import run
 

@@ -13,8 +13,7 @@ from osbert.data.example import Example
 from osbert.data.noise import Noise
 from osbert.data.pack import Packer
 from osbert.text.document import Document, Documents
-from osbert.text.form import Form
-from osbert.text.tokenizer import SPECIALS, Tokenizer
+from osbert.text.tokenizer import SPECIALS, Form, Tokenizer
 from osbert_lab.recurrent.translation import Translation
 
 TOKENIZER = Tokenizer([*SPECIALS, *"abcdefghij"])

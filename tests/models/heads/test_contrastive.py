@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from osbert.data.batch import Batch, collate
+from osbert.data.batch import Batch, collate, halves
 from osbert.data.example import Example, Target
-from osbert.data.halves import halves
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
 from osbert.models.heads.contrastive import ContrastiveHead, partners

@@ -17,7 +17,7 @@ import pytest
 from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
 
 from osbert.reports.attention_page import BROWSER
-from osbert.server.page_files import POLICY
+from osbert.server.http import PAGE_POLICY
 
 ORIGIN = "http://osbert.test/"
 FOLDERS = (Path(str(files("osbert.server"))) / "page", BROWSER)
@@ -96,7 +96,7 @@ class Played:
             self._answer(route, path)
         elif found := [folder / path for folder in FOLDERS if (folder / path).is_file()]:
             kind = mimetypes.guess_type(path)[0] or "application/octet-stream"
-            policy = {"content-security-policy": POLICY}
+            policy = {"content-security-policy": PAGE_POLICY}
             route.fulfill(body=found[0].read_bytes(), content_type=f"{kind}; charset=utf-8", headers=policy)
         else:
             route.fulfill(status=404, json={"error": {"message": f"There is no {path}."}})

@@ -13,8 +13,8 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from osbert import components
-from osbert.server.models import kinds
-from osbert.server.page_files import POLICY
+from osbert.server.calls.models import kinds
+from osbert.server.http import PAGE_POLICY
 from osbert.tasks import Task
 
 TEXT = "the 😀 good plays . a bad film"
@@ -204,7 +204,7 @@ def test_the_files_come_with_their_types_and_a_policy(server: Any) -> None:
         response = server.client.get(f"/{path}")
         assert response.status_code == 200
         assert response.headers["content-type"] == f"{kind}; charset=utf-8"
-        assert response.headers["content-security-policy"] == POLICY
+        assert response.headers["content-security-policy"] == PAGE_POLICY
         assert response.headers["x-content-type-options"] == "nosniff"
     for path in ("__init__.py", "kinds", "kinds/", "../server.py", "%2e%2e/server.py", "none.js", "page.js/x"):
         response = server.client.get(f"/{path}")

@@ -6,7 +6,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
-from osbert.text.terms import terms
+from osbert.text.words import terms
 
 K1, B = 1.2, 0.75
 """BM25's k1 (saturation of term frequency) and b (length normalisation), at their usual values."""

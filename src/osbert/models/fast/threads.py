@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import torch
 
-from osbert.openmp import VARIABLE
+from osbert.processes import VARIABLE
 
 SLEEPING = os.environ.get(VARIABLE, "").upper() == "PASSIVE"
 

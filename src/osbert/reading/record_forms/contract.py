@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
-from osbert.text.split import Range
+from osbert.text.words import Range
 
 Units = Literal["points", "utf-16"]
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from osbert.reading.record_forms.contract import RecordForm, objects, require_list, span_of, text_in
 from osbert.reading.tagged.schemes import OUTSIDE, read_tags
-from osbert.text.split import Range
+from osbert.text.words import Range
 
 _ANNOTATIONS = ("entities", "ents", "cats", "spans", "links", "words", "tags", "heads", "deps")
 

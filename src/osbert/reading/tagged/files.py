@@ -19,7 +19,7 @@ from osbert.reading.table import Origin, Table, TableReading, is_whole, open_rec
 from osbert.reading.tagged.rows import TaggedWords, apart, check_tags, cover_words, marks, read_columns, words_of
 from osbert.reading.tagged.schemes import EntitySpan, Spelling, read_tags, recognise
 from osbert.terminal import one_line
-from osbert.text.split import Range, Split, ranges
+from osbert.text.words import Range, Split, ranges
 
 _JSON = (".json", ".jsonl", ".ndjson")
 _WORDS, _TAGS, _ENTITIES, _TEXTS = (ROLES[role] for role in ("words", "tags", "entities", "tagged text"))

@@ -14,7 +14,7 @@ from typing import Any
 
 from osbert.errors import Problems
 from osbert.reading.tagged.schemes import EntitySpan, parse
-from osbert.text.split import Range
+from osbert.text.words import Range
 
 DOCUMENT = "-DOCSTART-"
 """The word that marks the beginning of a document."""

@@ -36,7 +36,7 @@ from osbert.tasks import Record, Task, load
 from osbert.terminal import format_count, one_line
 from osbert.training.interruption import Interruption
 from osbert.training.run_folder import RunFolder
-from osbert.training.tracker_queue import require_trackers
+from osbert.training.tracking import require_trackers
 
 IDLE = {"few_shot": "none", "tuning": "full", "merge": False, "rank": 0, "recurrent": 0, "auxiliary": 0.0}
 """Settings of fine-tuning that do not apply to a distillation, with the only allowed value."""

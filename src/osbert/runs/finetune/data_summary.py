@@ -6,7 +6,7 @@ import statistics
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from osbert.reports.bars import BarRow, bar_plot
+from osbert.reports.charts import BarRow, bar_plot
 from osbert.reports.outcomes import text_lengths
 from osbert.reports.page import paragraph, table
 from osbert.runs.finetune.rows import TaskRows

@@ -13,7 +13,7 @@ from osbert.interop.opening import CAREFUL, Opening
 from osbert.remote.addresses import local_data
 from osbert.runs.study.search import GRIDS, Comparison
 from osbert.tasks import Task, with_data
-from osbert.training.tracker_queue import require_trackers
+from osbert.training.tracking import require_trackers
 
 FEW = 5e-4
 """Default learning rate for adapters and LoRA (Hu et al., table 9)."""

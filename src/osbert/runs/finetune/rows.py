@@ -16,9 +16,8 @@ import numpy as np
 from osbert import recipe
 from osbert.data.batch import Batch, micro_batches
 from osbert.data.encoded_records import EncodedAhead, EncodedRecords, EncodedWithTargets, OnDemand
-from osbert.data.mixed_loader import MixedLoader
 from osbert.data.pack import Packer
-from osbert.data.record_loader import RecordLoader
+from osbert.data.record_loader import MixedLoader, RecordLoader
 from osbert.data.step import Loader
 from osbert.errors import UserError
 from osbert.evaluation.forward import TOKENS

@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from osbert import __version__, components, recipe
-from osbert.data.mixed_loader import EXPONENT
 from osbert.data.pack import Packer
+from osbert.data.record_loader import EXPONENT
 from osbert.errors import UserError
 from osbert.evaluation.intervals import FEW, ScoreInterval
 from osbert.evaluation.score import class_scores, classes_left_out
-from osbert.files import write_text
-from osbert.full_disk import disk_needed
+from osbert.files import disk_needed, write_text
 from osbert.interop.files.json_files import read_object
 from osbert.interop.hub import hub_facts
 from osbert.interop.huggingface.folders import osbert_only_reason
@@ -41,8 +40,7 @@ from osbert.terminal import format_count, one_line
 from osbert.training.interruption import Interruption, StopRequest
 from osbert.training.progress import Progress
 from osbert.training.run_folder import FACTS, RECIPE, RunFolder
-from osbert.training.tracker_queue import TrackerQueue
-from osbert.training.tracking import Metrics
+from osbert.training.tracking import Metrics, TrackerQueue
 
 
 def start(plan: FinetunePlan) -> StartingModel:

@@ -23,10 +23,9 @@ from osbert.runs.pretrain.first_weights import build_learner
 from osbert.runs.pretrain.settings import PretrainPlan
 from osbert.runs.pretrain.speed_test import POOL, phases
 from osbert.training import memory
-from osbert.training.distributed import ALONE, Group
+from osbert.training.distributed import ALONE, Group, local
 from osbert.training.probe import peak_memory, reset_memory
 from osbert.training.run_folder import RunFolder
-from osbert.training.sharded_tensors import local
 from osbert.training.trainer import Trainer
 
 SMALLEST = 1_024

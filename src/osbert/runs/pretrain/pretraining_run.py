@@ -11,11 +11,10 @@ from pathlib import Path
 from torch import Tensor
 
 from osbert import recipe
-from osbert.data.batch import Batch
-from osbert.data.batch_files import write_batches
-from osbert.data.phases import Phases
+from osbert.data.batch import Batch, write_batches
+from osbert.data.pace import Phases
 from osbert.errors import UserError
-from osbert.full_disk import disk_needed
+from osbert.files import disk_needed
 from osbert.interop.huggingface.folders import osbert_only_reason, write_model
 from osbert.interop.sentence_files import write_sentence_model
 from osbert.interop.tokenizers import write_any_tokenizer
@@ -36,8 +35,7 @@ from osbert.training.parallel import Alone
 from osbert.training.processor import too_few_devices
 from osbert.training.progress import Mean
 from osbert.training.run_folder import RunFolder
-from osbert.training.tracker_queue import TrackerQueue
-from osbert.training.tracking import HELD_OUT, Metrics, SilentMetrics
+from osbert.training.tracking import HELD_OUT, Metrics, SilentMetrics, TrackerQueue
 from osbert.training.trainer import Trainer
 
 INPUTS = ("corpus", "tokenizer", "origin")

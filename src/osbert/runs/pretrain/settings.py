@@ -29,7 +29,7 @@ from osbert.runs.pretrained_tokens import origin_facts
 from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.training.optimizer import OptimizerSettings
 from osbert.training.settings import TrainingSettings
-from osbert.training.tracker_queue import require_trackers
+from osbert.training.tracking import require_trackers
 
 if TYPE_CHECKING:
     from osbert.runs.pretrain.start import Origin

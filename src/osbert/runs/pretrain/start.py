@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from osbert import recipe
-from osbert.data.batch import Batch
-from osbert.data.batch_files import read_batches
+from osbert.data.batch import Batch, read_batches
 from osbert.errors import Problems, UserError
 from osbert.interop.folder import Folder, open_folder
 from osbert.interop.huggingface.folders import fill_heads

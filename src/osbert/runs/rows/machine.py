@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from osbert.full_disk import disk_needed
+from osbert.files import disk_needed
 from osbert.inference.vectors.growing import GrowingFiles
 from osbert.lock import claim
 from osbert.runs.contract import Notice, Watch

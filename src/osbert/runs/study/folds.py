@@ -15,8 +15,7 @@ from osbert import recipe
 from osbert.data.example import Integers
 from osbert.errors import UserError
 from osbert.evaluation.compare import summaries
-from osbert.files import write_text
-from osbert.full_disk import disk_needed
+from osbert.files import disk_needed, write_text
 from osbert.inference.engine import load
 from osbert.interop.opening import Opening
 from osbert.lock import hold_lock

@@ -17,8 +17,7 @@ from pathlib import Path
 from osbert import recipe
 from osbert.errors import UserError
 from osbert.evaluation.compare import sortable, summaries
-from osbert.files import replace_file, sync
-from osbert.full_disk import disk_needed
+from osbert.files import disk_needed, replace_file, sync
 from osbert.lock import hold_lock
 from osbert.models.heads.features import VECTORS
 from osbert.runs.contract import Notice, Watch, ignore
@@ -35,7 +34,7 @@ from osbert.runs.study.search import Candidates, Comparison, SettingsScore, Tria
 from osbert.terminal import one_line
 from osbert.training.interruption import Interruption
 from osbert.training.run_folder import FACTS, RECIPE, RunFolder
-from osbert.training.tracker_queue import TRACKERS
+from osbert.training.tracking import TRACKERS
 
 TRIALS = "trials"
 """The folder of the runs, in the folder of the comparison."""

@@ -17,8 +17,8 @@ from osbert.runs.rows.forms.contract import ResultRow, RowLayout
 from osbert.runs.rows.forms.records import JsonRecords
 from osbert.runs.rows.prediction_settings import PredictionColumns, WrittenPrediction
 from osbert.server.calls.contract import Call, Item, RequestFields, item_of, windows
-from osbert.server.models import ServerModel
-from osbert.server.schemas import Refusal, Reply, Request
+from osbert.server.calls.models import ServerModel
+from osbert.server.calls.schemas import Refusal, Reply, Request
 
 ToolRecords = list[dict[str, Any]]
 

@@ -10,8 +10,8 @@ from pydantic import Field
 
 from osbert.errors import UserError
 from osbert.server.calls.contract import Call, Item, RequestFields, require_fit
-from osbert.server.models import ServerModel
-from osbert.server.schemas import Refusal, Reply, Request
+from osbert.server.calls.models import ServerModel
+from osbert.server.calls.schemas import Refusal, Reply, Request
 
 TOKENS = 512
 """Most tokens of a text for a model of BERT-base's size; see WORK for larger ones."""

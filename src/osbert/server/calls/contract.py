@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from osbert.data.example import Example
 from osbert.errors import UserError
-from osbert.server.models import ServerModel
-from osbert.server.schemas import Refusal, Reply, Request
+from osbert.server.calls.models import ServerModel
+from osbert.server.calls.schemas import Refusal, Reply, Request
 from osbert.tasks import Record
 
 RequestFields = Mapping[str, Any]

@@ -12,8 +12,8 @@ from osbert.data.long_texts import Long
 from osbert.inference.vectors.settings import EmbeddingOptions
 from osbert.models.forms import Pooling
 from osbert.server.calls.contract import Call, Item, RequestFields, require_fit, require_pieces
-from osbert.server.models import ServerModel
-from osbert.server.schemas import Reply, Request, Texts
+from osbert.server.calls.models import ServerModel
+from osbert.server.calls.schemas import Reply, Request, Texts
 
 
 class EmbedRequest(Request, title="Embed"):

@@ -11,8 +11,8 @@ from osbert.analysis.settings import AttributionOptions, Baseline, Method
 from osbert.errors import nearest
 from osbert.server.calls.contract import Call, Item, RequestFields, item_of
 from osbert.server.calls.fill_mask import FillCall
-from osbert.server.models import ServerModel
-from osbert.server.schemas import NAME, Refusal, Reply, Request
+from osbert.server.calls.models import ServerModel
+from osbert.server.calls.schemas import NAME, Refusal, Reply, Request
 
 POINTS = 128
 """Most points of the integral (integrated gradients) in a request."""

@@ -8,8 +8,8 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from osbert.server.calls.contract import Call, Item, RequestFields, require_fit
-from osbert.server.models import ServerModel
-from osbert.server.schemas import Refusal, Reply, Request, Texts
+from osbert.server.calls.models import ServerModel
+from osbert.server.calls.schemas import Refusal, Reply, Request, Texts
 
 MOST = 50_000
 """Most pieces in an answer, about 60 bytes each."""

@@ -11,8 +11,8 @@ from pydantic import BaseModel, Field
 from osbert.errors import UserError
 from osbert.models.generation.settings import GivenOptions
 from osbert.server.calls.contract import AnswerStep, Call, Item, RequestFields
-from osbert.server.models import ServerModel
-from osbert.server.schemas import Refusal, Reply, Request
+from osbert.server.calls.models import ServerModel
+from osbert.server.calls.schemas import Refusal, Reply, Request
 
 if TYPE_CHECKING:
     from osbert.inference.generate import TextWriter

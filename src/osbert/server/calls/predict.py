@@ -1,16 +1,20 @@
-"""POST /v1/predict: labels, numbers and choices."""
+"""Predictions of tasks: POST /v1/predict (labels, numbers and choices), /v1/tag (entities) and /v1/answer.
+
+A kind of task may declare a call of its own by its Edge, with one record in each request.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, create_model
 
 from osbert.errors import UserError
-from osbert.server.calls.contract import Call, Item, RequestFields, encode_record, item_of, windows
-from osbert.server.models import ServerModel
-from osbert.server.schemas import Refusal, Reply, Request, Row, shorten
+from osbert.server.calls.contract import Call, Item, RequestFields, encode_record, item_of, require_text, windows
+from osbert.server.calls.models import ServerModel
+from osbert.server.calls.schemas import Refusal, Reply, Request, Row, Texts, shorten
+from osbert.tasks.edges import Edge, FieldType
 
 
 class PredictRequest(Request, title="Predict"):
@@ -103,3 +107,166 @@ def _row(model: ServerModel, row: Mapping[str, Any], field: str) -> Item:
     except (UserError, ValueError) as error:
         raise Refusal(422, str(error), field=field) from error
     return encode_record(model, record, field)
+
+
+class TagRequest(Request, title="Tag"):
+    """Texts in which entities are looked for."""
+
+    texts: Texts
+
+
+class Entity(BaseModel):
+    """An entity: text[start:end], in characters."""
+
+    type: str
+    start: int
+    end: int
+    text: str
+    probability: float | None = None
+
+
+class TagAnswer(Reply, title="Entities"):
+    """What /v1/tag answers: the entities of each text."""
+
+    __qualname__ = "Entities"
+
+    entities: list[list[Entity]]
+    windows: list[int] | None = None
+
+
+class TagCall(Call):
+    """Tags the entities of each text."""
+
+    what = "tag (/v1/tag)"
+    request = TagRequest
+    reply = TagAnswer
+
+    def items(self, model: ServerModel, values: RequestFields) -> list[Item]:
+        """Return an item for each text. Long texts are read in windows, so none is too long."""
+        return [item_of(model, (text,), f"texts[{index}]", empty=True) for index, text in enumerate(values["texts"])]
+
+    def fields(
+        self, model: ServerModel, values: RequestFields, items: Sequence[Item], results: Sequence[Any]
+    ) -> dict[str, Any]:
+        """Return the entities of each text, and the numbers of windows if a text had several."""
+        reply = model.engine.fine_tuned.reply
+        counts = [len(item.examples) for item in items]
+        several = {"windows": counts} if max(counts) > 1 else {}
+        return {"entities": [reply(prediction)["entities"] for prediction in results], **several}
+
+
+class AnswerRequest(Request, title="Answer"):
+    """A question, and the paragraph in which to find the answer."""
+
+    reads = ("question", "paragraph")
+    question: str
+    paragraph: str
+    n_best: int = Field(default=0, ge=0, le=100, description="Number of candidates to return beside the answer.")
+
+
+class AnswerSpan(BaseModel, title="Candidate"):
+    """A slice of the paragraph, paragraph[start:end]; of the candidates one may be "" at -1, that there is none."""
+
+    __qualname__ = "Candidate"
+
+    text: str
+    start: int
+    end: int
+    probability: float
+
+
+class AnswerReply(Reply, title="Answered"):
+    """What /v1/answer answers; null where the paragraph holds no answer."""
+
+    __qualname__ = "Answered"
+
+    answer: AnswerSpan | None
+    n_best: list[AnswerSpan]
+    windows: int | None = None
+
+
+class AnswerCall(Call):
+    """Answers one question from one paragraph."""
+
+    what = "answer questions (/v1/answer)"
+    request = AnswerRequest
+    reply = AnswerReply
+
+    def items(self, model: ServerModel, values: RequestFields) -> list[Item]:
+        """Return one item, the question with its paragraph. Raises Refusal (422) if a part of it would not be read."""
+        for name in ("question", "paragraph"):
+            require_text(model, values[name], name)
+        item = item_of(model, (values["question"], values["paragraph"]), "question", empty=True)
+        if cut := sum(example.truncated for example in item.examples):
+            limit = model.engine.fine_tuned.description.limit(model.engine.packer)
+            raise Refusal(422, f"{cut:,} pieces more than are read: the model reads {limit}.", field="question")
+        return [item]
+
+    def fields(
+        self, model: ServerModel, values: RequestFields, items: Sequence[Item], results: Sequence[Any]
+    ) -> dict[str, Any]:
+        """Return the answer (None if the model finds none) and the `n_best` likeliest candidates."""
+        (item,), (prediction,) = items, results
+        reply = model.engine.fine_tuned.reply(prediction)
+        return {**reply, "n_best": reply["n_best"][: values["n_best"]], **windows(model, item)}
+
+
+class RankingItem(BaseModel, title="RankedText"):
+    """A text of a ranking: its rank from 1, its index in the request's list from 0, its score and its probability."""
+
+    __qualname__ = "RankedText"
+
+    rank: int
+    index: int
+    score: float
+    probability: float
+
+
+TYPES: Mapping[FieldType, Any] = {
+    "text": str,
+    "texts": Texts,
+    "flag": bool,
+    "integer": int,
+    "number": float,
+    "numbers": list[float],
+    "probabilities": dict[str, float],
+    "ranking": list[RankingItem],
+}
+"""Python types of the field types that a kind can declare."""
+
+
+class OwnCall(Call):
+    """The call of an Edge."""
+
+    def __init__(self, edge: Edge) -> None:
+        """Create the schemas of request and answer from the fields that `edge` declares."""
+        title = "".join(part.capitalize() for part in edge.call.split("-"))
+        request = {field.name: (TYPES[field.type], Field(description=field.about or None)) for field in edge.request}
+        answer = {field.name: (TYPES[field.type], Field(description=field.about or None)) for field in edge.answer}
+        more = {"windows": (int | None, Field(default=None, description="If a long text was read in several windows."))}
+        self.edge = edge
+        self.what = f"answer /v1/{edge.call}"
+        self.request = create_model(f"{title}Request", __base__=Request, __doc__=edge.about, **request)  # type: ignore[call-overload]
+        self.request.reads = tuple(request)
+        self.reply = create_model(  # type: ignore[call-overload]
+            f"{title}Answer", __base__=Reply, __doc__=f"What /v1/{edge.call} answers.", **answer, **more
+        )
+
+    def items(self, model: ServerModel, values: RequestFields) -> list[Item]:
+        """Return one item, the record of the request's texts. Raises Refusal (422) if a text is empty."""
+        texts: list[str] = []
+        for field in self.edge.request:
+            value = values[field.name]
+            given = [value] if isinstance(value, str) else value
+            for text in given:
+                require_text(model, text, field.name)
+            texts += given
+        # With `empty` what is too long is not refused; that no text is empty is known by now.
+        return [item_of(model, texts, self.edge.request[0].name, empty=self.edge.cuts)]
+
+    def fields(
+        self, model: ServerModel, values: RequestFields, items: Sequence[Item], results: Sequence[Any]
+    ) -> dict[str, Any]:
+        """Return the fields that the kind declares, made by `Task.reply`."""
+        (item,), (prediction,) = items, results
+        return {**model.engine.fine_tuned.reply(prediction), **windows(model, item)}

@@ -6,17 +6,14 @@ from collections.abc import Iterable, Mapping
 
 from osbert.errors import UserError
 from osbert.server.calls.annotate import AnnotateCall
-from osbert.server.calls.answer import AnswerCall
 from osbert.server.calls.attention import AttentionCall
 from osbert.server.calls.contract import Call
 from osbert.server.calls.embed import EmbedCall
 from osbert.server.calls.explain import ExplainCall
 from osbert.server.calls.fill_mask import FillCall
 from osbert.server.calls.generate import GenerateCall
-from osbert.server.calls.own import OwnCall
-from osbert.server.calls.predict import PredictCall
-from osbert.server.calls.tag import TagCall
-from osbert.server.models import ATTENTION, EXPLAIN
+from osbert.server.calls.models import ATTENTION, EXPLAIN
+from osbert.server.calls.predict import AnswerCall, OwnCall, PredictCall, TagCall
 from osbert.tasks.edges import Edge
 
 CALLS: Mapping[str, Call] = {

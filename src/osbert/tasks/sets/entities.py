@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from osbert.tasks.kinds.tag import Tag
-from osbert.text.split import Split
+from osbert.text.words import Split
 
 
 @dataclass(frozen=True, kw_only=True)

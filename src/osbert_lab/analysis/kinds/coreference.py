@@ -20,9 +20,9 @@ from osbert.data.batch import collate
 from osbert.evaluation.bootstrap import wilson_interval
 from osbert.evaluation.forward import evaluating
 from osbert.models.contract import Backbone
-from osbert.reports.bars import IntervalRow, interval_plot
-from osbert.reports.caption import explain_picture
+from osbert.reports.charts import IntervalRow, interval_plot
 from osbert.reports.page import Section, paragraph, table
+from osbert.reports.plot import explain_picture
 from osbert_lab.analysis.coreference_files import MentionLink
 from osbert_lab.analysis.figures import Figure, select_figures
 from osbert_lab.analysis.kinds.contract import Advance, Experiment

@@ -21,9 +21,8 @@ from torch.nn import functional
 from osbert.data.batch import Batch, micro_batches
 from osbert.data.example import Example
 from osbert.evaluation.forward import TOKENS, evaluating
-from osbert.reports.caption import explain_picture
 from osbert.reports.page import Section
-from osbert.reports.plot import Mark, Series, line_plot
+from osbert.reports.plot import Mark, Series, explain_picture, line_plot
 from osbert_lab.analysis.erasure import Eraser, LabelledMoments
 from osbert_lab.analysis.figures import DEVIATIONS, Figure, Floats, select_figures
 from osbert_lab.analysis.hooks import Change, change_states

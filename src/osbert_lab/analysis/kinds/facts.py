@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osbert.evaluation.bootstrap import bootstrap_interval, wilson_interval
-from osbert.reports.bars import IntervalRow, interval_plot
-from osbert.reports.caption import explain_picture
+from osbert.reports.charts import IntervalRow, interval_plot
 from osbert.reports.page import Section, table
+from osbert.reports.plot import explain_picture
 from osbert_lab.analysis.figures import Figure, select_figures
 from osbert_lab.analysis.judgements import FactRelation, lay_out_pieces
 from osbert_lab.analysis.kinds.contract import Advance, LanguageExperiment

@@ -12,9 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from osbert.models.contract import Sizes
-from osbert.reports.caption import explain_picture
 from osbert.reports.page import Section
-from osbert.reports.plot import Series, line_plot
+from osbert.reports.plot import Series, explain_picture, line_plot
 from osbert_lab.analysis.figures import Figure, Floats, grid, select_figures
 from osbert_lab.analysis.heat import heat_map
 from osbert_lab.analysis.kinds.contract import Analysis, TextPass

@@ -15,9 +15,8 @@ import torch
 from torch import Tensor
 
 from osbert.models.contract import Sizes
-from osbert.reports.caption import explain_picture
 from osbert.reports.page import Section, paragraph
-from osbert.reports.plot import Series, line_plot
+from osbert.reports.plot import Series, explain_picture, line_plot
 from osbert.terminal import format_count
 from osbert_lab.analysis.figures import Figure, Floats, RunningMeans, grid, label_indices, select_figures
 from osbert_lab.analysis.heat import heat_map

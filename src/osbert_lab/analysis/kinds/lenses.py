@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 
 from osbert.data.example import Example
 from osbert.evaluation.bootstrap import wilson_interval
-from osbert.reports.caption import explain_picture
 from osbert.reports.page import Section
-from osbert.reports.plot import Mark, Series, line_plot
+from osbert.reports.plot import Mark, Series, explain_picture, line_plot
 from osbert_lab.analysis.figures import Figure, Floats, RunningMeans, select_figures
 from osbert_lab.analysis.kinds.contract import Advance, LanguageExperiment
 from osbert_lab.analysis.lens import layer_states, read_out, settling_layers

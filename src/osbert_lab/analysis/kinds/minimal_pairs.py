@@ -14,9 +14,9 @@ import numpy as np
 
 from osbert.analysis.scoring import Masking
 from osbert.evaluation.bootstrap import wilson_interval
-from osbert.reports.caption import explain_picture
+from osbert.reports.charts import Dot, Strip, strip_plot
 from osbert.reports.page import Section, table
-from osbert.reports.strip import Dot, Strip, strip_plot
+from osbert.reports.plot import explain_picture
 from osbert_lab.analysis.figures import DEVIATIONS, Figure, Floats, select_figures
 from osbert_lab.analysis.judgements import MinimalPair, Pieces, lay_out_pieces, work
 from osbert_lab.analysis.kinds.contract import Advance, LanguageExperiment

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from osbert.models.contract import Sizes
-from osbert.reports.caption import explain_picture
 from osbert.reports.page import Section
+from osbert.reports.plot import explain_picture
 from osbert_lab.analysis.figures import Figure, Floats, RunningMeans, select_figures
 from osbert_lab.analysis.kinds.contract import Analysis, TextPass
 from osbert_lab.analysis.scatter import Spot, scatter_plot

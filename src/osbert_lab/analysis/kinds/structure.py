@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 
 from osbert.evaluation.bootstrap import ratio_interval, wilson_interval
 from osbert.models.contract import Sizes
-from osbert.reports.caption import explain_picture
 from osbert.reports.page import Section
-from osbert.reports.plot import Mark, Series, line_plot
+from osbert.reports.plot import Mark, Series, explain_picture, line_plot
 from osbert_lab.analysis.advance import SILENT, Advance
 from osbert_lab.analysis.figures import DEVIATIONS, Figure, Floats, select_figures
 from osbert_lab.analysis.kinds.contract import PlacedTree, TextPass, TrainedAnalysis

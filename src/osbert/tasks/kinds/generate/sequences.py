@@ -16,7 +16,7 @@ from osbert.data.noise import Noise
 from osbert.data.pack import Packer, PieceRun
 from osbert.errors import UserError
 from osbert.objectives.unified import UnifiedLanguage
-from osbert.text.form import Form
+from osbert.text.tokenizer import Form
 
 Sight = Literal["auto", "left_to_right", "prefix", "source"]
 """The tokens to which those of a source attend: the ones before, or all of the source (`prefix`). `source`: an encoder

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osbert.data.example import Booleans, Example
+from osbert.data.long_texts import spread
 from osbert.data.pack import Packer, PieceRun
-from osbert.data.windows import spread
 from osbert.tasks.edges import ExplainedScore, require_label
 from osbert.tasks.kinds.span.questions import AnswerCandidate, AnswerPrediction
 from osbert.text.file_tokenizer import AnyTokenizer

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osbert.data.example import Booleans, Example, Target
+from osbert.data.long_texts import TextWindow, windows
 from osbert.data.pack import Packer, PieceRun
-from osbert.data.windows import TextWindow, windows
 from osbert.errors import Problems, UserError
 from osbert.files import file_stamp
 from osbert.models.forms import Features
@@ -50,7 +50,7 @@ from osbert.tasks.kinds.tag.passages import (
 )
 from osbert.tasks.outcome import RecordOutcome
 from osbert.terminal import format_count
-from osbert.text.split import Split, ranges
+from osbert.text.words import Split, ranges
 
 if TYPE_CHECKING:
     from osbert.models.contract import Backbone, Head

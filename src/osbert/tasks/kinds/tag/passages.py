@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osbert.data.example import Example
+from osbert.data.long_texts import step, windows
 from osbert.data.pack import PieceRun
-from osbert.data.windows import step, windows
 from osbert.errors import Problems, nearest
 from osbert.reading.table import Origin, Table
 from osbert.reading.tagged.files import Sentence, TaggedFile
@@ -20,7 +20,7 @@ from osbert.reading.tagged.schemes import EntitySpan
 from osbert.tasks import Prediction, Record
 from osbert.tasks.outcome import SIDES, UNPAIRED, RecordOutcome, Side, TextMark
 from osbert.text.file_tokenizer import AnyTokenizer
-from osbert.text.split import Range
+from osbert.text.words import Range
 
 
 class TextEntity(NamedTuple):

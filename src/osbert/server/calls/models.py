@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from osbert import components
 from osbert.errors import Problems, UserError, nearest
 from osbert.inference.vectors.settings import EmbeddingOptions
-from osbert.server.limits import MOST_BEAMS, MOST_PIECES
-from osbert.server.schemas import Refusal, shorten
+from osbert.server.calls import MOST_BEAMS, MOST_PIECES
+from osbert.server.calls.schemas import Refusal, shorten
 from osbert.tasks import Task
 from osbert.tasks.edges import Edge
 

@@ -1,13 +1,24 @@
-"""What child processes need: to be spared Ctrl-C, which their parent handles, and to end with their parent."""
+"""Threads that sleep while they wait, and child processes that are spared Ctrl-C and end with their parent."""
 
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
+
+VARIABLE = "OMP_WAIT_POLICY"
+
+
+def let_threads_sleep() -> None:
+    """Set OMP_WAIT_POLICY to PASSIVE, unless it is set, or torch is loaded: OpenMP reads it at that moment only.
+
+    Threads that spin take cores from other processes, such as osbert's own loaders and workers.
+    """
+    if "torch" not in sys.modules:
+        os.environ.setdefault(VARIABLE, "PASSIVE")
 
 
 @contextlib.contextmanager
@@ -29,9 +40,10 @@ def holding_interrupts() -> Iterator[None]:
 
 def end_with_parent() -> None:
     """End this process when its parent is gone: a parent that is killed cannot end its children."""
+    from multiprocessing import parent_process  # here: osbert itself imports this file
 
     def watch() -> None:
-        parent = multiprocessing.parent_process()
+        parent = parent_process()
         if parent is not None:
             parent.join()
             os._exit(1)

@@ -1,0 +1,286 @@
+"""Charts as SVG: intervals and bars of named rows, strips of dots for groups of runs, and the confusion matrix."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Literal
+
+from osbert.reports.plot import BOTTOM, LETTER, RIGHT, TOP, WIDTH, fit_text, picture, short, ticks
+
+WIDEST_NAMES = 130
+"""Most width for names of bars and intervals, in pixels."""
+ROW, THICK = 24, 9
+"""Height of a row with an interval, and of a bar, in pixels."""
+NAME_ROW = 18
+"""Height of the name of a strip, above its dots, in pixels."""
+STRIP_ROW = 26
+"""Height of a strip without overlapping dots."""
+STRIP_LEFT = 16
+"""Left end of the scale of strips."""
+NEAR = 8.0
+"""Dots closer than this are placed at different heights, this far apart."""
+LEVELS = 11
+"""Most heights in a row; if still more dots coincide, some hide others."""
+MOST_LABELS = 20
+"""Most labels in the picture: the most frequent ones; the others are combined."""
+OTHERS = "(others)"
+NONE = "(none)"
+NARROWEST_LABELS, WIDEST_LABELS, CELL = 36, 110, 44
+"""Of the matrix: smallest width for names (enough for "true"), largest width, and largest cell, in pixels."""
+NUMBERED = 22
+"""Smallest cell that shows its number, in pixels."""
+DARKEST = 0.55
+"""Opacity of the darkest cell; text on it stays legible."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class IntervalRow:
+    """A value with its interval (NaN if unknown), and a note behind it, such as the number of rows."""
+
+    name: str
+    value: float
+    interval: tuple[float, float] = (math.nan, math.nan)
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BarRow:
+    """The values of a row, one for each series; None if missing."""
+
+    name: str
+    values: Sequence[float | None]
+
+
+@dataclass(frozen=True)
+class _Field:
+    """The horizontal scale between the names and the notes."""
+
+    left: float
+    right: float
+    ends: tuple[float, float]
+
+    def across(self, value: float) -> float:
+        low, high = self.ends
+        return self.left + (min(max(value, low), high) - low) / (high - low) * (self.right - self.left)
+
+    def name(self, text: str, y: float) -> str:
+        label = escape(fit_text(text, self.left - 10))
+        title = f"<title>{escape(text)}</title>"
+        return f'<text class="tick end" x="{self.left - 8:.1f}" y="{y + 4:.1f}">{label}{title}</text>'
+
+    def grid(self, height: float, *, percent: bool) -> list[str]:
+        parts = []
+        for value in ticks(*self.ends, count=4):
+            x, label = self.across(value), f"{value:.0%}" if percent else short(value)
+            parts.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{height - BOTTOM:g}"/>')
+            parts.append(f'<text class="tick middle" x="{x:.1f}" y="{height - BOTTOM + 18:g}">{label}</text>')
+        return parts
+
+
+def interval_plot(
+    rows: Sequence[IntervalRow], *, title: str, mark: float = math.nan, ends: tuple[float, float] | None = None
+) -> str:
+    """Return a <figure> with a dot and a whisker for each row, and a vertical line at `mark`, the overall value.
+
+    `ends`: the limits of the scale, by default those of the values.
+    """
+    finite_rows = [row for row in rows if math.isfinite(row.value)]
+    if not finite_rows:
+        return picture([], title=title, height=TOP + BOTTOM + ROW)
+    values = [value for row in finite_rows for value in (row.value, *row.interval, mark) if math.isfinite(value)]
+    notes = max(len(row.note) for row in finite_rows) * LETTER
+    field = _field(
+        [row.name for row in finite_rows], WIDTH - RIGHT - (notes + 10 if notes else 0), ends or _ends(values)
+    )
+    height = TOP + BOTTOM + ROW * len(finite_rows)
+    parts = field.grid(height, percent=False)
+    if math.isfinite(mark):
+        x = field.across(mark)
+        parts.append(f'<line class="mark" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{height - BOTTOM:g}"/>')
+    for index, row in enumerate(finite_rows):
+        y = TOP + ROW * (index + 0.5)
+        low, high = row.interval
+        parts.append(field.name(row.name, y))
+        tooltip = f"{row.name}: {row.value:.4f}"
+        if math.isfinite(low) and math.isfinite(high):
+            across = f'x1="{field.across(low):.1f}" x2="{field.across(high):.1f}"'
+            parts.append(f'<line class="whisker c0" {across} y1="{y:.1f}" y2="{y:.1f}"/>')
+            tooltip += f", 95% interval {low:.4f} to {high:.4f}"
+        parts.append(
+            f'<circle class="dot c0" cx="{field.across(row.value):.1f}" cy="{y:.1f}" r="4">'
+            f"<title>{escape(tooltip)}</title></circle>"
+        )
+        parts.append(f'<text class="tick" x="{field.right + 10:.1f}" y="{y + 4:.1f}">{escape(row.note)}</text>')
+    return picture(parts, title=title, height=height)
+
+
+def bar_plot(rows: Sequence[BarRow], series: Sequence[str], *, title: str, percent: bool = True) -> str:
+    """Return a <figure> with a bar for each value of each row, in the colour of its series."""
+    most = max((value for row in rows for value in row.values if value is not None), default=0.0)
+    if not most > 0:
+        return picture([], title=title, height=TOP + BOTTOM + ROW)
+    field = _field([row.name for row in rows], WIDTH - RIGHT - 4, (0.0, most))
+    room = THICK * len(series) + 7
+    height = TOP + BOTTOM + room * len(rows)
+    parts = field.grid(height, percent=percent)
+    for index, row in enumerate(rows):
+        top = TOP + room * index + 3.5
+        parts.append(field.name(row.name, top + THICK * len(series) / 2))
+        for number, (name, value) in enumerate(zip(series, row.values)):
+            if value is None:
+                continue
+            value_text = f"{value:.1%}" if percent else short(value)
+            tooltip = f"{row.name}, {name}: {value_text}" if name else f"{row.name}: {value_text}"
+            parts.append(
+                f'<rect class="bar c{number}" x="{field.left:.1f}" y="{top + THICK * number:.1f}" height="{THICK - 1}" '
+                f'width="{max(field.across(value) - field.left, 0.5):.1f}"><title>{escape(tooltip)}</title></rect>'
+            )
+    keys = [(name, number) for number, name in enumerate(series) if name]
+    return picture(parts, title=title, keys=keys if len(keys) > 1 else [], height=height)
+
+
+def _field(names: Sequence[str], right: float, ends: tuple[float, float]) -> _Field:
+    return _Field(left=min(WIDEST_NAMES, max(len(name) for name in names) * LETTER) + 16, right=right, ends=ends)
+
+
+def _ends(values: Sequence[float]) -> tuple[float, float]:
+    low, high = min(values), max(values)
+    margin = (high - low) * 0.06 or abs(high) * 0.05 or 0.05
+    return low - margin, high + margin
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dot:
+    """One run: its value, tooltip and look; a hollow dot is not part of the median."""
+
+    value: float
+    label: str
+    look: Literal["dot", "best", "hollow"] = "dot"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Strip:
+    """A row of the plot: its name and its dots."""
+
+    name: str
+    dots: Sequence[Dot]
+
+
+def strip_plot(strips: Sequence[Strip], *, title: str) -> str:
+    """Return a <figure> of the strips on one scale; values that are not finite are skipped."""
+    strips = [Strip(name=strip.name, dots=[dot for dot in strip.dots if math.isfinite(dot.value)]) for strip in strips]
+    values = [dot.value for strip in strips for dot in strip.dots]
+    if not values:
+        return picture([], title=title, height=TOP + BOTTOM + STRIP_ROW)
+    scale = _Scale.of(values)
+    rows = [_levels([scale.across(dot.value) for dot in strip.dots]) for strip in strips]
+    room = [NAME_ROW + max(STRIP_ROW, STRIP_ROW - NEAR + NEAR * max(levels, default=0)) for levels in rows]
+    height = TOP + BOTTOM + sum(room)
+    parts = []
+    for value in ticks(*scale.ends):
+        x = scale.across(value)
+        parts.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{height - BOTTOM:g}"/>')
+        parts.append(f'<text class="tick middle" x="{x:.1f}" y="{height - BOTTOM + 18:g}">{short(value)}</text>')
+    for index, (strip, levels) in enumerate(zip(strips, rows)):
+        top = TOP + sum(room[:index])
+        parts.append(
+            f'<text class="tick" x="4" y="{top + NAME_ROW - 5:.1f}">{escape(fit_text(strip.name, WIDTH - 8))}</text>'
+        )
+        parts += _strip_row(strip, scale, levels, top + (room[index] + NAME_ROW) / 2)
+    return picture(parts, title=title, height=height)
+
+
+@dataclass(frozen=True)
+class _Scale:
+    """The horizontal scale."""
+
+    ends: tuple[float, float]
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> _Scale:
+        low, high = min(values), max(values)
+        margin = (high - low) * 0.06 or abs(high) * 0.02 or 0.01
+        return cls((low - margin, high + margin))
+
+    def across(self, value: float) -> float:
+        low, high = self.ends
+        return STRIP_LEFT + (value - low) / (high - low) * (WIDTH - RIGHT - STRIP_LEFT)
+
+
+def _levels(positions: Sequence[float]) -> list[int]:
+    """Return for each dot, at x = places, the lowest level without a near dot; level 0 is the centre line."""
+    levels: list[int] = [0] * len(positions)
+    before: list[int] = []
+    for number in sorted(range(len(positions)), key=positions.__getitem__):
+        # Dots are visited from left to right: only recent ones can be near.
+        before = [other for other in before if positions[number] - positions[other] < NEAR]
+        taken = {levels[other] for other in before}
+        levels[number] = next((level for level in range(LEVELS) if level not in taken), LEVELS - 1)
+        before.append(number)
+    return levels
+
+
+def _strip_row(strip: Strip, scale: _Scale, levels: Sequence[int], y: float) -> list[str]:
+    parts = []
+    counted = [dot.value for dot in strip.dots if dot.look != "hollow"]
+    if counted:
+        x = scale.across(statistics.median(counted))
+        parts.append(f'<line class="median" x1="{x:.1f}" x2="{x:.1f}" y1="{y - 11:.1f}" y2="{y + 11:.1f}"/>')
+    for dot, level in zip(strip.dots, levels):
+        color = {"dot": "dot c0", "best": "dot c2", "hollow": "hollow c1"}[dot.look]
+        note = f"<title>{escape(dot.label)}: {dot.value:.4f}</title>"
+        size = 4.5 if dot.look == "best" else 3.5
+        up = y + (level + 1) // 2 * NEAR * (-1 if level % 2 else 1)  # 0, then above and below in turn
+        parts.append(
+            f'<circle class="{color}" cx="{scale.across(dot.value):.1f}" cy="{up:.1f}" r="{size}">{note}</circle>'
+        )
+    return parts
+
+
+def matrix_plot(pairs: Sequence[tuple[str, str]], *, title: str) -> str:
+    """Return a <figure> of the number of (true, predicted) pairs of labels; "" is no label."""
+    counts, labels = _counts(pairs)
+    if not labels:
+        return picture([], title=title, height=80)
+    room = min(WIDEST_LABELS, max(NARROWEST_LABELS, max(map(len, labels)) * LETTER)) + 12
+    cell = min(CELL, (WIDTH - room - RIGHT) / len(labels))
+    top = room + 16
+    parts = [
+        f'<text class="tick" x="{room:.1f}" y="12">predicted →</text>',
+        f'<text class="tick" x="4" y="{top - 6:.1f}">true ↓</text>',
+    ]
+    for index, label in enumerate(labels):
+        x, y = room + cell * (index + 0.5) + 4, top + cell * (index + 0.5) + 4
+        label_html = f"{escape(fit_text(label, room - 12))}<title>{escape(label)}</title>"
+        parts.append(f'<text class="tick" transform="translate({x:.1f} {top - 6:.1f}) rotate(-90)">{label_html}</text>')
+        parts.append(f'<text class="tick end" x="{room - 8:.1f}" y="{y:.1f}">{label_html}</text>')
+    for row, true in enumerate(labels):
+        total = sum(counts[true, guess] for guess in labels)
+        for column, guess in enumerate(labels):
+            count = counts[true, guess]
+            rate = count / total if total else 0.0
+            x, y = room + cell * column, top + cell * row
+            tooltip = f"{true} predicted as {guess}: {count:,} of {total:,} ({rate:.1%})"
+            parts.append(
+                f'<rect class="cell c{int(row != column)}" x="{x + 0.5:.1f}" y="{y + 0.5:.1f}" width="{cell - 1:.1f}" '
+                f'height="{cell - 1:.1f}" fill-opacity="{DARKEST * rate:.3f}"><title>{escape(tooltip)}</title></rect>'
+            )
+            if count and cell >= NUMBERED:
+                where = f'x="{x + cell / 2:.1f}" y="{y + cell / 2 + 4:.1f}"'
+                parts.append(f'<text class="number middle" {where}>{short(count)}</text>')
+    return picture(parts, title=title, height=top + cell * len(labels) + 6)
+
+
+def _counts(pairs: Sequence[tuple[str, str]]) -> tuple[Counter[tuple[str, str]], list[str]]:
+    """Return the count of each pair of labels, and the labels in order, the combined ones and "none" last."""
+    frequent = Counter(label for pair in pairs for label in pair if label)
+    frequent_labels = sorted(label for label, _ in frequent.most_common(MOST_LABELS))
+    names = {**{label: label for label in frequent_labels}, "": NONE}
+    counts = Counter((names.get(true, OTHERS), names.get(guess, OTHERS)) for true, guess in pairs)
+    present_labels = {label for pair in counts for label in pair}
+    return counts, [*frequent_labels, *(name for name in (OTHERS, NONE) if name in present_labels)]
