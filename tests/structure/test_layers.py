@@ -26,6 +26,8 @@ ROOMS = [
         "field_texts",
         "recipe",
         "recipes",
+        "signatures",
+        "keywords",
         "options",
         "text",
         "reading",

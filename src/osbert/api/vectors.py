@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from osbert.runs.contract import Watch, ignore
+from osbert.signatures import takes_settings_of
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
+    from osbert.keywords import (
+        FindDuplicatesKeywords,
+        NearestKeywords,
+    )
     from osbert.runs.duplicates import DuplicateTally
     from osbert.runs.search import Neighbourhood
     from osbert.runs.vector_input import VectorInput
 
 
+@takes_settings_of("osbert.runs.search_settings:SearchKeywords")
 def search(
     vectors: str | Path,
     queries: str | Sequence[str] | Sequence[tuple[str, str]] | Any,
     *,
     model: str | Path | None = None,
     watch: Watch = ignore,
-    **options: Any,
+    **options: Unpack[NearestKeywords],
 ) -> list[Neighbourhood]:
     """Return the texts of a file of vectors that are nearest to each query, in the order of the queries.
 
@@ -57,6 +65,7 @@ def search(
     return run(request, samples([queries] if isinstance(queries, str) else queries, "search"), watch=watch)
 
 
+@takes_settings_of("osbert.runs.vector_input:VectorInputKeywords")
 def find_duplicates(
     data: str | Path | Sequence[str],
     *,
@@ -64,7 +73,7 @@ def find_duplicates(
     above: float = 0.95,
     out: str | Path | None = None,
     watch: Watch = ignore,
-    **options: Any,
+    **options: Unpack[FindDuplicatesKeywords],
 ) -> DuplicateTally:
     """Find near duplicates: texts whose cosine with an earlier kept text is at least `above`.
 
@@ -85,7 +94,7 @@ def find_duplicates(
 
 
 def read_vector_input(
-    data: str | Path | Sequence[str], model: str | Path | None, options: dict[str, Any], watch: Watch
+    data: str | Path | Sequence[str], model: str | Path | None, options: Mapping[str, Any], watch: Watch
 ) -> VectorInput:
     """Return texts with their vectors: a file of vectors, or texts that `model` embeds with `options`."""
     from osbert import recipe

@@ -8,7 +8,7 @@ from functools import cached_property, partial
 from itertools import chain
 from numbers import Integral
 from pathlib import Path
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
@@ -38,8 +38,14 @@ from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.sentence_files import SentenceModel
 from osbert.models.contract import Learner
 from osbert.models.heads.predictions import MaskedLanguageHead
+from osbert.signatures import takes_settings_of
 from osbert.tasks import Prediction, Record, Task
 from osbert.training.processor import choose
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from osbert.keywords import AttributionKeywords, VectorKeywords
 
 LayerChoice = str | int | Sequence[int]
 """One layer or several: numbers, or a name that `osbert embed --layers` accepts."""
@@ -163,13 +169,14 @@ class Engine(PieceModel):
             )
         return self.task
 
+    @takes_settings_of(EmbeddingOptions)
     def embed(
         self,
         texts: Iterator[Text] | Sequence[Text],
         *,
         layers: LayerChoice = "-1",
         tokens: int = TOKENS,
-        **options: Any,
+        **options: Unpack[VectorKeywords],
     ) -> Any:
         """Return the vectors of texts, or of pairs: an array (n, D), in the order given.
 
@@ -222,7 +229,8 @@ class Engine(PieceModel):
             raise self._sentences
         return None
 
-    def explain(self, text: Text, *, label: str = "", **options: Any) -> list[Explanation]:
+    @takes_settings_of(AttributionOptions)
+    def explain(self, text: Text, *, label: str = "", **options: Unpack[AttributionKeywords]) -> list[Explanation]:
         """Return the contribution of each word of a text, or of a pair, to the scores of the model's predictions.
 
         One explanation for each prediction: a label, number, choice or answer; one each for several labels, entities

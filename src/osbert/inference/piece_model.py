@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from osbert import recipe
 from osbert.analysis.scoring import ScoringOptions
@@ -22,9 +22,15 @@ from osbert.models.generation.defaults import WritingDefaults
 from osbert.models.generation.generated_text import Generation
 from osbert.models.generation.settings import GivenOptions
 from osbert.models.heads.predictions import MaskedLanguageHead
+from osbert.signatures import takes_settings_of
 from osbert.tasks import Task
 from osbert.terminal import one_line
 from osbert.text.file_tokenizer import AnyTokenizer
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from osbert.keywords import LikelihoodKeywords, WritingKeywords
 
 
 class PieceModel:
@@ -101,7 +107,8 @@ class PieceModel:
         [fillings] = fill(self.learner, self.masks, [example], self.tokenizer, top=top)
         return fillings
 
-    def score(self, texts: Iterator[str] | Sequence[str], **options: Any) -> Any:
+    @takes_settings_of(ScoringOptions)
+    def score(self, texts: Iterator[str] | Sequence[str], **options: Unpack[LikelihoodKeywords]) -> Any:
         """Return the TextLikelihood of each text (osbert.analysis.scoring), in nats.
 
         It is the pseudo-log-likelihood for a masked language model, the log-likelihood for a left-to-right one.
@@ -120,7 +127,8 @@ class PieceModel:
             return chain.from_iterable(score(*window) for window in windows(texts, "score"))
         return score(0, samples(texts, "score"))
 
-    def generate(self, texts: Sequence[Text], **options: Any) -> list[Generation]:
+    @takes_settings_of(GivenOptions)
+    def generate(self, texts: Sequence[Text], **options: Unpack[WritingKeywords]) -> list[Generation]:
         """Return the continuation of each text, or the target for each source if the model is trained on such pairs.
 
         `options`: the fields of GivenOptions (osbert.models.generation.settings), as in `osbert generate`: most, least,
@@ -138,7 +146,8 @@ class PieceModel:
         given = samples(texts, "generate")
         return TextWriter.of(self, recipe.settings(GivenOptions, options)).texts(given)
 
-    def stream(self, text: Text, **options: Any) -> Iterator[str]:
+    @takes_settings_of(GivenOptions)
+    def stream(self, text: Text, **options: Unpack[WritingKeywords]) -> Iterator[str]:
         """Yield the generation for a text in parts, as they are generated; `options` as for `generate`.
 
         With beam search it comes in one part at the end, since any beginning may still be replaced.

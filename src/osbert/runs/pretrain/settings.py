@@ -25,7 +25,7 @@ from osbert.runs.pretrain.conflicts import conflicts
 from osbert.runs.pretrain.data_settings import DataSettings
 from osbert.runs.pretrain.first_position import check_first_position, fit_first_position
 from osbert.runs.pretrained_tokens import origin_facts
-from osbert.runs.vectors.settings import vector_schema
+from osbert.runs.vectors.settings import KINDS, vector_schema
 from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.training.optimizer import OptimizerSettings
 from osbert.training.settings import TrainingSettings
@@ -84,6 +84,20 @@ def schema(objectives: Sequence[str], *, family: str | None = None, trust: bool 
         ("training", TrainingSettings),
     ]
     return dataclasses.make_dataclass("FullRecipe", parts, bases=(Recipe,), frozen=True, kw_only=True)
+
+
+def every_schema() -> list[type]:
+    """Return schemas with all settings of osbert's own recipes, for the signature of the function.
+
+    For each family there is one for each objective, and one for all of them, as two may have a setting of one name.
+    """
+    objectives = components.own_names("objectives")
+    transformers = [
+        schema(names, family=family)
+        for family in components.own_names("models.families")
+        for names in ([objectives] + [[name] for name in objectives])
+    ]
+    return [*transformers, *KINDS.values()]
 
 
 def table_of(objective: str) -> str:
