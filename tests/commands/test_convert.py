@@ -20,7 +20,7 @@ from osbert.inference.engine import load
 from osbert.interop.tensor_report import TensorRow
 from osbert.interop.tokenizer_files import read_tokenizer, write_tokenizer
 from osbert.interop.weight_files import read_file
-from osbert.runs.convert.table import merge_layers
+from osbert.runs.convert.model_conversion import merge_layers
 from osbert.runs.pretrain.start import Origin
 from osbert.text.tokenizer import Tokenizer
 from refusals import refusal

@@ -15,7 +15,7 @@ from osbert.data.encoded_records import EncodedAhead
 from osbert.data.pack import Packer
 from osbert.errors import Problems
 from osbert.runs.file_options import FileOptions
-from osbert.runs.finetune.long import long_texts
+from osbert.runs.finetune.rows import long_texts
 from osbert.tasks import findings, load
 from osbert.tasks.kinds.choose import Choose
 from osbert.tasks.kinds.choose.records import ChoicePrediction, Choices, names

@@ -25,9 +25,9 @@ from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.models.pair_architecture import PairArchitecture
-from osbert.runs.finetune.long import TextFit
+from osbert.runs.finetune.finetune import FinetuneRun
 from osbert.runs.finetune.model import read_model
-from osbert.runs.finetune.result import FinetuneRun
+from osbert.runs.finetune.rows import TextFit
 from osbert.runs.finetune.settings import FinetuneSettings
 from osbert.tasks import Record, load, with_data
 from osbert.tasks.kinds.generate import Generate, WrittenText

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         TrainTokenizerKeywords,
     )
     from osbert.runs.distil.distillation import DistilRun
-    from osbert.runs.finetune.result import FinetuneRun
+    from osbert.runs.finetune.finetune import FinetuneRun
     from osbert.runs.pretrain.pretraining import EncoderRun
     from osbert.tasks import Task
     from osbert.text.file_tokenizer import AnyTokenizer

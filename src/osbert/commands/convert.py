@@ -51,9 +51,8 @@ def convert(
         Write the target also when a tensor is a PROBLEM; the exit status stays 1.
     """
     from osbert.runs.convert.comparison import ModelComparison
-    from osbert.runs.convert.model_conversion import ConversionSettings, SourceModel
+    from osbert.runs.convert.model_conversion import ConversionSettings, SourceModel, count
     from osbert.runs.convert.model_conversion import convert as run_convert
-    from osbert.runs.convert.table import count
 
     names = tuple(label.strip() for label in labels.split(",")) if labels else ()
     settings = ConversionSettings(to=to, task=task, labels=names, anyway=anyway)

@@ -41,7 +41,7 @@ def export(
     out
         The folder to write; left open, RUN-onnx, or RUN-int8, beside the run.
     """
-    from osbert.runs.export.comparison import ExportComparison
+    from osbert.runs.export.onnx_export import ExportComparison
     from osbert.runs.export.onnx_export import export as run_export
 
     settings = settings or ExportSettings()

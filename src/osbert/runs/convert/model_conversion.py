@@ -1,25 +1,128 @@
-"""Converts a model from a foreign format to a run folder, or the reverse."""
+"""Converts a model from a foreign format to a run folder, or the reverse; and files of word vectors."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Literal
 
+import osbert
 from osbert.errors import UserError
-from osbert.files import require_free, whole_folder
+from osbert.files import require_file, require_free, whole_folder, write_json
 from osbert.interop import conversion
 from osbert.interop.conversion import ModelParts
+from osbert.interop.folder import FolderForm, open_folder
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.sentence_files import prompt_remarks
 from osbert.interop.task_files import TaskHint
-from osbert.interop.tensor_report import TensorRow
+from osbert.interop.tensor_report import Report, TensorRow
+from osbert.interop.word_vectors import (
+    SUFFIXES,
+    VectorForm,
+    read_word_vectors,
+    vectors_of,
+    write_word_vectors,
+)
 from osbert.lock import claim
 from osbert.runs.contract import Watch, ignore
-from osbert.runs.convert import word_vectors
 from osbert.runs.convert.comparison import compare
-from osbert.runs.convert.table import count, describe_model, table_lines
+from osbert.terminal import in_columns
+from osbert.training.run_folder import FACTS, RunFolder
+
+
+def is_vector_file(path: Path) -> bool:
+    """Return whether a path is a file of word vectors, judged by its name."""
+    return path.is_file() and path.suffix in SUFFIXES
+
+
+def read_into_folder(source: Path, target: Path) -> list[str]:
+    """Write a run folder with the vectors of a file; return remarks for the user."""
+    require_free(target)
+    vectors = read_word_vectors(source)
+    with whole_folder(target) as folder:
+        remark = vectors.write_model(folder)
+        facts = {"osbert": osbert.__version__, "command": "convert", "source": str(source), "form": "vectors"}
+        write_json(folder / FACTS, {**facts, "settings": {}})
+        RunFolder(folder).finish({})
+    return [remark] if remark else []
+
+
+def write_into_file(source: Path, target: Path, form: VectorForm, opening: Opening) -> None:
+    """Write the vectors of a model without layers to a file. Raises UserError for any other model."""
+    require_file(target)
+    if target.suffix not in SUFFIXES or (form == "glove" and target.suffix == ".bin"):
+        allowed = ".txt" if form == "glove" else ".txt or .vec (text) or .bin (binary)"
+        raise UserError(f"{target}: a file of word vectors as {form} ends in {allowed}.", code="invalid-value")
+    folder = open_folder(source, opening)
+    if folder.architecture.layers:
+        raise UserError(
+            f"{source} has {folder.architecture.layers} layers, so that its vectors depend on the context; a file of "
+            "word vectors has one for each word. osbert embed writes the vectors of texts.",
+            code="not-convertible",
+        )
+    table = folder.backbone.embedding
+    assert table is not None
+    write_word_vectors(target, vectors_of(folder.tokenizer.vocabulary, table.weight), form)
+
+
+LAYER = re.compile(r"\blayer[._](\d+)\b")
+
+
+def describe_model(model: ModelParts) -> str:
+    """Describe the result in one line."""
+    sizes = model.learner.backbone.architecture
+    forms: dict[FolderForm, str] = {
+        "osbert": "a run of osbert's",
+        "huggingface": "Hugging Face's",
+        "google": "TensorFlow's",
+    }
+    heads = ", ".join(model.learner.heads) or "no head"
+    task = f"; task {model.task.name}" if model.task else ""
+    pieces = f"{len(model.source.tokenizer):,} pieces"
+    return f"{forms[model.source.form]}, {sizes.layers} layers of {sizes.width}, {pieces}; {heads}{task}"
+
+
+def table_lines(report: Report) -> Iterator[str]:
+    """Yield the table of all tensors, and the totals."""
+    rows = merge_layers(report.rows)
+    yield from in_columns(
+        [(row.name, " x ".join(map(str, row.shape)) or "number", row.status, mark(row), row.remark) for row in rows],
+        indent="  ",
+    )
+    totals = {status: len(report.select_names(status)) for status in ("loaded", "new", "unused")}
+    summary = ", ".join(f"{number:,} {status}" for status, number in totals.items())
+    yield f"{summary}; {count(report.problems) if report.problems else 'no problem'}"
+
+
+def mark(row: TensorRow) -> str:
+    """Return the mark of a row."""
+    return "expected" if row.expected else "PROBLEM"
+
+
+def merge_layers(rows: tuple[TensorRow, ...]) -> list[TensorRow]:
+    """Merge rows that differ only in their layer, in the order of the first one."""
+    groups: dict[TensorRow, list[int]] = {}
+    for row in rows:
+        match = LAYER.search(row.name)
+        # Replace the layer's number by "*": rows of all layers then have the same key.
+        name = row.name if match is None else f"{row.name[: match.start(1)]}*{row.name[match.end(1) :]}"
+        groups.setdefault(replace(row, name=name), []).append(int(match[1]) if match else -1)
+    merged_rows = []
+    for row, layers in groups.items():
+        several = f"{min(layers)}-{max(layers)}" if len(layers) > 1 else str(layers[0])
+        # Merge consecutive layers only: "0-11" must not hide a gap.
+        if len(layers) == max(layers) - min(layers) + 1:
+            merged_rows.append(replace(row, name=row.name.replace("*", several)))
+        else:
+            merged_rows += [replace(row, name=row.name.replace("*", str(layer))) for layer in layers]
+    return merged_rows
+
+
+def count(rows: Sequence[TensorRow]) -> str:
+    """Describe how many tensors are a PROBLEM."""
+    return "1 tensor is a PROBLEM" if len(rows) == 1 else f"{len(rows):,} tensors are a PROBLEM"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,13 +192,13 @@ def convert(
     """
     to = settings.to
     if to == "word2vec" or to == "glove":
-        word_vectors.write_into_file(source, target, to, opening)
+        write_into_file(source, target, to, opening)
         return Conversion(target=target, notes=[], problems=[])
-    if word_vectors.is_vector_file(source):
+    if is_vector_file(source):
         if to != "osbert":
             raise UserError(f"{source} holds word vectors: give --to osbert first.", code="not-convertible")
         with claim(target) as claimed_path:
-            return Conversion(target=target, notes=word_vectors.read_into_folder(source, claimed_path), problems=[])
+            return Conversion(target=target, notes=read_into_folder(source, claimed_path), problems=[])
     with claim(target) as claimed_path:
         check_target(source, claimed_path)
         hint = TaskHint(kind=settings.task, labels=settings.labels)

@@ -72,7 +72,7 @@ def _read(
 def _read_several(
     tasks: Sequence[str | Task], settings: Mapping[str, Any], *, model: Path, data: Any, watch: Watch
 ) -> list[tuple[FinetunePlan, dict[str, list[Record]]]]:
-    from osbert.runs.finetune.long import ModelReader
+    from osbert.runs.finetune.rows import ModelReader
 
     names = {name_of(task): task for task in tasks}
     task_names = [name.rpartition(".")[2] for name in names]
