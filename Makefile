@@ -20,7 +20,7 @@ help:
 	@echo "make test-ray  install Ray (250 MB) and run the tests that need it (minutes); make test runs them from then on"
 	@echo "make faults    kill, starve and damage real runs in every way (up to an hour); tally in build/faults.md"
 	@echo "make check     lint, format, types and structure"
-	@echo "make keywords  write keywords.py, the settings of the public functions for type checkers"
+	@echo "make keywords  write keywords.pyi, the settings of the public functions for type checkers"
 	@echo "make map       write the code map, docs/map.md, anew"
 	@echo "make notebook  run the notebooks of examples/ and store what they show (extra minilm)"
 	@echo "make tutorials run the commands that the tutorials show and store what they print (extras minilm, onnx, chinese)"

@@ -1,4 +1,4 @@
-"""Writes keywords.py of each package, the settings of the public functions for type checkers: `make keywords`."""
+"""Writes keywords.pyi of each package, the settings of the public functions for type checkers: `make keywords`."""
 
 from __future__ import annotations
 
@@ -35,8 +35,6 @@ ROWS = {"dev": "Any"}
 """Settings that also take rows in memory."""
 _OPENING = '''"""The keywords of the public functions, for type checkers and editors: written by `make keywords`."""
 
-from __future__ import annotations
-
 '''
 _IMPORTS = {
     "Mapping": "collections.abc",
@@ -55,11 +53,11 @@ def texts() -> dict[Path, str]:
     shared = {name: _type_texts(keywords([schema])) for name, schema in SHARED.items()}
     classes, users = _classes(core)
     users |= {name: [f"{schema.__module__}.{schema.__name__}"] for name, schema in SHARED.items()}
-    files = {SOURCE / "osbert" / "keywords.py": _file(shared | classes, users)}
+    files = {SOURCE / "osbert" / "keywords.pyi": _file(shared | classes, users)}
     if importlib.util.find_spec("osbert_lab"):
         lab = importlib.import_module("osbert_lab")
         in_lab, users = _classes({f"osbert.{name}": getattr(lab, name) for name in lab.__all__})
-        files[SOURCE / "osbert_lab" / "keywords.py"] = _file(
+        files[SOURCE / "osbert_lab" / "keywords.pyi"] = _file(
             {name: fields for name, fields in in_lab.items() if name not in classes}, users
         )
     return files

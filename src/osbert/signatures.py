@@ -1,6 +1,6 @@
 """The settings of public functions as keywords: `help`, completion and `inspect.signature` show each with its default.
 
-A function takes them as `**settings: Unpack[X]`, where X is a class of keywords.py, which type checkers read.
+A function takes them as `**settings: Unpack[X]`, where X is a class of keywords.pyi, which type checkers read.
 `make keywords` writes that file from the settings themselves.
 """
 

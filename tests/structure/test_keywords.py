@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import importlib.util
 import inspect
-import typing
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,9 +12,7 @@ from typing import Any
 import pytest
 
 import osbert
-from osbert import keywords, recipe
 from osbert.inference.engine import Engine
-from osbert.runs.evaluate import EvaluationOptions
 from osbert.signatures import SettingsSignature
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,13 +32,6 @@ def test_the_keywords_are_the_settings() -> None:
     for path, text in keywords_tool().texts().items():
         written = ast.parse(path.read_text(encoding="utf-8"))
         assert ast.dump(written) == ast.dump(ast.parse(text)), f"{path} is stale: run `make keywords`"
-
-
-def test_the_types_of_keywords_can_be_looked_up() -> None:
-    hints = typing.get_type_hints(keywords.EvaluateKeywords)
-    settings = {path.rpartition(".")[2]: kind for path, kind, _ in recipe.fields(EvaluationOptions)}
-    settings["columns"] = hints["columns"]  # a mapping of any kind is taken
-    assert hints == settings
 
 
 @pytest.mark.parametrize("name", [name for name in osbert.__all__ if not name.startswith("_")])

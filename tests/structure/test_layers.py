@@ -43,7 +43,7 @@ UPWARD = {("osbert.models.padded", "osbert.load")}
 
 def modules() -> dict[str, Path]:
     found = {}
-    for path in sorted((SOURCE / "osbert").rglob("*.py")):
+    for path in sorted((SOURCE / "osbert").rglob("*.py")) + sorted((SOURCE / "osbert").rglob("*.pyi")):
         parts = path.relative_to(SOURCE).with_suffix("").parts
         found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
     return found

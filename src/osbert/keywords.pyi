@@ -1,18 +1,14 @@
 """The keywords of the public functions, for type checkers and editors: written by `make keywords`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypedDict
-
 
 class OpeningKeywords(TypedDict, total=False):
     """Settings of osbert.interop.opening.Opening."""
 
     trust: bool
     verify: bool
-
 
 class TextKeywords(TypedDict, total=False):
     """Settings of osbert.runs.file_options.TextOptions."""
@@ -24,7 +20,6 @@ class TextKeywords(TypedDict, total=False):
     quotes: Literal["auto", "yes", "no"]
     encoding: str
 
-
 class TaskKeywords(TypedDict, total=False):
     """Settings of osbert.corpus.task_options.TaskOptions."""
 
@@ -33,7 +28,6 @@ class TaskKeywords(TypedDict, total=False):
     tasks: int
     partition: str
     time: str
-
 
 class OptimizerKeywords(TypedDict, total=False):
     """Settings of osbert.training.optimizer.OptimizerSettings."""
@@ -51,7 +45,6 @@ class OptimizerKeywords(TypedDict, total=False):
     warmup: float
     schedule: Literal["linear", "cosine", "constant", "trapezoid"]
     decay: float
-
 
 class TrainingKeywords(TypedDict, total=False):
     """Settings of osbert.runs.finetune.settings.FinetuneSettings."""
@@ -75,12 +68,10 @@ class TrainingKeywords(TypedDict, total=False):
     checkpoint_every: int
     track: str | Sequence[str]
 
-
 class LikelihoodKeywords(TypedDict, total=False):
     """Settings of Engine.score."""
 
     masking: Literal["piece", "word"]
-
 
 class ExtendTokenizerKeywords(TypedDict, total=False):
     """Settings of osbert.extend_tokenizer."""
@@ -91,7 +82,6 @@ class ExtendTokenizerKeywords(TypedDict, total=False):
     pieces: int
     minimum: int
 
-
 class VectorKeywords(TypedDict, total=False):
     """Settings of Engine.embed."""
 
@@ -100,7 +90,6 @@ class VectorKeywords(TypedDict, total=False):
     length: int
     long: Literal["truncate", "head+tail", "window", "error"]
     overlap: int
-
 
 class AttributionKeywords(TypedDict, total=False):
     """Settings of Engine.explain."""
@@ -112,7 +101,6 @@ class AttributionKeywords(TypedDict, total=False):
     check: bool
     check_words: int
 
-
 class NearestKeywords(OpeningKeywords, total=False):
     """Settings of osbert.search."""
 
@@ -122,12 +110,10 @@ class NearestKeywords(OpeningKeywords, total=False):
     hybrid: bool
     device: str
 
-
 class FindDuplicatesKeywords(TextKeywords, OpeningKeywords, total=False):
     """Settings of osbert.find_duplicates."""
 
     device: str
-
 
 class TrainTokenizerKeywords(TypedDict, total=False):
     """Settings of osbert.train_tokenizer."""
@@ -142,23 +128,19 @@ class TrainTokenizerKeywords(TypedDict, total=False):
     alphabet: int
     minimum: int
 
-
 class TrainingRowsKeywords(TextKeywords, OpeningKeywords, total=False):
     """Settings of osbert.training_rows."""
 
     columns: Mapping[str, str]
 
-
 class ScoreKeywords(FindDuplicatesKeywords, LikelihoodKeywords, total=False):
     """Settings of osbert.score."""
-
 
 class EvaluateKeywords(TrainingRowsKeywords, total=False):
     """Settings of osbert.compare and osbert.evaluate."""
 
     label: str
     decimal: Literal["auto", "point", "comma"]
-
 
 class WritingKeywords(TypedDict, total=False):
     """Settings of Engine.generate and Engine.stream."""
@@ -175,7 +157,6 @@ class WritingKeywords(TypedDict, total=False):
     length_penalty: float | None
     no_repeat: int | None
 
-
 class ExportKeywords(EvaluateKeywords, total=False):
     """Settings of osbert.export."""
 
@@ -183,7 +164,6 @@ class ExportKeywords(EvaluateKeywords, total=False):
     tolerance: float
     data: str | Path | None
     unchecked: bool
-
 
 class BuildCorpusKeywords(TaskKeywords, total=False):
     """Settings of osbert.build_corpus."""
@@ -201,14 +181,11 @@ class BuildCorpusKeywords(TaskKeywords, total=False):
     quality: bool
     near_duplicates: bool
 
-
 class ExplainKeywords(TrainingRowsKeywords, AttributionKeywords, TaskKeywords, total=False):
     """Settings of osbert.explain."""
 
-
 class GenerateKeywords(WritingKeywords, FindDuplicatesKeywords, total=False):
     """Settings of osbert.generate."""
-
 
 class PredictKeywords(TrainingRowsKeywords, TaskKeywords, total=False):
     """Settings of osbert.predict."""
@@ -220,7 +197,6 @@ class PredictKeywords(TrainingRowsKeywords, TaskKeywords, total=False):
     out_form: str
     spreadsheet_safe: bool
 
-
 class EmbedKeywords(FindDuplicatesKeywords, TaskKeywords, VectorKeywords, total=False):
     """Settings of osbert.embed."""
 
@@ -228,7 +204,6 @@ class EmbedKeywords(FindDuplicatesKeywords, TaskKeywords, VectorKeywords, total=
     tokens: int
     out_form: str
     keep_columns: bool
-
 
 class DistilKeywords(TrainingKeywords, OptimizerKeywords, EvaluateKeywords, total=False):
     """Settings of osbert.distil."""
@@ -243,7 +218,6 @@ class DistilKeywords(TrainingKeywords, OptimizerKeywords, EvaluateKeywords, tota
     patience: int
     keep: Literal["best", "last"]
     data_map: bool
-
 
 class FinetuneKeywords(TrainingKeywords, OptimizerKeywords, OpeningKeywords, total=False):
     """Settings of osbert.finetune and osbert.finetune_glue."""
@@ -345,7 +319,6 @@ class FinetuneKeywords(TrainingKeywords, OptimizerKeywords, OpeningKeywords, tot
     data_set: Literal["cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte"]
     rule: Literal["majority", "model"]
     majority: str
-
 
 class PretrainKeywords(TypedDict, total=False):
     """Settings of osbert.pretrain."""
@@ -538,7 +511,6 @@ class PretrainKeywords(TypedDict, total=False):
     sample: float
     largest: float
     exponent: float
-
 
 class AdaptKeywords(PretrainKeywords, total=False):
     """Settings of osbert.adapt."""

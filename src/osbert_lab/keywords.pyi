@@ -1,9 +1,6 @@
 """The keywords of the public functions, for type checkers and editors: written by `make keywords`."""
 
-from __future__ import annotations
-
 from typing import Literal, TypedDict
-
 
 class CompareEncodersKeywords(TypedDict, total=False):
     """Settings of osbert.compare_encoders."""
@@ -20,7 +17,6 @@ class CompareEncodersKeywords(TypedDict, total=False):
     errors: Literal["strict", "replace"]
     trust: bool
     verify: bool
-
 
 class AnalyseKeywords(CompareEncodersKeywords, total=False):
     """Settings of osbert.analyse."""
