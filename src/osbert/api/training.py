@@ -141,9 +141,9 @@ def mix_corpora(corpora: Sequence[str | Path], *, weights: Sequence[float] = (),
     >>> [(part.name, part.fraction) for part in osbert.mix_corpora(["web", "law"], weights=[3, 1], out="mixed").parts]
     [('web', 0.75), ('law', 0.25)]
     """
-    from osbert.runs import mixture
+    from osbert.runs import corpus
 
-    return mixture.mix_corpora([Path(folder) for folder in corpora], weights=weights, out=Path(out))
+    return corpus.mix_corpora([Path(folder) for folder in corpora], weights=weights, out=Path(out))
 
 
 @takes_settings_of("osbert.runs.pretrain.settings:every_schema")

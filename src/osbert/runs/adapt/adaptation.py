@@ -32,8 +32,7 @@ from osbert.reading.table import Table, TableReading, open_table
 from osbert.runs.adapt.settings import HEADS, PLAIN, SENTENCES, AdaptationOptions
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.corpus import CorpusSettings, build_corpus
-from osbert.runs.pretrain.first_weights import first_weights
-from osbert.runs.pretrain.other_text import other_text
+from osbert.runs.pretrain.first_weights import first_weights, other_text
 from osbert.runs.pretrain.pretraining import EncoderRun, PretrainRequest, pretrain
 from osbert.runs.pretrain.settings import PretrainPlan, read_settings, table_of
 from osbert.runs.pretrain.start import KEPT_OUT, Origin
