@@ -98,7 +98,7 @@ def find_topics(
     `data`, `model` and `options` are as for `find_duplicates`. `topics`: their number; 0 for the number with the
     largest silhouette on a sample if that is at least 0.25, else a third of the square root of the number of texts,
     from 2 to 30. The result has `topics`, each with `size`, `words` and typical `texts`. `watch` is
-    called with each event, such as a TopicProgress (osbert_lab.topics.find_topics). Raises osbert.errors.UserError for
+    called with each event, such as a WorkProgress (osbert.runs.contract). Raises osbert.errors.UserError for
     data that cannot be read, and for more topics than texts.
 
     >>> found = osbert.find_topics("more.csv", model="encoder", out="topics", topics=2)

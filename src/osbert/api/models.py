@@ -264,7 +264,7 @@ def training_rows(
     For each score: the `count` nearest rows, and the rows that raised or lowered the score most, by error x state of
     the last layer. `rows`: a file with labels, or rows in memory as `finetune` takes them. `label`: take its score
     instead of the predicted one. `options`: the columns to read, as for `predict`; trust and verify are as for `load`.
-    `watch` is called with each event, such as a TrainingRowProgress (osbert.runs.training_rows). Raises
+    `watch` is called with each event, such as a WorkProgress (osbert.runs.contract). Raises
     osbert.errors.UserError for rows without a label, and for runs with several predictions per text.
 
     >>> [found] = osbert.training_rows("run", "the good film", rows="more.csv", count=2)

@@ -35,8 +35,8 @@ def search(
     `vectors`: a file that `embed` wrote. `queries`: a text, a list of texts, or of pairs where the file is of pairs,
     which the file's model embeds; or an array (Q, D), for which no model is opened. `model`: where the model is, if it
     has moved. `options`: top=10, above=0.5 (the least cosine), backend="faiss", hybrid=True and what else
-    `osbert search` takes; trust and verify are as for `load`. `watch` is called with a SearchProgress
-    (osbert.runs.search) after each block. Raises osbert.errors.UserError if the model is not the file's, and
+    `osbert search` takes; trust and verify are as for `load`. `watch` is called with a WorkProgress
+    (osbert.runs.contract) after each block. Raises osbert.errors.UserError if the model is not the file's, and
     for queries that are not texts, vectors of another width, and vectors that are not finite.
 
     >>> vectors = osbert.embed("encoder", "more.csv", out="vectors.npy")
@@ -80,7 +80,7 @@ def find_duplicates(
     `data`: a file that `embed` wrote; or a file of texts, or a list of them, which `model` embeds. `out`: a .csv, .tsv
     or .jsonl file for all texts of groups. `options`: those of `osbert duplicates`, such as the column of texts and the
     device; trust and verify are as for `load`. The result has counts, the `largest` groups and `kept_lines`, the lines
-    without duplicates. `watch` is called with each event, such as a ComparisonProgress (osbert.runs.duplicates). Raises
+    without duplicates. `watch` is called with each event, such as a WorkProgress (osbert.runs.contract). Raises
     osbert.errors.UserError for data that cannot be read, and for a single text.
 
     >>> found = osbert.find_duplicates(["a good film", "the bad play", "a good film"], model="encoder")
