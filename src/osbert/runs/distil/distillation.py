@@ -27,9 +27,9 @@ from osbert.runs.finetune.defaults import fill_open
 from osbert.runs.finetune.finetune import FinetuneRun
 from osbert.runs.finetune.model import StartingModel, read_model
 from osbert.runs.finetune.plan import LENGTH, FinetunePlan, name_of, with_development
-from osbert.runs.finetune.records import SPLITS, data_notices
+from osbert.runs.finetune.records import SPLITS, report_data
 from osbert.runs.finetune.rows import FinetuneRows
-from osbert.runs.finetune.warnings import data_warnings, deduplicate
+from osbert.runs.finetune.warnings import deduplicate
 from osbert.runs.study.search import Comparison
 from osbert.tasks import Record, Task, load
 from osbert.terminal import format_count, one_line
@@ -145,9 +145,7 @@ def _records(task: Task, texts: Data, settings: DistilSettings, watch: Watch) ->
     _, records = load(task, SPLITS, fit=False)
     if settings.training.deduplicate:
         records = deduplicate(records)
-    for text in data_notices(task, records):
-        watch(Notice(text))
-    for text in data_warnings(task, records):
+    for text in report_data(task, records, watch):
         watch(Notice(text, warning=True))
     return records | {"texts": [] if texts is None else _read_unlabelled(task, texts, watch)}
 
