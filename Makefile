@@ -1,4 +1,4 @@
-# make install | demo | test | test-core | test-ray | faults | check | map | notebook | tutorials | docs | gpu-ready | gpu | gpu-more | gpu-recipes | clean          another interpreter: make install PYTHON=python3.12
+# make install | demo | test | test-core | test-ray | faults | check | keywords | map | notebook | tutorials | docs | gpu-ready | gpu | gpu-more | gpu-recipes | clean          another interpreter: make install PYTHON=python3.12
 
 PYTHON ?= python3
 GPU_PYTHON ?= python3
@@ -10,7 +10,7 @@ PYTHON_RANGE := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 
 # Compiled files are kept: without them every process that the tests start compiles all that it imports again.
 QUICKLY := env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1
 
-.PHONY: help install demo test test-core test-ray faults check map notebook tutorials docs gpu-ready gpu gpu-more gpu-recipes clean browser
+.PHONY: help install demo test test-core test-ray faults check keywords map notebook tutorials docs gpu-ready gpu gpu-more gpu-recipes clean browser
 
 help:
 	@echo "make install   make $(VENV) and install osbert into it, with MiniLM and the server"
@@ -20,6 +20,7 @@ help:
 	@echo "make test-ray  install Ray (250 MB) and run the tests that need it (minutes); make test runs them from then on"
 	@echo "make faults    kill, starve and damage real runs in every way (up to an hour); tally in build/faults.md"
 	@echo "make check     lint, format, types and structure"
+	@echo "make keywords  write keywords.pyi, the settings of the public functions for type checkers"
 	@echo "make map       print the code map: one line per file"
 	@echo "make notebook  run the notebooks of examples/ and store what they show (extra minilm)"
 	@echo "make tutorials run the commands that the tutorials show and store what they print (extras minilm, onnx, chinese)"
@@ -55,6 +56,9 @@ check: $(VENV)/.installed-test
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(QUICKLY) $(BIN)/python -m pytest tests/structure
+
+keywords: $(VENV)/.installed-test
+	@$(BIN)/python tools/api_keywords.py
 
 map: $(VENV)/.installed
 	@$(BIN)/python tools/code_map.py

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 from osbert.data.step import Cursor
-from osbert.runs.bench_corpus import synthetic_corpus
+from osbert.runs.pretrain.benchmark import synthetic_corpus
 from osbert.runs.pretrain.first_weights import build_learner
 from osbert.runs.pretrain.settings import PretrainPlan, read_plan
 from osbert.training.trainer import Trainer

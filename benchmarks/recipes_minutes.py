@@ -40,7 +40,7 @@ from osbert.data.pack import Packer
 from osbert.interop.folder import open_folder
 from osbert.models.contract import Loss
 from osbert.runs.contract import Notice
-from osbert.runs.finetune.events import Epoch
+from osbert.runs.events import Epoch
 from osbert.runs.finetune.model import read_model
 from osbert.runs.finetune.rows import FinetuneRows, TaskRows
 from osbert.runs.finetune.settings import FinetuneOptimizer, FinetuneSettings

@@ -11,7 +11,7 @@ import pytest
 
 from osbert.inference.engine import Engine
 from osbert.runs.contract import Run
-from osbert.runs.finetune.result import FinetuneRun
+from osbert.runs.finetune.finetune import FinetuneRun
 
 NAMES = """
 osbert.__version__

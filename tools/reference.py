@@ -37,7 +37,7 @@ FORMS: dict[str, tuple[str, tuple[str, ...]]] = {
 CLASSES = {
     "Models": ("osbert.inference.engine.Engine", "osbert.models.padded.Padded"),
     "Runs": (
-        "osbert.runs.finetune.result.FinetuneRun",
+        "osbert.runs.finetune.finetune.FinetuneRun",
         "osbert.runs.pretrain.pretraining.EncoderRun",
         "osbert.runs.contract.Notice",
     ),
@@ -54,7 +54,7 @@ CLASSES = {
         "osbert.models.generation.settings.Generation",
     ),
     "Results of runs": (
-        "osbert.runs.finetune.result.Mistake",
+        "osbert.runs.finetune.finetune.Mistake",
         "osbert.runs.distil.distillation.DistilRun",
         "osbert.runs.compare.RunComparison",
         "osbert.runs.evaluate.EvaluationScores",

@@ -28,6 +28,11 @@ def names(folder: str) -> list[str]:
     return sorted({**_modules(folder), **extensions(_package(folder))})
 
 
+def own_names(folder: str) -> list[str]:
+    """Return the names that osbert itself offers in a folder, without those of other packages."""
+    return sorted(_modules(folder))
+
+
 def _package(folder: str) -> str:
     """Return the full name of a folder of osbert; a folder of another package is given by its full name.
 

@@ -138,7 +138,7 @@ class FinetuneEstimator(ModelEstimator):
         if seed is not None and not isinstance(seed, (int, np.integer)):
             seed = check_random_state(seed).randint(2**31)
         named = {"epochs": self.epochs, "learning_rate": self.learning_rate, "training.seed": seed}
-        given = {name: value for name, value in named.items() if value is not None}
+        given: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
         given |= {"watch": watch} | dict(self.settings or {})
         part = any(name.endswith("tuning") and value in ("adapters", "lora") for name, value in given.items())
         if part and not any(name.endswith("merge") for name in given):

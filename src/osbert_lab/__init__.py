@@ -8,19 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from osbert.runs.contract import Watch, ignore
+from osbert.signatures import takes_settings_of
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
+    from osbert.keywords import FindDuplicatesKeywords
     from osbert_lab.analysis.model_analysis import ModelAnalysis
+    from osbert_lab.keywords import AnalyseKeywords, CompareEncodersKeywords
     from osbert_lab.topics.result import TopicTally
 
 __all__ = ["analyse", "compare_encoders", "find_topics"]
 
 
+@takes_settings_of("osbert_lab.analysis.settings:AnalysisRequest")
 def analyse(
-    model: str | Path, *, data: str | Path, out: str | Path, watch: Watch = ignore, **options: Any
+    model: str | Path, *, data: str | Path, out: str | Path, watch: Watch = ignore, **options: Unpack[AnalyseKeywords]
 ) -> ModelAnalysis:
     """Measure what a model has learnt; write report.html and analysis.json into the folder `out`.
 
@@ -46,8 +52,14 @@ def analyse(
     return run_analysis(place, data=Path(data), out=Path(out), request=request, watch=watch)
 
 
+@takes_settings_of("osbert_lab.analysis.settings:ComparisonRequest")
 def compare_encoders(
-    models: Sequence[str | Path], *, data: str | Path, out: str | Path, watch: Watch = ignore, **options: Any
+    models: Sequence[str | Path],
+    *,
+    data: str | Path,
+    out: str | Path,
+    watch: Watch = ignore,
+    **options: Unpack[CompareEncodersKeywords],
 ) -> ModelAnalysis:
     """Compare models with the first one on the same texts; for a single run, its intermediate models with the last one.
 
@@ -70,6 +82,7 @@ def compare_encoders(
     return run_comparison(places, data=Path(data), out=Path(out), request=request, watch=watch)
 
 
+@takes_settings_of("osbert.runs.vector_input:VectorInputKeywords")
 def find_topics(
     data: str | Path | Sequence[str],
     *,
@@ -78,14 +91,14 @@ def find_topics(
     topics: int = 0,
     seed: int = 0,
     watch: Watch = ignore,
-    **options: Any,
+    **options: Unpack[FindDuplicatesKeywords],
 ) -> TopicTally:
     """Cluster texts into topics with words, into the new folder `out`: rows.csv, topics.csv and report.html.
 
     `data`, `model` and `options` are as for `find_duplicates`. `topics`: their number; 0 for the number with the
     largest silhouette on a sample if that is at least 0.25, else a third of the square root of the number of texts,
     from 2 to 30. The result has `topics`, each with `size`, `words` and typical `texts`. `watch` is
-    called with each event, such as a TopicProgress (osbert_lab.topics.find_topics). Raises osbert.errors.UserError for
+    called with each event, such as a WorkProgress (osbert.runs.contract). Raises osbert.errors.UserError for
     data that cannot be read, and for more topics than texts.
 
     >>> found = osbert.find_topics("more.csv", model="encoder", out="topics", topics=2)

@@ -20,7 +20,7 @@ from osbert.inference.engine import load
 from osbert.interop.files.weight_files import read_file
 from osbert.interop.huggingface.folders import TensorRow
 from osbert.interop.tokenizers import read_tokenizer, write_tokenizer
-from osbert.runs.convert.table import merge_layers
+from osbert.runs.convert.model_conversion import merge_layers
 from osbert.runs.pretrain.start import Origin
 from osbert.text.tokenizer import Tokenizer
 from refusals import refusal

@@ -25,7 +25,7 @@ from osbert.models.contract import Learner
 from osbert.models.fast.dropout import Dropout
 from osbert.models.transformer.attention import Attention
 from osbert.options import parse_settings
-from osbert.runs.finetune.events import Epoch
+from osbert.runs.events import Epoch
 from osbert.runs.finetune.finetune import finetune as finetune_task
 from osbert.runs.finetune.model import read_model
 from osbert.runs.finetune.plan import read_plan, schema

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from osbert import options, recipe
 from osbert.commands.finetune import finetune
 from osbert.runs.finetune import defaults
-from osbert.runs.finetune.collapse import advice
 from osbert.runs.finetune.defaults import (
     BATCH,
     CHOOSING,
@@ -25,6 +24,7 @@ from osbert.runs.finetune.defaults import (
     PLACE_EPOCHS,
     RATE,
     STEPS,
+    advise_on_collapse,
     fill_defaults,
     keep_last_of_few,
     small_data,
@@ -383,7 +383,7 @@ def test_the_advice_after_a_collapse_is_for_this_run(
     steps: int, rate: float, tuning: str, wanted: str, unwanted: str
 ) -> None:
     table = {"training": {"epochs": 3, "batch": 32, "tuning": tuning}, "optimizer": {"learning_rate": rate}}
-    said = advice(table, steps=steps)
+    said = advise_on_collapse(table, steps=steps)
     assert wanted in said and unwanted not in said and f"{steps:,} steps" in said
     if steps < STEPS:
-        assert "leave --batch and --epochs out" in advice(table, steps=steps, flags=["--batch", "--epochs"])
+        assert "leave --batch and --epochs out" in advise_on_collapse(table, steps=steps, flags=["--batch", "--epochs"])

@@ -12,8 +12,8 @@ import pytest
 from osbert import recipe
 from osbert.models import families
 from osbert.models.contract import Sizes
-from osbert.runs.bench_corpus import synthetic_corpus
 from osbert.runs.pretrain import plan_sizes, sizing
+from osbert.runs.pretrain.benchmark import synthetic_corpus
 from osbert.runs.pretrain.plan_sizes import (
     BYTES,
     SizeLimits,

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 
 from osbert import recipe
 from osbert.errors import UserError
-from osbert.runs.bench_corpus import synthetic_corpus
 from osbert.runs.pretrain import budget as pretrain_budget
 from osbert.runs.pretrain import clock
+from osbert.runs.pretrain.benchmark import synthetic_corpus
 from osbert.runs.pretrain.budget import MARGIN, Costs, spread
 from osbert.runs.pretrain.settings import read_settings
 from osbert.runs.pretrain.speed_test import SpeedTest

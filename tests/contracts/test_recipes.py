@@ -10,7 +10,6 @@ import pytest
 
 from osbert import recipe
 from osbert.evaluation.speed import Peak
-from osbert.runs import bench_corpus
 from osbert.runs.pretrain import benchmark, sizing
 from osbert.runs.pretrain.settings import read_settings
 from quick_machine import use_quick_machine
@@ -74,7 +73,7 @@ def test_small_recipes_are_benchmarked(name, corpus, monkeypatch) -> None:
         assert kind == needed(name)
         return type("Made", (), {"folder": made})
 
-    monkeypatch.setattr(bench_corpus, "synthetic_corpus", given)
+    monkeypatch.setattr(benchmark, "synthetic_corpus", given)
     settings = {"data.batch": 2, "data.length": 16, "long_share": 0.0, "device": "cpu", "precision": "fp32"}
     figures = benchmark.measure_speed(name, settings, seconds=0.05)
     assert figures["objectives"] == [*read_settings(name).objectives]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from osbert.runs import bench_corpus
+from osbert.runs.pretrain.benchmark import synthetic_corpus
 from osbert.runs.pretrain.settings import read_settings
 
 
@@ -27,5 +27,5 @@ class RecipeCorpora:
         kind = needed(name)
         if str(kind) not in self.made:
             folder = self.folder / str(len(self.made))
-            self.made[str(kind)] = bench_corpus.synthetic_corpus(folder, vocabulary=120, tokens=20_000, **kind).folder
+            self.made[str(kind)] = synthetic_corpus(folder, vocabulary=120, tokens=20_000, **kind).folder
         return self.made[str(kind)]

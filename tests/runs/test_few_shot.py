@@ -12,10 +12,9 @@ import pytest
 
 import osbert
 from osbert.interop.files.weight_files import fingerprint, read_file
-from osbert.runs.finetune.events import Epoch
+from osbert.runs.events import Epoch
 from osbert.runs.finetune.few_shot import PENALTY
-from osbert.runs.finetune.finetune import finetune
-from osbert.runs.finetune.result import FinetuneRun
+from osbert.runs.finetune.finetune import FinetuneRun, finetune
 from osbert.training.interruption import Interruption, StopRequest
 from refusals import refusal
 from tiny_runs import write_run

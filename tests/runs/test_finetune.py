@@ -17,10 +17,8 @@ from osbert.errors import UnknownSetting
 from osbert.inference.engine import Engine
 from osbert.interop.files.weight_files import fingerprint, read_file
 from osbert.runs.contract import Notice
-from osbert.runs.events import Measurement, TrainingStart
-from osbert.runs.finetune.events import Epoch
-from osbert.runs.finetune.finetune import finetune
-from osbert.runs.finetune.result import FinetuneRun, Mistake
+from osbert.runs.events import Epoch, Measurement, TrainingStart
+from osbert.runs.finetune.finetune import FinetuneRun, Mistake, finetune
 from osbert.tasks.kinds.classify import Classify
 from osbert.training.interruption import Interruption, StopRequest
 from osbert.training.progress import Progress

@@ -152,11 +152,11 @@ def tagged() -> dict[str, Rows]:
 
 def test_what_is_learnt_from_no_row_is_counted(tmp_path: Path) -> None:
     record = Record(number=0, texts=("a",), label="x", remark="mended", line=3, path="a.csv")
-    from osbert.runs.finetune.warnings import data_warnings, record_remarks
+    from osbert.runs.finetune.warnings import Overlap, data_warnings, record_remarks
 
     records = {"train": [record], "dev": []}
     assert [*record_remarks(Classify(), records)] == ["a.csv, line 3: mended"]
-    assert "1 record was corrected" in [*data_warnings(Classify(labels=("x", "y")), records)][-1]
+    assert "1 record was corrected" in [*data_warnings(Classify(labels=("x", "y")), records, Overlap())][-1]
 
 
 def every_pair(counts: dict[str, int]) -> set[tuple[str, str]]:

@@ -19,11 +19,11 @@ from osbert.inference.onnx_backend import OnnxBackend
 from osbert.interop.sentence_files import SentenceModel, write_sentence_model
 from osbert.models.forms import pair_blocks
 from osbert.runs.contract import Watch, ignore
+from osbert.runs.events import Epoch
 from osbert.runs.finetune.defaults import FEW_PAIRS, FEW_SCORED_PAIRS, fill_defaults
-from osbert.runs.finetune.events import Epoch
 from osbert.runs.finetune.few_shot import PAIR_PENALTY
+from osbert.runs.finetune.finetune import FinetuneRun
 from osbert.runs.finetune.plan import read_plan, schema
-from osbert.runs.finetune.result import FinetuneRun
 from osbert.tasks import load
 from osbert.tasks.kinds.classify import Classify
 from osbert.tasks.kinds.regress import Regress

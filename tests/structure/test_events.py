@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from osbert.runs.contract import WorkProgress
 from osbert.runs.json_lines import event_name, json_keys
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -74,12 +75,28 @@ def watched(scope: ast.FunctionDef) -> Iterator[ast.expr]:
 
 
 def named(value: ast.expr) -> Iterator[str]:
-    """Yield the class that a call makes or, by its annotation, returns."""
-    if isinstance(value, ast.Call):
+    """Yield the class that a call makes or, by its annotation, returns; for a WorkProgress that of its own name."""
+    if isinstance(value, ast.Call) and ast.unparse(value.func) == WorkProgress.__name__:
+        yield from (work_progress(keyword.value) for keyword in value.keywords if keyword.arg == "of")
+    elif isinstance(value, ast.Call):
         name = ast.unparse(value.func).rpartition(".")[2]
         returns = callables()[name].returns if name in callables() else value.func
         if re.fullmatch("[A-Z][A-Za-z]+", said := ast.unparse(returns) if returns else ""):
             yield said
+
+
+def work_progress(of: ast.expr) -> str:
+    """Return the name of a class whose event in JSON would be that of a WorkProgress."""
+    return "".join(map(str.title, ast.literal_eval(of).split("-"))) + "Progress"
+
+
+def works_reported() -> Iterator[str]:
+    """Yield the work of each WorkProgress in the source."""
+    for tree in trees().values():
+        for node in ast.walk(tree):
+            match node:
+                case ast.Call(ast.Name("WorkProgress"), keywords=keywords):
+                    yield from (ast.literal_eval(keyword.value) for keyword in keywords if keyword.arg == "of")
 
 
 def test_the_page_lists_every_event_that_the_source_reports() -> None:
@@ -88,7 +105,9 @@ def test_the_page_lists_every_event_that_the_source_reports() -> None:
 
 def test_the_page_lists_the_fields_of_every_event() -> None:
     kinds = [loaded(path, node.name) for path, node in classes() if event_name_of(node.name) in listed()]
-    assert {event_name(kind): json_keys(kind) for kind in kinds} == listed()
+    works = {WorkProgress(of=name, done=0, count=1).event: json_keys(WorkProgress) for name in works_reported()}
+    assert works
+    assert {event_name(kind): json_keys(kind) for kind in kinds} | works == listed()
 
 
 def test_every_reported_name_is_an_attribute() -> None:

@@ -24,6 +24,8 @@ ROOMS = [
         "components",
         "recipe",
         "recipes",
+        "signatures",
+        "keywords",
         "options",
         "text",
         "reading",
@@ -39,7 +41,7 @@ UPWARD = {("osbert.models.padded", "osbert.load")}
 
 def modules() -> dict[str, Path]:
     found = {}
-    for path in sorted((SOURCE / "osbert").rglob("*.py")):
+    for path in sorted((SOURCE / "osbert").rglob("*.py")) + sorted((SOURCE / "osbert").rglob("*.pyi")):
         parts = path.relative_to(SOURCE).with_suffix("").parts
         found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
     return found

@@ -24,9 +24,9 @@ from osbert.interop.tokenizers import write_tokenizer
 from osbert.models.architecture import Architecture, PairArchitecture
 from osbert.models.contract import Learner
 from osbert.models.heads.predictions import MaskedLanguageHead
-from osbert.runs.finetune.long import TextFit
+from osbert.runs.finetune.finetune import FinetuneRun
 from osbert.runs.finetune.model import read_model
-from osbert.runs.finetune.result import FinetuneRun
+from osbert.runs.finetune.rows import TextFit
 from osbert.runs.finetune.settings import FinetuneSettings
 from osbert.tasks import Record, load, with_data
 from osbert.tasks.kinds.generate import Generate, SourceColumns, WrittenText, choose

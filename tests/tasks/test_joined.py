@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from osbert.runs.finetune.records import SPLITS
-from osbert.runs.finetune.warnings import data_warnings
+from osbert.runs.finetune.warnings import Overlap, data_warnings
 from osbert.tasks import load
 from osbert.tasks.kinds.classify import Classify
 from osbert.tasks.tables.cells import find_joined_labels
@@ -52,7 +52,7 @@ def test_classify_says_what_its_labels_look_like(tmp_path: Path) -> None:
     for labels, said in ((("neg", "pos", "neg,long", "pos,long"), True), (("neg", "pos", "New York, NY"), False)):
         rows = [f'text {number},"{label}"' for number in range(10) for label in labels]
         (tmp_path / "data.csv").write_text("\n".join(["text,label", *rows]) + "\n")
-        warnings = " ".join(data_warnings(*load(Classify(data=str(tmp_path / "data.csv")), SPLITS)))
+        warnings = " ".join(data_warnings(*load(Classify(data=str(tmp_path / "data.csv")), SPLITS), Overlap()))
         assert ("'neg,long'" in warnings) is said
 
 

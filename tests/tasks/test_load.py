@@ -10,6 +10,7 @@ import pytest
 
 from osbert.errors import Problems
 from osbert.runs.finetune.records import data_notices
+from osbert.runs.finetune.warnings import Overlap
 from osbert.tasks import Record, Task, describe_skipped, load
 from osbert.tasks.kinds.choose import Choose
 from osbert.tasks.kinds.classify import Classify
@@ -38,7 +39,7 @@ def test_development_rows_without_a_label_are_all_named_before_training(tmp_path
     assert len(said) == 3 and all(str(tmp_path / "dev.json") in line for line in said[1:])
     assert "(id q0)" in said[1] and "(id q2)" in said[2]
     questions(tmp_path / "dev.json", ANSWER)
-    told = "\n".join(data_notices(*load(Squad(data=str(tmp_path)).source.resolve(), ("train", "dev"))))
+    told = "\n".join(data_notices(*load(Squad(data=str(tmp_path)).source.resolve(), ("train", "dev")), Overlap()))
     assert "train: 2 of 3 have no answer that stands in the paragraph (first: " in told and "(id q1)) and are" in told
     records = [Record(number=0, texts=("x",)), Record(number=1, texts=("x",), label="a")]
     assert describe_skipped(Classify(), records).startswith(
@@ -106,5 +107,5 @@ def test_rows_without_a_label_are_refused_or_left_out_and_counted(
     )
     found = sorted(record.line for split in records.values() for record in split)
     assert found == [line for line in range(2, 20) if line not in unlabelled]
-    out = "\n".join(data_notices(fitted, records))
+    out = "\n".join(data_notices(fitted, records, Overlap()))
     assert f"rows left out: 6, the first being {path}, line 3: " in out and "--skip" not in out

@@ -15,8 +15,7 @@ from osbert.data.encoded_records import OnDemand
 from osbert.data.pack import Packer
 from osbert.errors import Problems
 from osbert.evaluation.score import constant_answer
-from osbert.runs.finetune.long import long_texts
-from osbert.runs.finetune.rows import TaskRows
+from osbert.runs.finetune.rows import TaskRows, long_texts
 from osbert.tasks import Record, findings, load
 from osbert.tasks.kinds.span import Span
 from osbert.tasks.kinds.span.questions import AnswerCandidate, AnswerPrediction, Gold, Question

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from osbert.console import training_consoles
-from osbert.console.printing import say
+from osbert.console.output import say
 from osbert.console.training_consoles import ProgressLine
 from osbert.data.step import Cursor
 from osbert.training.progress import Mean, Progress

@@ -7,9 +7,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from osbert.runs.contract import Watch, ignore
+from osbert.signatures import takes_settings_of
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from osbert.inference.engine import Engine
+    from osbert.keywords import (
+        EmbedKeywords,
+        EvaluateKeywords,
+        ExplainKeywords,
+        ExportKeywords,
+        GenerateKeywords,
+        PredictKeywords,
+        ScoreKeywords,
+        TrainingRowsKeywords,
+    )
     from osbert.runs.compare import RunComparison
     from osbert.runs.evaluate import EvaluationScores
     from osbert.runs.explain import ExplanationTally
@@ -46,6 +59,7 @@ def load(folder: str | Path, *, trust: bool = False, verify: bool = True, watch:
     return load_engine(open_folder(folder, Opening(trust=trust, verify=verify), watch=watch))
 
 
+@takes_settings_of("osbert.runs.evaluate:EvaluationOptions")
 def evaluate(
     run: str | Path,
     *,
@@ -53,7 +67,7 @@ def evaluate(
     split: str = "dev",
     out: str | Path | None = None,
     watch: Watch = ignore,
-    **options: Any,
+    **options: Unpack[EvaluateKeywords],
 ) -> EvaluationScores:
     """Return the scores of a fine-tuned run on data with labels: a dict by name.
 
@@ -86,6 +100,7 @@ def evaluate(
     return runs.EvaluationScores(evaluation.metrics, evaluation.confusion)
 
 
+@takes_settings_of("osbert.runs.evaluate:EvaluationOptions")
 def compare(
     runs: Sequence[str | Path],
     *,
@@ -93,7 +108,7 @@ def compare(
     split: str = "dev",
     out: str | Path | None = None,
     watch: Watch = ignore,
-    **options: Any,
+    **options: Unpack[EvaluateKeywords],
 ) -> RunComparison:
     """Compare fine-tuned runs on the same data with labels; write a page to the file `out`, if given.
 
@@ -117,8 +132,9 @@ def compare(
     return run_compare(folders, data=data, split=split, out=page, options=chosen, watch=watch)
 
 
+@takes_settings_of("osbert.runs.rows.prediction_settings:PredictionKeywords")
 def predict(
-    run: str | Path, file: str | Path, *, out: str | Path, watch: Watch = ignore, **options: Any
+    run: str | Path, file: str | Path, *, out: str | Path, watch: Watch = ignore, **options: Unpack[PredictKeywords]
 ) -> PredictionTally:
     """Predict every row of a file with a fine-tuned run, into the file `out`; return row counts.
 
@@ -151,8 +167,15 @@ def predict(
     )
 
 
+@takes_settings_of("osbert.runs.explain:ExplanationKeywords")
 def explain(
-    run: str | Path, file: str | Path, *, out: str | Path, label: str = "", watch: Watch = ignore, **options: Any
+    run: str | Path,
+    file: str | Path,
+    *,
+    out: str | Path,
+    label: str = "",
+    watch: Watch = ignore,
+    **options: Unpack[ExplainKeywords],
 ) -> ExplanationTally:
     """Explain the prediction of a fine-tuned run for every row of a file, into the folder `out`; return counts.
 
@@ -175,8 +198,9 @@ def explain(
     return explain_file(folder, Path(file), out=Path(out), label=label, options=chosen, watch=watch)
 
 
+@takes_settings_of("osbert.runs.rows.score:ScoringKeywords")
 def score(
-    model: str | Path, file: str | Path, *, out: str | Path, watch: Watch = ignore, **options: Any
+    model: str | Path, file: str | Path, *, out: str | Path, watch: Watch = ignore, **options: Unpack[ScoreKeywords]
 ) -> ScoringTally:
     """Write the rows of a file with the log-likelihoods of their texts under a pretrained model to `out`; return sums.
 
@@ -200,8 +224,9 @@ def score(
     return score_file(folder, TextFile(Path(file), chosen.file), out=Path(out), options=chosen, watch=watch)
 
 
+@takes_settings_of("osbert.runs.rows.generate:GenerationKeywords")
 def generate(
-    model: str | Path, file: str | Path, *, out: str | Path, watch: Watch = ignore, **options: Any
+    model: str | Path, file: str | Path, *, out: str | Path, watch: Watch = ignore, **options: Unpack[GenerateKeywords]
 ) -> GenerationTally:
     """Write the rows of a file with the text that a model generates for each to the file `out`; return counts.
 
@@ -224,6 +249,7 @@ def generate(
     return generate_file(folder, TextFile(Path(file), chosen.file), out=Path(out), options=chosen, watch=watch)
 
 
+@takes_settings_of("osbert.runs.training_rows:TrainingRowKeywords")
 def training_rows(
     run: str | Path,
     texts: str | Sequence[str],
@@ -232,14 +258,14 @@ def training_rows(
     label: str = "",
     count: int = 5,
     watch: Watch = ignore,
-    **options: Any,
+    **options: Unpack[TrainingRowsKeywords],
 ) -> list[TrainingRows]:
     """Return the training rows behind a fine-tuned run's prediction for a text, or for several that it reads together.
 
     For each score: the `count` nearest rows, and the rows that raised or lowered the score most, by error x state of
     the last layer. `rows`: a file with labels, or rows in memory as `finetune` takes them. `label`: take its score
     instead of the predicted one. `options`: the columns to read, as for `predict`; trust and verify are as for `load`.
-    `watch` is called with each event, such as a TrainingRowProgress (osbert.runs.training_rows). Raises
+    `watch` is called with each event, such as a WorkProgress (osbert.runs.contract). Raises
     osbert.errors.UserError for rows without a label, and for runs with several predictions per text.
 
     >>> [found] = osbert.training_rows("run", "the good film", rows="more.csv", count=2)
@@ -256,8 +282,9 @@ def training_rows(
     return runs.training_rows(folder, given, rows=rows, label=label, options=chosen, watch=watch)
 
 
+@takes_settings_of("osbert.runs.rows.vector_options:EmbeddingKeywords")
 def embed(
-    model: str | Path, file: str | Path, *, out: str | Path, watch: Watch = ignore, **options: Any
+    model: str | Path, file: str | Path, *, out: str | Path, watch: Watch = ignore, **options: Unpack[EmbedKeywords]
 ) -> FileVectors:
     """Write the vectors of a file's texts to the file `out`, .npy, .npz, .parquet or .jsonl; return a description.
 
@@ -287,12 +314,13 @@ def embed(
     )
 
 
+@takes_settings_of("osbert.runs.export.settings:ExportOptions")
 def export(
     run: str | Path,
     *,
     out: str | Path | None = None,
     watch: Watch = ignore,
-    **settings: Any,
+    **settings: Unpack[ExportKeywords],
 ) -> Path:
     """Export a run, or an encoder, as ONNX; return the folder, `out` or by default RUN-onnx or RUN-int8.
 

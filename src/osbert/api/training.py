@@ -7,23 +7,36 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from osbert.runs.contract import Watch, ignore
+from osbert.signatures import takes_settings_of
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from osbert.corpus.shards import Corpus
+    from osbert.keywords import (
+        AdaptKeywords,
+        BuildCorpusKeywords,
+        DistilKeywords,
+        ExtendTokenizerKeywords,
+        FinetuneKeywords,
+        PretrainKeywords,
+        TrainTokenizerKeywords,
+    )
     from osbert.runs.distil.distillation import DistilRun
-    from osbert.runs.finetune.result import FinetuneRun
+    from osbert.runs.finetune.finetune import FinetuneRun
     from osbert.runs.pretrain.pretraining import EncoderRun
     from osbert.tasks import Task
     from osbert.text.file_tokenizer import AnyTokenizer
     from osbert.text.tokenizer import Tokenizer
 
 
+@takes_settings_of("osbert.runs.tokenizer:VocabularySettings")
 def train_tokenizer(
     texts: str | Path | Iterable[str | Path],
     *,
     out: str | Path,
     watch: Watch = ignore,
-    **settings: Any,
+    **settings: Unpack[TrainTokenizerKeywords],
 ) -> AnyTokenizer:
     """Train a vocabulary on texts, or on files and folders, into the folder `out`; return its tokenizer.
 
@@ -48,13 +61,14 @@ def train_tokenizer(
     return tokenizer.train_tokenizer(texts, out=Path(out), settings=chosen, watch=watch)
 
 
+@takes_settings_of("osbert.runs.tokenizer:ExtensionSettings")
 def extend_tokenizer(
     folder: str | Path,
     texts: str | Path | Iterable[str | Path],
     *,
     out: str | Path,
     watch: Watch = ignore,
-    **settings: Any,
+    **settings: Unpack[ExtendTokenizerKeywords],
 ) -> Tokenizer:
     """Add whole words of another domain to the vocabulary in `folder`, into the folder `out`; return its tokenizer.
 
@@ -74,6 +88,7 @@ def extend_tokenizer(
     return tokenizer.extend_tokenizer(Path(folder), texts, out=Path(out), settings=chosen, watch=watch)
 
 
+@takes_settings_of("osbert.runs.corpus:CorpusSettings")
 def build_corpus(
     files: str | Path | Sequence[str | Path],
     *,
@@ -81,7 +96,7 @@ def build_corpus(
     out: str | Path,
     trust: bool = False,
     watch: Watch = ignore,
-    **settings: Any,
+    **settings: Unpack[BuildCorpusKeywords],
 ) -> Corpus | None:
     """Build the corpus that `pretrain` reads from files and folders of text, into the folder `out`; return it.
 
@@ -126,11 +141,12 @@ def mix_corpora(corpora: Sequence[str | Path], *, weights: Sequence[float] = (),
     >>> [(part.name, part.fraction) for part in osbert.mix_corpora(["web", "law"], weights=[3, 1], out="mixed").parts]
     [('web', 0.75), ('law', 0.25)]
     """
-    from osbert.runs import mixture
+    from osbert.runs import corpus
 
-    return mixture.mix_corpora([Path(folder) for folder in corpora], weights=weights, out=Path(out))
+    return corpus.mix_corpora([Path(folder) for folder in corpora], weights=weights, out=Path(out))
 
 
+@takes_settings_of("osbert.runs.pretrain.settings:every_schema")
 def pretrain(
     recipe: str | Path = "",
     *,
@@ -139,7 +155,7 @@ def pretrain(
     origin: str | Path | None = None,
     trust: bool = False,
     watch: Watch = ignore,
-    **settings: Any,
+    **settings: Unpack[PretrainKeywords],
 ) -> EncoderRun:
     """Pretrain an encoder on a corpus by a recipe, into the run folder `out`; return the run.
 
@@ -174,6 +190,7 @@ def pretrain(
     return pretraining.pretrain(request, watch=watch)
 
 
+@takes_settings_of("osbert.runs.adapt.settings:AdaptationOptions", "osbert.runs.pretrain.settings:every_schema")
 def adapt(
     model: str | Path,
     texts: Any,
@@ -182,7 +199,7 @@ def adapt(
     trust: bool = False,
     verify: bool = True,
     watch: Watch = ignore,
-    **settings: Any,
+    **settings: Unpack[AdaptKeywords],
 ) -> EncoderRun:
     """Adapt an encoder to the texts of a domain, into the run folder `out`; return the run.
 
@@ -209,20 +226,28 @@ def adapt(
     from osbert.runs.adapt.settings import AdaptationOptions
 
     names = {field.name for field in dataclasses.fields(AdaptationOptions)}
-    options = recipe.settings(AdaptationOptions, {key: settings.pop(key) for key in names & settings.keys()})
+    options = {name: value for name, value in settings.items() if name in names}
     request = AdaptationRequest(
         model=locate(model, watch=watch).path,
         texts=texts,
         out=Path(out),
-        options=options,
-        settings=settings,
+        options=recipe.settings(AdaptationOptions, options),
+        settings={name: value for name, value in settings.items() if name not in names},
         opening=Opening(trust=trust, verify=verify),
     )
     return run(request, watch=watch)
 
 
+@takes_settings_of("osbert.runs.finetune.plan:every_call_schema")
 def finetune(
-    task: str | Task | Sequence[str | Task], /, *, model: str | Path, data: Any, out: str | Path, **settings: Any
+    task: str | Task | Sequence[str | Task],
+    /,
+    *,
+    model: str | Path,
+    data: Any,
+    out: str | Path,
+    watch: Watch = ignore,
+    **settings: Unpack[FinetuneKeywords],
 ) -> FinetuneRun:
     """Fine-tune an encoder on a task, or on several together, into the run folder `out`; return the run.
 
@@ -234,8 +259,8 @@ def finetune(
     full name (**{"training.epochs": 4}); of several tasks one's own has its name before it. `from_scratch=True` draws
     new weights; `trust` and `verify` are those of `load`.
 
-    Nothing is printed. `watch`, one of the settings, is called with each event: Notice (osbert.runs.contract), each
-    step's Progress, each Epoch. A run that was stopped (Ctrl-C: KeyboardInterrupt, after a checkpoint) goes on
+    Nothing is printed. `watch` is called with each event: Notice (osbert.runs.contract), each step's Progress, each
+    Epoch. A run that was stopped (Ctrl-C: KeyboardInterrupt, after a checkpoint) goes on
     when the same call is made again, and ends in the same weights.
 
     The run has `metrics`, the best epoch's scores on the development rows; `errors`, the wrong predictions for them,
@@ -270,9 +295,10 @@ def finetune(
     """
     from osbert.runs.finetune.finetune import finetune as run
 
-    return run(task, model=model, data=data, out=out, **settings)
+    return run(task, model=model, data=data, out=out, watch=watch, **settings)
 
 
+@takes_settings_of("osbert.runs.distil.settings:DistilSettings")
 def distil(
     teacher: str | Path,
     *,
@@ -281,7 +307,7 @@ def distil(
     texts: Any = None,
     student: str | Path | None = None,
     watch: Watch = ignore,
-    **settings: Any,
+    **settings: Unpack[DistilKeywords],
 ) -> DistilRun:
     """Train a smaller encoder on the outputs of the fine-tuned run `teacher`, into the folder `out`; return the run.
 
@@ -313,7 +339,10 @@ def distil(
     return run(request, watch=watch)
 
 
-def finetune_glue(*, model: str | Path, data: str | Path, out: str | Path, **settings: Any) -> dict[str, float]:
+@takes_settings_of("osbert.runs.finetune.plan:every_call_schema")
+def finetune_glue(
+    *, model: str | Path, data: str | Path, out: str | Path, watch: Watch = ignore, **settings: Unpack[FinetuneKeywords]
+) -> dict[str, float]:
     """Fine-tune a run for each set of GLUE in the folder `data`; return the official scores in per cent, by column.
 
     `data` has the sets' own folders: CoLA, SST-2, MRPC, ...; a missing one is reported by an event. `out`: the
@@ -326,4 +355,4 @@ def finetune_glue(*, model: str | Path, data: str | Path, out: str | Path, **set
     """
     from osbert.runs.study.glue import finetune_glue as run
 
-    return run(model=model, data=data, out=out, **settings)
+    return run(model=model, data=data, out=out, watch=watch, **settings)

@@ -2,33 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from osbert.runs.contract import Watch, ignore
+from osbert.signatures import takes_settings_of
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
+    from osbert.keywords import (
+        FindDuplicatesKeywords,
+        NearestKeywords,
+    )
     from osbert.runs.duplicates import DuplicateTally
     from osbert.runs.search import Neighbourhood
     from osbert.runs.vector_input import VectorInput
 
 
+@takes_settings_of("osbert.runs.search_settings:SearchKeywords")
 def search(
     vectors: str | Path,
     queries: str | Sequence[str] | Sequence[tuple[str, str]] | Any,
     *,
     model: str | Path | None = None,
     watch: Watch = ignore,
-    **options: Any,
+    **options: Unpack[NearestKeywords],
 ) -> list[Neighbourhood]:
     """Return the texts of a file of vectors that are nearest to each query, in the order of the queries.
 
     `vectors`: a file that `embed` wrote. `queries`: a text, a list of texts, or of pairs where the file is of pairs,
     which the file's model embeds; or an array (Q, D), for which no model is opened. `model`: where the model is, if it
     has moved. `options`: top=10, above=0.5 (the least cosine), backend="faiss", hybrid=True and what else
-    `osbert search` takes; trust and verify are as for `load`. `watch` is called with a SearchProgress
-    (osbert.runs.search) after each block. Raises osbert.errors.UserError if the model is not the file's, and
+    `osbert search` takes; trust and verify are as for `load`. `watch` is called with a WorkProgress
+    (osbert.runs.contract) after each block. Raises osbert.errors.UserError if the model is not the file's, and
     for queries that are not texts, vectors of another width, and vectors that are not finite.
 
     >>> vectors = osbert.embed("encoder", "more.csv", out="vectors.npy")
@@ -57,6 +65,7 @@ def search(
     return run(request, samples([queries] if isinstance(queries, str) else queries, "search"), watch=watch)
 
 
+@takes_settings_of("osbert.runs.vector_input:VectorInputKeywords")
 def find_duplicates(
     data: str | Path | Sequence[str],
     *,
@@ -64,14 +73,14 @@ def find_duplicates(
     above: float = 0.95,
     out: str | Path | None = None,
     watch: Watch = ignore,
-    **options: Any,
+    **options: Unpack[FindDuplicatesKeywords],
 ) -> DuplicateTally:
     """Find near duplicates: texts whose cosine with an earlier kept text is at least `above`.
 
     `data`: a file that `embed` wrote; or a file of texts, or a list of them, which `model` embeds. `out`: a .csv, .tsv
     or .jsonl file for all texts of groups. `options`: those of `osbert duplicates`, such as the column of texts and the
     device; trust and verify are as for `load`. The result has counts, the `largest` groups and `kept_lines`, the lines
-    without duplicates. `watch` is called with each event, such as a ComparisonProgress (osbert.runs.duplicates). Raises
+    without duplicates. `watch` is called with each event, such as a WorkProgress (osbert.runs.contract). Raises
     osbert.errors.UserError for data that cannot be read, and for a single text.
 
     >>> found = osbert.find_duplicates(["a good film", "the bad play", "a good film"], model="encoder")
@@ -85,7 +94,7 @@ def find_duplicates(
 
 
 def read_vector_input(
-    data: str | Path | Sequence[str], model: str | Path | None, options: dict[str, Any], watch: Watch
+    data: str | Path | Sequence[str], model: str | Path | None, options: Mapping[str, Any], watch: Watch
 ) -> VectorInput:
     """Return texts with their vectors: a file of vectors, or texts that `model` embeds with `options`."""
     from osbert import recipe

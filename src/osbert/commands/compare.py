@@ -8,8 +8,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from osbert.console.opening_options import ModelFolder, OpeningOptions
-from osbert.console.output import Result
-from osbert.console.printing import print_notices
+from osbert.console.output import Result, print_notices
 from osbert.interop.opening import CAREFUL
 from osbert.runs.rows.options import LabelledOptions
 from osbert.terminal import one_line

@@ -8,8 +8,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from osbert.console.opening_options import ModelFolder, OpeningOptions
-from osbert.console.output import Result, watching
-from osbert.console.printing import print_notices
+from osbert.console.output import Result, print_notices, watching
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL
 from osbert.runs.contract import Notice
@@ -53,7 +52,7 @@ def convert(
     """
     from osbert.runs.convert import model_conversion
     from osbert.runs.convert.comparison import ModelComparison
-    from osbert.runs.convert.table import count
+    from osbert.runs.convert.model_conversion import count
 
     names = map(str.strip, labels.split(",") if labels else ())
     settings = model_conversion.ConversionSettings(to=to, task=task, labels=tuple(names), anyway=anyway)

@@ -13,8 +13,7 @@ from cyclopts import Parameter
 from osbert.console.arguments import InputFile, checks_options
 from osbert.console.file_consoles import showing_progress
 from osbert.console.opening_options import ModelFolder, OpeningOptions
-from osbert.console.output import Result, row_stream
-from osbert.console.printing import print_notices
+from osbert.console.output import Result, print_notices, row_stream
 from osbert.data.long_texts import Long  # noqa: F401  (cyclopts looks up inherited fields' types in this module)
 from osbert.files import is_stream
 from osbert.inference.vectors.settings import Pooling  # noqa: F401

@@ -10,8 +10,7 @@ from cyclopts import Parameter
 
 from osbert.console.arguments import InputFile, checks_options
 from osbert.console.opening_options import ModelFolder, OpeningOptions
-from osbert.console.output import Result
-from osbert.console.printing import print_notices
+from osbert.console.output import Result, print_notices
 from osbert.interop.opening import CAREFUL
 from osbert.runs.rows.options import LabelledOptions
 

@@ -8,8 +8,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from osbert.console.opening_options import ModelFolder, OpeningOptions
-from osbert.console.output import Result, watching
-from osbert.console.printing import print_notices
+from osbert.console.output import Result, print_notices, watching
 from osbert.interop.opening import CAREFUL
 from osbert.runs.contract import Notice
 from osbert.runs.export.settings import ExportSettings
@@ -41,7 +40,7 @@ def export(
     out
         The folder to write; left open, RUN-onnx, or RUN-int8, beside the run.
     """
-    from osbert.runs.export.comparison import ExportComparison
+    from osbert.runs.export.onnx_export import ExportComparison
     from osbert.runs.export.onnx_export import export as run_export
 
     settings = settings or ExportSettings()

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Literal  # noqa: F401  (cyclopts lo
 
 from cyclopts import Parameter
 
+from osbert.console.arguments import require_texts_or_file
 from osbert.console.file_consoles import showing_progress
 from osbert.console.opening_options import ModelFolder, OpeningOptions
-from osbert.console.output import Result, for_people
-from osbert.console.printing import print_notices
-from osbert.console.texts_or_file import require_texts_or_file
+from osbert.console.output import Result, for_people, print_notices
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL
 from osbert.models.generation.settings import GivenOptions

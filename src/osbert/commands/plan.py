@@ -9,8 +9,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from osbert.console.opening_options import OpeningOptions
-from osbert.console.output import Result, watching
-from osbert.console.printing import say
+from osbert.console.output import Result, say, watching
 from osbert.console.recipe_options import RecipeName, RecipeSettings, recipe_and_settings, schemas_shown
 from osbert.console.size_table import print_sizes
 from osbert.interop.opening import CAREFUL

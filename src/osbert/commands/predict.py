@@ -10,12 +10,10 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from osbert.console.arguments import InputFile, checks_options
+from osbert.console.arguments import InputFile, checks_options, require_texts_or_file
 from osbert.console.file_consoles import showing_progress
 from osbert.console.opening_options import ModelFolder, OpeningOptions
-from osbert.console.output import Result, row_stream, rows_as_json
-from osbert.console.printing import print_notices
-from osbert.console.texts_or_file import require_texts_or_file
+from osbert.console.output import Result, print_notices, row_stream, rows_as_json
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.remote.addresses import display_path

@@ -9,10 +9,10 @@ from typing import Annotated, Literal  # noqa: F401  (cyclopts looks up inherite
 from cyclopts import Parameter
 
 from osbert.analysis.scoring import ScoringOptions
+from osbert.console.arguments import require_texts_or_file
 from osbert.console.file_consoles import showing_progress
 from osbert.console.opening_options import ModelFolder, OpeningOptions
 from osbert.console.output import Result, row_stream
-from osbert.console.texts_or_file import require_texts_or_file
 from osbert.interop.opening import CAREFUL
 from osbert.runs.rows.options import EmbeddedOptions, TextFile
 from osbert.terminal import one_line

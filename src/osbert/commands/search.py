@@ -8,10 +8,10 @@ from typing import Annotated, Literal  # noqa: F401  (cyclopts looks up inherite
 
 from cyclopts import Parameter
 
+from osbert.console.arguments import require_texts_or_file
 from osbert.console.file_consoles import showing_progress
 from osbert.console.opening_options import ModelFolder, OpeningOptions
 from osbert.console.output import Result
-from osbert.console.texts_or_file import require_texts_or_file
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL
 from osbert.runs.rows.options import TextFile, TextOptions

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from osbert.console.opening_options import OpeningOptions, resolve_model
-from osbert.console.output import Result
-from osbert.console.printing import print_notices
+from osbert.console.output import Result, print_notices
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL
 from osbert.server.libraries import check_libraries

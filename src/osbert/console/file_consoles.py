@@ -22,8 +22,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from osbert.console.output import watching
-from osbert.console.printing import EventConsole, print_notices, say
+from osbert.console.output import EventConsole, print_notices, say, watching
 from osbert.corpus.build import BuildProgress
 from osbert.runs.contract import Watch
 from osbert.runs.tokenizer import VocabularyProgress

@@ -7,8 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from osbert.console.output import watching
-from osbert.console.printing import print_notices
+from osbert.console.output import print_notices, watching
 from osbert.interop.hub import DownloadProgress, locate
 from osbert.runs.contract import Notice
 from osbert.terminal import open_console

@@ -1,8 +1,8 @@
 """The options --json and --quiet of every verb: whether events and the result go to a reader, a program or nobody.
 
 The command line takes the two words away before a verb is called, and enters the Output that they mean. A verb prints
-its result for people with `print`, passes a `watch` that was made by `watching`, as those of printing.py,
-training_consoles.py and file_consoles.py are, and returns its result. With --json standard output has the events and
+its result for people with `print`, passes a `watch` that was made by `watching`, as those below, of
+training_consoles.py and of file_consoles.py are, and returns its result. With --json standard output has the events and
 the returned result instead of what is printed; with --quiet no event is printed.
 """
 
@@ -14,10 +14,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from typing import Any, TextIO, TypeAlias
+from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 
-from osbert.runs.contract import Watch, ignore
+from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.json_lines import event_line
+from osbert.terminal import one_line
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
 
 Result: TypeAlias = Any
 """The return value of a verb: a dataclass or mapping, which --json prints last; None if there is no result."""
@@ -109,3 +114,50 @@ def row_stream() -> TextIO:
 def rows_as_json() -> bool:
     """Return whether rows on standard output must be JSON lines."""
     return CURRENT.get().json
+
+
+def print_notices(stream: TextIO | None = None) -> Watch:
+    """Return a `watch` that prints notices to a stream; by default warnings to standard error, others to standard
+    output."""
+
+    def print_notice(event: Any) -> None:
+        if isinstance(event, Notice):
+            usual = sys.stderr if event.warning else sys.stdout
+            print(one_line(line_of(event)), file=stream or usual, flush=True)
+
+    return watching(print_notice, stream=stream)
+
+
+def print_events() -> Watch:
+    """Return a `watch` that prints every event as text."""
+    return watching(lambda event: print(event, flush=True))
+
+
+class EventConsole(ExitStack):
+    """A `watch` that passes events to `show`, which starts a bar or table at the first event that needs one.
+
+    With --json and --quiet `show` is not called.
+    """
+
+    def __init__(self) -> None:
+        """Take the current output."""
+        super().__init__()
+        self.watch = watching(self.show)
+
+    def __call__(self, event: Any) -> None:
+        """Handle one event."""
+        self.watch(event)
+
+    def show(self, event: Any) -> None:
+        """Print one event for people."""
+        print(event, flush=True)
+
+
+def line_of(event: object) -> str:
+    """Return an event as text; a warning gets the prefix "warning: "."""
+    return f"warning: {event}" if isinstance(event, Notice) and event.warning else str(event)
+
+
+def say(console: Console, event: object) -> None:
+    """Print an event or text literally: rich's markup, highlighting, emoji and wrapping are off."""
+    console.print(line_of(event), markup=False, highlight=False, emoji=False, soft_wrap=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from osbert.console.printing import say
+from osbert.console.output import say
 
 if TYPE_CHECKING:
     from rich.console import Console

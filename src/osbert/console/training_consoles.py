@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.progress import BarColumn, Progress, TextColumn
 
-from osbert.console.printing import EventConsole, line_of, say
+from osbert.console.output import EventConsole, line_of, say
 from osbert.runs.events import Measurement, TrainingStart
 from osbert.runs.study.runner import TrialEnd
 from osbert.terminal import open_console

@@ -26,14 +26,18 @@ from osbert.interop.opening import CAREFUL, Opening
 from osbert.models.contract import Learner
 from osbert.models.generation.settings import Generation, GivenOptions
 from osbert.models.heads.predictions import MaskedLanguageHead
+from osbert.signatures import takes_settings_of
 from osbert.tasks import Prediction, Record, Task
 from osbert.training.processor import choose
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from osbert.analysis.attention import TextAttention
     from osbert.analysis.explanation import Explanation
     from osbert.inference.onnx_backend import OnnxBackend
     from osbert.inference.pieces import MaskFill
+    from osbert.keywords import AttributionKeywords, LikelihoodKeywords, VectorKeywords, WritingKeywords
 
 # What one call alone needs is imported by it, so that a model that embeds or predicts starts sooner.
 
@@ -119,13 +123,14 @@ class Engine(LoadedModel):
         predictions = self._predict_records(task, records, tokens)
         return Score(metrics=task.metrics(predictions, records), predictions=predictions)
 
+    @takes_settings_of(EmbeddingOptions)
     def embed(
         self,
         texts: Iterator[Text] | Sequence[Text],
         *,
         layers: LayerChoice = "-1",
         tokens: int = TOKENS,
-        **options: Any,
+        **options: Unpack[VectorKeywords],
     ) -> Any:
         """Return the vectors of texts, or of pairs: an array (n, D), in the order given.
 
@@ -178,7 +183,8 @@ class Engine(LoadedModel):
 
         return fill_masks(self, text, top=top)
 
-    def score(self, texts: Iterator[str] | Sequence[str], **options: Any) -> Any:
+    @takes_settings_of("osbert.analysis.scoring:ScoringOptions")
+    def score(self, texts: Iterator[str] | Sequence[str], **options: Unpack[LikelihoodKeywords]) -> Any:
         """Return the TextLikelihood of each text (osbert.analysis.scoring), in nats.
 
         It is the pseudo-log-likelihood for a masked language model, the log-likelihood for a left-to-right one.
@@ -200,7 +206,8 @@ class Engine(LoadedModel):
             return chain.from_iterable(score(*window) for window in windows(texts, "score"))
         return score(0, samples(texts, "score"))
 
-    def generate(self, texts: Sequence[Text], **options: Any) -> list[Generation]:
+    @takes_settings_of(GivenOptions)
+    def generate(self, texts: Sequence[Text], **options: Unpack[WritingKeywords]) -> list[Generation]:
         """Return the continuation of each text, or the target for each source if the model is trained on such pairs.
 
         `options`: the fields of GivenOptions (osbert.models.generation.settings), as in `osbert generate`: most, least,
@@ -220,7 +227,8 @@ class Engine(LoadedModel):
         given = samples(texts, "generate")
         return TextWriter.of(self, recipe.settings(GivenOptions, options)).texts(given)
 
-    def stream(self, text: Text, **options: Any) -> Iterator[str]:
+    @takes_settings_of(GivenOptions)
+    def stream(self, text: Text, **options: Unpack[WritingKeywords]) -> Iterator[str]:
         """Yield the generation for a text in parts, as they are generated; `options` as for `generate`.
 
         With beam search it comes in one part at the end, since any beginning may still be replaced.
@@ -236,7 +244,8 @@ class Engine(LoadedModel):
         [sample] = samples([text], "stream")
         return TextWriter.of(self, recipe.settings(GivenOptions, options)).stream(*sample)
 
-    def explain(self, text: Text, *, label: str = "", **options: Any) -> list[Explanation]:
+    @takes_settings_of("osbert.analysis.settings:AttributionOptions")
+    def explain(self, text: Text, *, label: str = "", **options: Unpack[AttributionKeywords]) -> list[Explanation]:
         """Return the contribution of each word of a text, or of a pair, to the scores of the model's predictions.
 
         One explanation for each prediction: a label, number, choice or answer; one each for several labels, entities

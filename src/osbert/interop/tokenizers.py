@@ -23,7 +23,7 @@ from osbert.interop.huggingface.unigram import conversion_advice, tokenizer_of
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.text.file_tokenizer import NAMES, AnyTokenizer, FileTokenizer
 from osbert.text.sentinels import sentinel_ids
-from osbert.text.tokenizer import SENTINEL, SPECIALS, Tokenizer
+from osbert.text.tokenizer import LONGEST_WORD, SENTINEL, SPECIALS, Tokenizer
 
 _NAMES = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), SPECIALS))
 _FLAGS = {  # in tokenizer.json's BertNormalizer: in tokenizer_config.json

@@ -40,6 +40,22 @@ class Notice:
         return self.text
 
 
+@dataclass(frozen=True, kw_only=True)
+class WorkProgress:
+    """Event: `done` of `count` are finished. `of`: the work, such as "search": with --json a search-progress."""
+
+    reported: ClassVar[tuple[str, ...]] = ("done", "count")
+
+    of: str
+    done: int
+    count: int
+
+    @property
+    def event(self) -> str:
+        """The event's name in JSON."""
+        return f"{self.of}-progress"
+
+
 Watch: TypeAlias = Callable[[Any], None]
 """A callback for events, called in the thread that does the work."""
 

@@ -13,21 +13,13 @@ from numpy.typing import NDArray
 from osbert.errors import UserError
 from osbert.inference.vectors.nearest import Duplicates
 from osbert.inference.vectors.reading import VectorFile, VectorRow
-from osbert.runs.contract import Watch, ignore
+from osbert.runs.contract import Watch, WorkProgress, ignore
 from osbert.runs.rows.row_file import require_row_file, row_file
 from osbert.runs.vector_input import VectorInput
 from osbert.terminal import format_count
 
 LARGEST = 20
 """Most groups in the result."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ComparisonProgress:
-    """Event: `done` of `count` pairs of blocks of vectors were compared."""
-
-    done: int
-    count: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +73,7 @@ def find_duplicates(
         require_row_file(out, given.files)
     with given.open(watch) as (opened, vectors):
         duplicates = Duplicates(vectors, above)
-        duplicates.find(lambda done, count: watch(ComparisonProgress(done=done, count=count)))
+        duplicates.find(lambda done, count: watch(WorkProgress(of="comparison", done=done, count=count)))
         # found.kept[i] is the index of the kept text that represents text i, so the counts are the sizes of groups.
         sizes = np.bincount(duplicates.kept, minlength=len(vectors))
         if out is not None:

@@ -62,7 +62,7 @@ def event_name(kind: type) -> str:
 
 
 def event_line(event: Any, name: str = "") -> str:
-    r"""Return an event as one line of JSON; `name`: its name, by default derived from its class.
+    r"""Return an event as one line of JSON; `name`: its name, by default its `event`, or derived from its class.
 
     >>> from osbert.runs.contract import Notice
     >>> event_line(Notice("2 rows\nare empty"))
@@ -70,5 +70,6 @@ def event_line(event: Any, name: str = "") -> str:
     """
     content = plain(event)
     fields = content if isinstance(content, dict) else {"value": content}
+    name = name or getattr(event, "event", event_name(type(event)))
     # allow_nan=False: "NaN" is not JSON. `plain` has replaced them all by now.
-    return json.dumps({"event": name or event_name(type(event)), **fields}, ensure_ascii=False, allow_nan=False)
+    return json.dumps({"event": name, **fields}, ensure_ascii=False, allow_nan=False)

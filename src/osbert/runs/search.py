@@ -24,7 +24,7 @@ from osbert.interop.folder import Folder, open_folder
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.reading.table import Row
 from osbert.remote.addresses import display_path
-from osbert.runs.contract import Notice, Watch, ignore, report_remarks
+from osbert.runs.contract import Notice, Watch, WorkProgress, ignore, report_remarks
 from osbert.runs.rows.options import TextFile
 from osbert.runs.rows.row_file import WriteRow, require_row_file, row_file
 from osbert.runs.rows.standard_input import rename_in_errors
@@ -74,14 +74,6 @@ class Neighbourhood:
         for near in self.nearest:
             cosine = "      -" if near.cosine is None else f"{near.cosine:7.4f}"
             yield f"{cosine}  line {near.line:,}  {' | '.join(near.texts)}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class SearchProgress:
-    """Event: `done` of `count` vectors were compared with the current queries."""
-
-    done: int
-    count: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -292,7 +284,7 @@ class _Finder:
         for block in self.opened.blocks():
             self.opened.require_single(block)
             nearest.compare(block)
-            self.watch(SearchProgress(done=nearest.rows, count=self.opened.count))
+            self.watch(WorkProgress(of="search", done=nearest.rows, count=self.opened.count))
         return nearest.places, nearest.cosines
 
 

@@ -13,7 +13,7 @@ from osbert.errors import UserError
 from osbert.evaluation.score import refuse_long, require_labels
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.reading.memory import Data, tables
-from osbert.runs.contract import Notice, Watch, ignore, report_remarks
+from osbert.runs.contract import Notice, Watch, WorkProgress, ignore, report_remarks
 from osbert.runs.rows.options import FileOptions
 from osbert.tasks import Record, Task, load
 from osbert.terminal import format_count
@@ -24,14 +24,6 @@ if TYPE_CHECKING:
 
 WINDOW = 256
 """Rows that are read together, so that memory does not grow with the file."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainingRowProgress:
-    """Event: `done` of `count` training rows are compared."""
-
-    done: int
-    count: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +121,7 @@ def training_rows(
                 known, [_row(task, *row_influence, number) for row_influence in compared], options.count
             )
         done += len(window)
-        watch(TrainingRowProgress(done=done, count=len(records_by_split["all"])))
+        watch(WorkProgress(of="training-row", done=done, count=len(records_by_split["all"])))
     return best
 
 

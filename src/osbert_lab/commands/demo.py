@@ -7,8 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from osbert.console.output import Result, for_people
-from osbert.console.printing import print_events
+from osbert.console.output import Result, for_people, print_events
 from osbert.lock import claim
 from osbert.server.libraries import check_libraries
 

@@ -8,8 +8,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from osbert.console.opening_options import OpeningOptions
-from osbert.console.output import Result
-from osbert.console.printing import print_events
+from osbert.console.output import Result, print_events
 from osbert.interop.opening import CAREFUL
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,7 @@ from osbert.inference.vectors.nearest import pair_cosines
 from osbert.inference.vectors.reading import VectorFile
 from osbert.inference.vectors.settings import normalize_vectors
 from osbert.lock import claim
-from osbert.runs.contract import Watch, ignore
+from osbert.runs.contract import Watch, WorkProgress, ignore
 from osbert.runs.rows.row_file import row_file
 from osbert.runs.vector_input import VectorInput
 from osbert_lab.topics.clusters import BLOCK, assign_blocks, choose_count, cluster, score_counts
@@ -28,14 +27,6 @@ FEWEST = 4
 """Fewest texts for choosing the number of topics."""
 Numbers = NDArray[np.int64]
 Vectors = NDArray[np.float32]
-
-
-@dataclass(frozen=True, kw_only=True)
-class TopicProgress:
-    """Event: `done` of `count` numbers of topics were tried."""
-
-    done: int
-    count: int
 
 
 def find_topics(given: VectorInput, *, out: Path, topics: int = 0, seed: int = 0, watch: Watch = ignore) -> TopicTally:
@@ -81,7 +72,9 @@ def _silhouettes(vectors: Vectors, name: str, seed: int, watch: Watch) -> dict[i
             f"{name} has {len(vectors)} texts, too few to choose a number of topics: give --topics.",
             code="too-little-data",
         )
-    return score_counts(vectors, seed=seed, watch=lambda done, count: watch(TopicProgress(done=done, count=count)))
+    return score_counts(
+        vectors, seed=seed, watch=lambda done, count: watch(WorkProgress(of="topic", done=done, count=count))
+    )
 
 
 def _by_size(vectors: Vectors, centres: Vectors) -> tuple[Numbers, Vectors]:

@@ -19,8 +19,8 @@ from osbert.data.stages import first_steps
 from osbert.evaluation.speed import training_flops
 from osbert.models.contract import StepSize
 from osbert.runs.events import TrainingStart
+from osbert.runs.pretrain.first_weights import other_text
 from osbert.runs.pretrain.masks import sample_masks
-from osbert.runs.pretrain.other_text import other_text
 from osbert.runs.pretrain.plan_sizes import candidates
 from osbert.runs.pretrain.settings import read_plan
 from osbert.runs.pretrain.speed_test import SpeedTest, turns

@@ -8,7 +8,7 @@ import torch
 from osbert.models.adapting.tuning import SCALE, LowRank, add_low_rank, learn_only, merge
 from osbert.models.families.transformer import Transformer
 from osbert.models.transformer.attention import Attention
-from osbert.runs.finetune.tuning import changes
+from osbert.runs.finetune.model import merge_low_rank
 
 
 def changed(backbone: Transformer) -> Transformer:
@@ -88,7 +88,7 @@ def test_the_part_of_a_product_is_that_of_the_whole(make_backbone, make_batch) -
 def test_changes_are_named_as_the_matrices_they_change(make_backbone) -> None:
     """Also where heads share keys and values, so that queries have a layer of their own."""
     backbone = changed(make_backbone(key_heads=1))
-    found = changes(backbone)
+    found = merge_low_rank(backbone)
     shapes = {name: (len(change.up), change.down.shape[1]) for name, change in found.items()}
     wanted = {"query": (16, 16), "value": (8, 16)}
     assert shapes == {

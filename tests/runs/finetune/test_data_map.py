@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import osbert
-from osbert.runs.finetune.events import Epoch
+from osbert.runs.events import Epoch
 from osbert.tasks.kinds.regress import Regress
 from refusals import refusal
 from tiny_runs import write_run

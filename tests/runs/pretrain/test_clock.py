@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from osbert.runs.bench_corpus import synthetic_corpus
 from osbert.runs.pretrain import budget, clock
+from osbert.runs.pretrain.benchmark import synthetic_corpus
 from osbert.runs.pretrain.clock import RunClock
 from osbert.runs.pretrain.pretraining import PretrainRequest, pretrain
 from osbert.training.distributed import ALONE

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from osbert.reading.columns import PAIRS, TEXTS
+from osbert.reading.columns import PAIRS, ROLES
 
 Told = dict[str, Any]
 ODD = ['plain', 'with, comma', 'with "quotes"', "two\nlines", "grüße 😀", "<b>bold</b>"]  # fmt: skip
@@ -135,7 +135,7 @@ def test_pairs_choices_and_questions_take_their_columns(open_page: Any, pick: An
 
 def test_the_columns_are_those_of_the_command_line_or_open(open_page: Any) -> None:
     page, server = open_page("classify", at="#file", answers={"v1/predict": predict})
-    for column in TEXTS:
+    for column in ROLES["text"]:
         give(page, f"id,{column},foo\n1,hello,bar\n")
         expect(page.get_by_label("Text", exact=True).locator("option:checked")).to_have_text(column)
     give(page, "label,foo\nno,hello\n")

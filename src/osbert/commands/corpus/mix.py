@@ -7,7 +7,7 @@ from pathlib import Path
 
 from osbert.console.output import Result, for_people
 from osbert.reports.corpus_text import mixture_text
-from osbert.runs.mixture import mix_corpora
+from osbert.runs.corpus import mix_corpora
 from osbert.terminal import open_console
 
 

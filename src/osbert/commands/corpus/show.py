@@ -10,8 +10,7 @@ from typing import Annotated
 from cyclopts import Parameter
 from rich.text import Text
 
-from osbert.console.output import Result
-from osbert.console.printing import say
+from osbert.console.output import Result, say
 from osbert.console.recipe_options import schemas
 from osbert.corpus.remote_corpus import open_corpus
 from osbert.errors import UserError

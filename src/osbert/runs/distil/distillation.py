@@ -1,6 +1,6 @@
 """Distillation as a function: from a fine-tuned run and data to a smaller model of the same task.
 
-It is a fine-tuning whose rows also have the teacher's outputs as targets (rows.py); the trainer is the same.
+It is a fine-tuning whose rows also have the teacher's outputs as targets (teacher.py); the trainer is the same.
 """
 
 from __future__ import annotations
@@ -15,22 +15,21 @@ from osbert import recipe
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
 from osbert.lock import claim
+from osbert.models.adapting.layers import fewer_layers, select_layers
 from osbert.models.contract import Backbone
 from osbert.reading.memory import Data, tables
 from osbert.runs.contract import Notice, Watch, ignore
-from osbert.runs.distil.rows import Lessons, TaughtRows
-from osbert.runs.distil.settings import DistilSettings
-from osbert.runs.distil.student import check_student, read_student
-from osbert.runs.distil.teacher import TeacherRun
+from osbert.runs.distil.settings import DistilSettings, LessonSettings
+from osbert.runs.distil.teacher import Lessons, TaughtRows, TeacherRun
+from osbert.runs.events import scores_line
 from osbert.runs.finetune import train as steps
 from osbert.runs.finetune.defaults import fill_open
-from osbert.runs.finetune.events import scores_line
-from osbert.runs.finetune.model import StartingModel
+from osbert.runs.finetune.finetune import FinetuneRun
+from osbert.runs.finetune.model import StartingModel, read_model
 from osbert.runs.finetune.plan import LENGTH, FinetunePlan, name_of, with_development
-from osbert.runs.finetune.records import SPLITS, data_notices
-from osbert.runs.finetune.result import FinetuneRun
+from osbert.runs.finetune.records import SPLITS, report_data
 from osbert.runs.finetune.rows import FinetuneRows
-from osbert.runs.finetune.warnings import data_warnings, deduplicate
+from osbert.runs.finetune.warnings import deduplicate
 from osbert.runs.study.search import Comparison
 from osbert.tasks import Record, Task, load
 from osbert.terminal import format_count, one_line
@@ -146,9 +145,7 @@ def _records(task: Task, texts: Data, settings: DistilSettings, watch: Watch) ->
     _, records = load(task, SPLITS, fit=False)
     if settings.training.deduplicate:
         records = deduplicate(records)
-    for text in data_notices(task, records):
-        watch(Notice(text))
-    for text in data_warnings(task, records):
+    for text in report_data(task, records, watch):
         watch(Notice(text, warning=True))
     return records | {"texts": [] if texts is None else _read_unlabelled(task, texts, watch)}
 
@@ -202,3 +199,44 @@ def _rows(task: Task, records: Mapping[str, Sequence[Record]], model: StartingMo
 
 def _size(backbone: Backbone) -> str:
     return f"{sum(weight.numel() for weight in backbone.parameters()) / 1e6:,.1f} million"
+
+
+def read_student(plan: FinetunePlan, teacher: TeacherRun, settings: LessonSettings) -> tuple[StartingModel, str]:
+    """Return the student that a plan starts from, and a description of it.
+
+    It has `settings.layers` layers of the teacher, or if that is 0 it is the encoder in the plan's `model`. Raises
+    UserError if the teacher lacks such layers, or the student has more layers than the teacher.
+    """
+    model = read_model(plan.model, plan.training, opening=plan.opening)
+    layers = model.backbone.architecture.layers
+    if not settings.layers:
+        if layers > teacher.layers:
+            raise UserError(
+                f"{plan.model} has {layers} layers, the teacher {teacher.path} {teacher.layers}: a student has no more "
+                "than its teacher. Name a smaller --student.",
+                code="invalid-value",
+            )
+        return model, f"{plan.model}, {format_count(layers, 'layer')} of {model.backbone.architecture.width}"
+    try:
+        backbone = fewer_layers(model.backbone, settings.layers)
+    except ValueError as error:
+        raise UserError(
+            f"{plan.model}: {error}. Give other --layers, or another encoder as --student.", code="invalid-value"
+        ) from error
+    chosen = ", ".join(str(layer + 1) for layer in select_layers(model.backbone, settings.layers))
+    return dataclasses.replace(model, backbone=backbone), f"layers {chosen} of the teacher's {layers}"
+
+
+def check_student(student: StartingModel, teacher: TeacherRun, settings: LessonSettings) -> None:
+    """Raise UserError if student and teacher have different tokenizers and the loss compares their tokens."""
+    if student.tokenizer.fingerprint == teacher.tokenizer.fingerprint:
+        return
+    problems = Problems(heading=f"{student.source} has another vocabulary than the teacher {teacher.path}")
+    if teacher.task.per_token:
+        problems.add(
+            f"{teacher.task.name} is taught piece by piece: take a --student with the teacher's, or --layers.",
+            code="mismatched-tokenizer",
+        )
+    if settings.states:
+        problems.add("States belong to pieces: leave --states out.", code="options-exclude-each-other")
+    problems.stop_if_any()

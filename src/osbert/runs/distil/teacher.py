@@ -1,10 +1,10 @@
-"""The teacher of a distillation: a fine-tuned run, and its task without values tuned on development rows."""
+"""The teacher of a distillation, and rows with its outputs as targets."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osbert import recipe
+from osbert.data.encoded_records import EncodedRecords, EncodedWithTargets
+from osbert.data.examples import Examples, Targets
 from osbert.data.pack import Packer
 from osbert.data.ragged import begins
 from osbert.errors import UserError
@@ -19,9 +21,13 @@ from osbert.evaluation.forward import outputs
 from osbert.evaluation.score import score
 from osbert.interop.folder import Folder, open_folder
 from osbert.interop.opening import Opening
-from osbert.models.contract import Learner
+from osbert.models.contract import Backbone, Head, Learner
+from osbert.models.heads.distilled import SoftTargetHead, StateHead, Teacher
+from osbert.runs.distil.settings import LessonSettings
+from osbert.runs.finetune.rows import TaskRows
 from osbert.tasks import Record, Task
 from osbert.text.file_tokenizer import AnyTokenizer
+from osbert.training.checkpoint import CHECKPOINTS
 from osbert.training.processor import choose
 from osbert.training.run_folder import RunFolder
 
@@ -111,3 +117,123 @@ def _read_untuned_task(folder: Folder) -> Task:
         )
     settings = RunFolder(folder.path).facts.get("settings", {}).get(task.name)
     return task if settings is None else recipe.build(type(task), settings, where=str(folder))
+
+
+SOFT, STATES = "soft", "states"
+"""Names of the losses of a distillation besides the task's own."""
+OUTPUTS = Path(CHECKPOINTS) / "teacher.f32"
+"""File in the run's folder with the teacher's outputs for the training rows, float32."""
+TOGETHER = 1024
+"""Rows whose outputs are written at a time; a stopped run resumes after the last complete group."""
+
+
+@dataclass(kw_only=True, eq=False)
+class Lessons:
+    """The teacher's targets for the rows of a task. `same_head`: initialise the student's head with the teacher's.
+
+    Outputs for whole sequences are computed once, with the teacher's own tokenizer (`outputs`). Those for tokens, and
+    hidden states, are computed in each step.
+    """
+
+    teacher: TeacherRun
+    settings: LessonSettings
+    same_head: bool
+    outputs: NDArray[np.float32] = field(default_factory=lambda: np.empty((0, 0), np.float32))
+
+    def targets(self, examples: Examples) -> Examples:
+        """Return the sequences with a target for each loss."""
+        targets, count = dict(examples.targets), len(examples)
+        if self.settings.soft:
+            targets[SOFT] = self._soft(examples)
+        if self.settings.states:
+            targets[STATES] = Targets(labels=np.zeros(count, np.float32), counts=np.ones(count, np.int64))
+        return dataclasses.replace(examples, targets=targets)
+
+    def heads(self, task: Task, backbone: Backbone) -> dict[str, Head]:
+        """Return the head of the task and those of the distillation losses, by name."""
+        head, teacher_head = task.head(backbone), self.teacher.learner.heads[task.name]
+        if self.same_head:
+            head.load_state_dict(teacher_head.state_dict())
+        heads, settings = {task.name: head}, self.settings
+        teacher = Teacher(self.teacher.learner, task.name)
+        if settings.soft:
+            token_teacher = teacher if task.per_token else None
+            heads[SOFT] = SoftTargetHead(
+                head, values=task.values, target=SOFT, temperature=settings.temperature, teacher=token_teacher
+            )
+        if settings.states:
+            heads[STATES] = StateHead(backbone, target=STATES, teacher=teacher)
+        return heads
+
+    def keep(self, task: Task, records: Sequence[Record], folder: Path) -> str:
+        """Compute the outputs for records, or the missing ones, and cache them in `folder`; return a description."""
+        if task.per_token or not self.settings.soft:
+            return ""
+        path = folder / OUTPUTS
+        path.parent.mkdir(parents=True, exist_ok=True)
+        width = self.teacher.outputs(task, records[:1]).shape[1]
+        size = 4 * width * TOGETHER
+        with path.open("ab") as file:
+            done = file.tell() // size  # what a killed run wrote in part is cut off
+            file.truncate(done * size)
+            for first in range(done * TOGETHER, len(records), TOGETHER):
+                file.write(self.teacher.outputs(task, records[first : first + TOGETHER]).tobytes())
+                file.flush()
+        self.outputs = np.memmap(path, np.float32, mode="r", shape=(len(records), width))
+        return f"the teacher's outputs for {len(records):,} rows are kept in {path}"
+
+    def _soft(self, examples: Examples) -> Targets:
+        count, form = len(examples), self.teacher.task.form
+        if form == "sequence":
+            # The windows of a record share its outputs, with weight 1 / (K x windows) each: every record counts 1.
+            outputs = self.outputs[examples.records]  # (B, K)
+            _, record_indices, windows = np.unique(examples.records, return_inverse=True, return_counts=True)
+            weights = 1 / (outputs.shape[1] * windows[record_indices])
+            return Targets(
+                labels=outputs.ravel(),
+                counts=np.full(count, outputs.shape[1], np.int64),
+                weights=np.repeat(weights, outputs.shape[1]).astype(np.float32),
+            )
+        if form == "span":  # a start and an end a sequence
+            return Targets(labels=np.zeros(2 * count, np.float32), counts=np.full(count, 2, np.int64))
+        # One target at the first token of each word. Prefix sums of the mask give the number of them in each sequence.
+        index = np.flatnonzero(examples.words).astype(np.int64)
+        sums = np.append(0, np.cumsum(examples.words))
+        counts = sums[examples.starts + examples.lengths] - sums[examples.starts]
+        return Targets(labels=np.zeros(len(index), np.float32), counts=counts, index=index)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TaughtRows(TaskRows):
+    """The rows of a task followed by unlabelled ones (`training` has both), with the teacher's targets."""
+
+    lessons: Lessons
+
+    @classmethod
+    def of_lessons(cls, task: Task, records: Mapping[str, Sequence[Record]], packer: Packer, lessons: Lessons) -> Self:
+        """Encode the training records, unless the task is `lazy`: "train", and "texts" without labels; and "dev".
+
+        Raises UserError that lists every record that is too long, if the task does not allow truncation.
+        """
+        chosen = [*(record for record in records["train"] if not task.lacks(record)), *records["texts"]]
+        training = [dataclasses.replace(record, number=number) for number, record in enumerate(chosen)]
+        return cls.of_training(training, task, records, packer, lessons=lessons)
+
+    @property
+    def targeted(self) -> EncodedRecords:
+        """The training sequences with the targets of every loss."""
+        return EncodedWithTargets(self.encoded, self.lessons.targets)
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """The weights of the losses by the names of their heads."""
+        settings = self.lessons.settings
+        return {self.task.name: 1 - settings.soft, SOFT: settings.soft, STATES: settings.states}
+
+    def heads(self, backbone: Backbone) -> dict[str, Head]:
+        """Return the task's head and those of the distillation losses, by name."""
+        return self.lessons.heads(self.task, backbone)
+
+    def prepare(self, learner: Learner, folder: Path) -> str:
+        """Cache the teacher's outputs for whole sequences in the folder."""
+        return self.lessons.keep(self.task, self.training, folder)

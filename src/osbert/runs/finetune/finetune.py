@@ -1,30 +1,214 @@
-"""Fine-tuning as a function: trains an encoder on a task, or on several tasks together."""
+"""Fine-tuning as a function: trains an encoder on a task, or on several tasks together, and returns the run."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, overload
 
+import numpy as np
+
+from osbert.errors import Problems, UserError
+from osbert.evaluation.intervals import ScoreInterval
 from osbert.interop.hub import locate
 from osbert.lock import claim
 from osbert.remote.addresses import local_data
 from osbert.remote.cache import reading_copies
 from osbert.remote.output_folders import FolderForm, output_folder
-from osbert.runs.contract import Watch, ignore
+from osbert.reports.page import Section, add_section, paragraph, table
+from osbert.reports.plot import Series, line_plot
+from osbert.runs.contract import Notice, Run, Watch, ignore
 from osbert.runs.finetune import train as steps
 from osbert.runs.finetune.defaults import fill_open
-from osbert.runs.finetune.learning_curve import learning_curve
 from osbert.runs.finetune.plan import FinetunePlan
 from osbert.runs.finetune.records import Splits, read_tasks
-from osbert.runs.finetune.result import FinetuneRun
 from osbert.runs.study.folds import all_rows, cross_validate
+from osbert.runs.study.runner import Study, StudyTrial, TrialResult
 from osbert.runs.study.trials import compare
-from osbert.tasks import Record, Task
+from osbert.tasks import Prediction, Record, Task
 from osbert.training.checkpoint import CHECKPOINTS
 from osbert.training.interruption import Interruption
 from osbert.training.run_folder import FACTS, RunFolder
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mistake:
+    """A development row whose prediction differs from its label.
+
+    `error`: the task's distance of the two (`Task.error`): for a classifier 1 minus the probability of the label, for a
+    number the absolute difference. `path` and `line`: the row's file and line. Of rows in memory `path` is the split or
+    "", and `line` the number from 1 (`unit` is "row"), or that in the index of a DataFrame (`unit` is "index").
+    """
+
+    texts: tuple[str, ...]
+    label: Any
+    prediction: Prediction
+    error: float
+    path: str = ""
+    line: int = 0
+    unit: str = "line"
+
+    def __str__(self) -> str:
+        """Return one line: file and line, label, prediction, and texts."""
+        place = f"{self.unit} {self.line}: " if self.path or self.unit != "line" else ""
+        where = f"{self.path}, {place}" if self.path else place
+        return f"{where}{self.label!r}, predicted {self.prediction.value!r}: {' | '.join(self.texts)}"
+
+
+@dataclass(frozen=True)
+class FinetuneRun(Run):
+    """A finished fine-tuning. `development`: the development rows of each task, by its name.
+
+    >>> import osbert
+    >>> run = osbert.finetune("classify", model="encoder", data="more.csv", out="classifier", epochs=1, batch=8)
+    >>> 0 <= run.metrics["accuracy"] <= 1, run.folder.name
+    (True, 'classifier')
+    >>> [mistake.error for mistake in run.errors] == sorted((one.error for one in run.errors), reverse=True)
+    True
+    >>> run.predict(["the good film"])[0].value in ("neg", "pos")
+    True
+    """
+
+    reported: ClassVar[tuple[str, ...]] = ("folder", "metrics")
+
+    development: Mapping[str, Sequence[Record]] = field(default_factory=dict, repr=False)
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The scores of the kept epoch on the development rows; its weights are the model's."""
+        return dict(self.facts["best"]["metrics"])
+
+    @property
+    def interval(self) -> ScoreInterval | None:
+        """The score of the task's criterion on the development rows with its 95% interval.
+
+        None for a run of several tasks, if the score is not a number, and if all bootstrap samples are equal.
+        """
+        fields = self.facts.get("interval")
+        return ScoreInterval(**fields) if fields else None
+
+    @property
+    def tasks(self) -> dict[str, FinetuneRun]:
+        """The run of each task by its name. With several tasks each has its own folder."""
+        if len(self.development) == 1:
+            return dict.fromkeys(self.development, self)
+        return {name: FinetuneRun(self.folder / name, {name: rows}) for name, rows in self.development.items()}
+
+    @cached_property
+    def errors(self) -> list[Mistake]:
+        """The wrong predictions for the development rows, the largest error first, ties in the rows' order.
+
+        The kept model computes them on first use. Raises UserError for a run of several tasks.
+        """
+        if len(self.development) != 1:
+            names = ", ".join(self.development)
+            raise UserError(
+                f"{self.folder} holds several tasks ({names}): take run.tasks[name].errors of one.",
+                code="invalid-value",
+            )
+        [records] = self.development.values()
+        task = self.model.fine_tuned
+        mistakes = [
+            Mistake(
+                texts=record.texts,
+                label=record.expected,
+                prediction=prediction,
+                error=error,
+                path=record.path,
+                line=record.line,
+                unit=record.unit,
+            )
+            for record, prediction in zip(records, self.model.predict_records(records))
+            if (error := task.error(prediction, record)) > 0
+        ]
+        return sorted(mistakes, key=lambda mistake: -mistake.error)
+
+    @overload
+    def predict(self, texts: Iterator[str | tuple[str, ...]]) -> Iterator[Prediction]: ...
+
+    @overload
+    def predict(self, texts: Sequence[str | tuple[str, ...]]) -> list[Prediction]: ...
+
+    def predict(self, texts: Any) -> Any:
+        """Return the prediction for each text, or for each pair of texts; an iterator gives an iterator."""
+        return self.model.predict(texts)
+
+
+CURVE_PARTS = (8, 4, 2)
+"""Divisors of the number of training rows."""
+CURVE_FOLDER = "learning-curve"
+"""Folder of these runs, in the folder of the run on all rows."""
+LEAST_ROWS = 4
+"""Fewest rows of a part."""
+
+
+def learning_curve(
+    plan: FinetunePlan, records: Splits, out: Path, watch: Watch = ignore, wish: Interruption | None = None
+) -> None:
+    """Fine-tune on parts of the training rows, and add the curve to the report of the finished run in `out`.
+
+    The parts are 1/8, 1/4 and 1/2 of the rows, each within the larger ones. Each run has the defaults for its number of
+    rows, the same development rows, and a folder below the run's own, so that a stopped curve can be resumed. A part
+    whose run fails, such as by infinite losses, is reported and left out. `plan`: of a run of one task, before its
+    defaults were filled in.
+    """
+    teaching = [record for record in records["train"] if not plan.task.lacks(record)]
+    if len(teaching) < LEAST_ROWS * CURVE_PARTS[0]:
+        raise UserError(
+            f"--learning-curve needs {LEAST_ROWS * CURVE_PARTS[0]} training rows or more, not {len(teaching)}.",
+            code="too-little-data",
+        )
+    plan = dataclasses.replace(plan, opening=plan.opening.again)
+    # The parts are prefixes of one permutation, so each contains the smaller ones.
+    order = np.random.Generator(np.random.PCG64(plan.training.seed)).permutation(len(teaching))
+
+    def train(trial: StudyTrial) -> None:
+        training_rows: Sequence[Record] = trial.settings
+        splits: Splits = {**records, "train": training_rows}
+        trial_plan = fill_open(plan, [training_rows], [records["dev"]], trial.folder, watch)
+        model = steps.start(trial_plan)
+        steps.train(trial_plan, steps.lay_out(trial_plan, [splits], model, watch), model, trial.folder, watch, wish)
+
+    trials = []
+    for part in CURVE_PARTS:
+        rows = [teaching[index] for index in sorted(order[: len(teaching) // part].tolist())]
+        name = f"1/{part} of the training rows ({len(rows):,})"
+        trials.append(StudyTrial(name=name, folder=out / CURVE_FOLDER / f"1-{part}", settings=rows))
+    failed = Problems(heading="Parts of the learning curve")
+    results = Study(work=train, watch=watch, problems=failed).run(trials)
+    for message in failed.messages:
+        watch(Notice(f"not in the learning curve: {message}", warning=True))
+    points = {len(result.trial.settings): result.metrics for result in results if result.best}
+    points[len(teaching)] = RunFolder(out).facts["finished"]["best"]["metrics"]
+    criterion = plan.task.criterion
+    for count, metrics in points.items():
+        watch(Notice(f"{count:,} rows: dev {criterion} {metrics[criterion]:.4f}"))
+    add_section(out / "report.html", _curve_section(points, criterion, results))
+
+
+def _curve_section(
+    points: Mapping[int, Mapping[str, float]], criterion: str, results: Sequence[TrialResult]
+) -> Section:
+    curve = Series(name=criterion, points=[(count, metrics[criterion]) for count, metrics in points.items()])
+    dots = dataclasses.replace(curve, name="", look="dots")
+    names = [
+        name for name in points[max(points)] if "/" not in name and all(name in metrics for metrics in points.values())
+    ]
+    cells = [(f"{count:,}", *(f"{metrics[name]:.4f}" for name in names)) for count, metrics in points.items()]
+    explanation = (
+        "One run for each number of rows, each with the defaults that suit it, scored on the same development rows. "
+        "Where the curve still climbs at its end, more rows are likely to help."
+    )
+    if failed := [result.trial.name for result in results if not result.best]:
+        explanation += f" Without a score, for their runs failed: {', '.join(failed)}."
+    parts = [line_plot([curve, dots], title=f"{criterion} by training rows", across="training rows")]
+    return Section(
+        heading="Learning curve", parts=[*parts, table(cells, head=("rows", *names)), paragraph(explanation)]
+    )
+
 
 FORM = FolderForm(marker=FACTS, scratch=(CHECKPOINTS,))
 """A run folder on an object store."""

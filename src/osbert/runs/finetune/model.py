@@ -1,4 +1,4 @@
-"""The encoder that fine-tuning starts from, with its newly initialised layers."""
+"""The encoder that fine-tuning starts from: its newly initialised layers, and which of its weights are trained."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ from torch import Tensor
 
 from osbert.errors import UserError
 from osbert.interop.folder import Folder, open_folder
+from osbert.interop.huggingface import names
 from osbert.interop.huggingface.folders import Report, fill_heads
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.models.adapting.layers import add_adapters, add_recurrent, adjust_sizes
 from osbert.models.adapting.new_pieces import draw_pieces
+from osbert.models.adapting.tuning import Factors, add_low_rank, freeze_lowest, learn_only, merge, trainable_modules
 from osbert.models.contract import Backbone, Head, Learner, Sizes
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.models.random_numbers import fix_seed
 from osbert.objectives.left_to_right import LeftToRight
-from osbert.runs.finetune.settings import FinetuneSettings
+from osbert.runs.finetune.settings import FinetuneSettings, Kind
 from osbert.text.file_tokenizer import AnyTokenizer, for_tasks
 
 
@@ -127,3 +129,43 @@ def _with_language(backbone: Backbone, tensors: Mapping[str, Tensor]) -> tuple[L
     name = LeftToRight().name
     learner = Learner(backbone, {name: MaskedLanguageHead(backbone, target=name)})
     return learner, Report(rows=tuple(fill_heads(tensors, learner)))
+
+
+def prepare_tuning(backbone: Backbone, kind: Kind, *, rank: int, frozen: int) -> None:
+    """Freeze or add weights for a kind of tuning. LoRA matrices are initialised from torch's random generator.
+
+    Raises UserError if more layers are to be frozen than the encoder has.
+    """
+    if kind == "adapters":
+        learn_only(backbone, trainable_modules(backbone))
+    elif kind == "none":
+        learn_only(backbone, ())
+    elif kind == "lora":
+        learn_only(backbone, add_low_rank(backbone, rank))
+    else:
+        try:
+            freeze_lowest(backbone, frozen)
+        except ValueError as error:
+            raise UserError(f"--frozen {frozen}: {error}.", code="invalid-value") from error
+
+
+def describe_tuning(backbone: Backbone) -> str:
+    """Describe how many of the encoder's weights are trained; "" if all are."""
+    weights = [(weight.numel(), weight.requires_grad) for weight in backbone.parameters()]
+    whole, learning = sum(count for count, _ in weights), sum(count for count, learns in weights if learns)
+    return (
+        "" if learning == whole else f"{learning:,} of the encoder's {whole:,} weights learn ({learning / whole:.1%})"
+    )
+
+
+def merge_low_rank(backbone: Backbone) -> dict[str, Factors]:
+    """Merge the LoRA changes into the matrices; return the changes by the names of their tensors."""
+    stored = names.backbone(backbone.architecture)
+    return {
+        matrix: change
+        for module, factors in merge(backbone).items()
+        for parameter, matrices in stored.items()
+        for matrix in matrices
+        for name, change in factors.items()
+        if parameter.startswith(f"{module}.") and matrix.endswith(f".{name}.weight")
+    }

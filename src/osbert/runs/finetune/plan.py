@@ -319,3 +319,8 @@ def call_schema(task: str) -> type:
     """Return the schema with the further keywords of a call: `from_scratch`, and those for opening the model."""
     parts: list[Any] = [("from_scratch", bool, dataclasses.field(default=False)), ("opening", Opening)]
     return dataclasses.make_dataclass("Call", parts, bases=(schema(task),), frozen=True, kw_only=True)
+
+
+def every_call_schema() -> list[type]:
+    """Return the schema of a call for each of osbert's own tasks, for the signature of the function."""
+    return [call_schema(task) for task in components.own_names("tasks")]

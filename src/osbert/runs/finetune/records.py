@@ -10,7 +10,7 @@ from typing import Any
 from osbert.errors import Problems, UserError
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.finetune.plan import FinetunePlan, name_of, read_plan, read_settings
-from osbert.runs.finetune.warnings import data_warnings, deduplicate, overlap
+from osbert.runs.finetune.warnings import Overlap, data_warnings, deduplicate, overlap
 from osbert.runs.seen_texts import TELLING
 from osbert.tasks import Record, Task, describe_skipped, findings, load
 from osbert.terminal import one_line
@@ -36,24 +36,29 @@ def read_tasks(
     warnings = []
     for plan, splits in plans:
         before = "" if len(plans) == 1 else f"{plan.task.name}: "
-        for text in data_notices(plan.task, splits):
-            watch(Notice(f"{before}{text}"))
-        warnings += [f"{before}{text}" for text in data_warnings(plan.task, splits)]
+        warnings += report_data(plan.task, splits, watch, before=before)
     for text in warnings:
         watch(Notice(text, warning=True))
     return FinetunePlan.combine([plan for plan, _ in plans]), [splits for _, splits in plans]
 
 
-def data_notices(task: Task, records: Splits) -> Iterator[str]:
+def report_data(task: Task, records: Splits, watch: Watch, *, before: str = "") -> list[str]:
+    """Report descriptions of the data; return warnings, which come after those of other tasks. `before`: its prefix."""
+    repeats = overlap(task, records)  # all texts are compared: once for both
+    for text in data_notices(task, records, repeats):
+        watch(Notice(f"{before}{text}"))
+    return [f"{before}{text}" for text in data_warnings(task, records, repeats)]
+
+
+def data_notices(task: Task, records: Splits, repeats: Overlap) -> Iterator[str]:
     """Yield descriptions of the data: the form of each file, the columns, the rows, the labels."""
     yield from map(one_line, findings(task))
     for split, split_records in records.items():
         yield f"{split}: {one_line(task.description.describe_split(split_records))}"
     if skipped := describe_skipped(task, records["train"]):
         yield f"train: {one_line(skipped)}"
-    repeated, fraction = overlap(task, records)
-    if 0 < fraction < TELLING:  # else it is a warning
-        yield repeated
+    if 0 < repeats.fraction < TELLING:  # else it is a warning
+        yield repeats.description
 
 
 def _read(
@@ -72,7 +77,7 @@ def _read(
 def _read_several(
     tasks: Sequence[str | Task], settings: Mapping[str, Any], *, model: Path, data: Any, watch: Watch
 ) -> list[tuple[FinetunePlan, dict[str, list[Record]]]]:
-    from osbert.runs.finetune.long import ModelReader
+    from osbert.runs.finetune.rows import ModelReader
 
     names = {name_of(task): task for task in tasks}
     task_names = [name.rpartition(".")[2] for name in names]

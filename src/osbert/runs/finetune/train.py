@@ -21,17 +21,15 @@ from osbert.interop.huggingface.folders import osbert_only_reason
 from osbert.interop.tuned_files import BASE, TUNED
 from osbert.lock import hold_lock
 from osbert.runs.contract import Notice, Watch, ignore
-from osbert.runs.events import Measurement, TrainingStart
-from osbert.runs.finetune.collapse import advice
-from osbert.runs.finetune.events import Epoch, row, scores_line
+from osbert.runs.events import Epoch, Measurement, TrainingStart, format_epoch, scores_line
+from osbert.runs.finetune.defaults import advise_on_collapse
 from osbert.runs.finetune.few_shot import sentence_model
-from osbert.runs.finetune.model import StartingModel, read_model
+from osbert.runs.finetune.model import StartingModel, describe_tuning, read_model
 from osbert.runs.finetune.plan import LENGTH, FinetunePlan, flag
 from osbert.runs.finetune.records import Splits
 from osbert.runs.finetune.report import finetuning_report
 from osbert.runs.finetune.rows import FinetuneRows, TaskOutcome, TaskRows
 from osbert.runs.finetune.training_loop import FinetuneTrainer
-from osbert.runs.finetune.tuning import describe as learning
 from osbert.runs.finetune.warnings import REMARKS
 from osbert.runs.seen_texts import sketch
 from osbert.tasks import Task
@@ -130,7 +128,7 @@ def complete(
     run: FinetuneTrainer, plan: FinetunePlan, folder: RunFolder, watch: Watch, wish: Interruption | None = None
 ) -> None:
     """Train to the end, write the model and the report, and record last that the run is finished."""
-    for text in (learning(run.learner.backbone), run.rows.truncation, run.prepare()):
+    for text in (describe_tuning(run.learner.backbone), run.rows.truncation, run.prepare()):
         if text:
             watch(Notice(text))
     if run.trainer.resume():
@@ -244,7 +242,7 @@ def conclude(plan: FinetunePlan, out: Path, watch: Watch) -> None:
     if len(plan.tasks) == 1:
         _conclude_task(plan, plan.task, out, watch)
         return
-    watch(Notice(f"{plan.scores.keep}: {row(Epoch(**RunFolder(out).facts['finished']['best']))}"))
+    watch(Notice(f"{plan.scores.keep}: {format_epoch(Epoch(**RunFolder(out).facts['finished']['best']))}"))
     for task in plan.tasks:
         watch(Notice(f"\n{task.name}:"))
         _conclude_task(plan, task, out / task.name, watch)
@@ -256,7 +254,7 @@ def _conclude_task(plan: FinetunePlan, task: Task, out: Path, watch: Watch) -> N
     best = Epoch(**ended["best"])
     if before := ended.get("before"):
         watch(Notice(f"before training: dev {scores_line(before)}"))
-    watch(Notice(f"{plan.scores.keep}: {row(best)}; its weights are in {out}"))
+    watch(Notice(f"{plan.scores.keep}: {format_epoch(best)}; its weights are in {out}"))
     if "interval" in ended:
         interval = ScoreInterval(**ended["interval"])
         chosen = "; the epoch was chosen on them, too" if interval.few and plan.scores.chooses(plan.training) else ""
@@ -269,8 +267,8 @@ def _conclude_task(plan: FinetunePlan, task: Task, out: Path, watch: Watch) -> N
         steps = round(best.step / best.epoch * settings["training"]["epochs"]) if best.epoch else 0
         answer = one_line(best.collapsed)
         flags = [flag(name) for name in LENGTH if name in plan.given]
-        text = f"it has collapsed: every development row is {answer}. {advice(settings, steps=steps, flags=flags)}"
-        watch(Notice(text, warning=True))
+        advice = advise_on_collapse(settings, steps=steps, flags=flags)
+        watch(Notice(f"it has collapsed: every development row is {answer}. {advice}", warning=True))
     if classes := class_scores(task, best.metrics):
         left_out = classes_left_out(task, best.metrics)
         of = f"{left_out} (all are in {out / FACTS})" if left_out else "each class"

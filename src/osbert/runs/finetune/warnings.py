@@ -6,6 +6,7 @@ import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from osbert.errors import UserError, differ_in_one_letter
 from osbert.runs.seen_texts import TELLING, size_of, text_key
@@ -29,14 +30,20 @@ _BETWEEN_LETTERS = re.compile(r"(?<=[^\W\d_])[\s_-]+(?=[^\W\d_])")
 Splits = Mapping[str, Sequence[Record]]
 
 
-def data_warnings(task: Task, records: Splits) -> Iterator[str]:
+class Overlap(NamedTuple):
+    """The development records that repeat texts of training records, in words, and their fraction."""
+
+    description: str = ""
+    fraction: float = 0.0
+
+
+def data_warnings(task: Task, records: Splits, repeats: Overlap) -> Iterator[str]:
     """Yield warnings about the training ("train") and development ("dev") records of a fitted task."""
     training = [record for record in records["train"] if not task.lacks(record)]
     yield from map(one_line, task.description.warnings())
     yield from _few(task, training)
-    description, fraction = overlap(task, records)
-    if fraction >= TELLING:
-        yield description
+    if repeats.fraction >= TELLING:
+        yield repeats.description
     classes = _classes(task, training)
     yield from _alike({name: len(locations) for name, locations in classes.items()}, classes)
     yield from _single(classes)
@@ -90,15 +97,16 @@ def find_repeats(training: Sequence[Record], development: Sequence[Record]) -> l
     return [(record, known[text]) for record in development if (text := text_key(record)) in known]
 
 
-def overlap(task: Task, records: Splits) -> tuple[str, float]:
-    """Describe the development records that repeat texts of training records, and return their fraction.
+def overlap(task: Task, records: Splits) -> Overlap:
+    """Return the development records that repeat texts of training records.
 
-    It is the fraction of records or of characters, whichever is lower: short texts such as "Thanks !" recur by nature.
+    The fraction is that of records or of characters, whichever is lower: short texts such as "Thanks !" recur by
+    nature.
     """
     development: Sequence[Record] = records["dev"]
     pairs = find_repeats([record for record in records["train"] if not task.lacks(record)], development)
     if not pairs:
-        return "", 0.0
+        return Overlap()
     examples = [f"'{_shorten(record)}' ({record.place}; {other.place})" for record, other in pairs[:SHOWN]]
     other_label = sum(repr(record.label) != repr(other.label) for record, other in pairs)
     differ = f", {other_label:,} of them with another label" if other_label else ""
@@ -107,7 +115,8 @@ def overlap(task: Task, records: Splits) -> tuple[str, float]:
         f"flatters the scores: {', '.join(examples)}. --deduplicate leaves those training rows out."
     )
     size = sum(map(size_of, development))
-    return description, min(len(pairs) / len(development), sum(size_of(record) for record, _ in pairs) / max(size, 1))
+    fraction_of_text = sum(size_of(record) for record, _ in pairs) / max(size, 1)
+    return Overlap(description, min(len(pairs) / len(development), fraction_of_text))
 
 
 def _shorten(record: Record) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from osbert.errors import UserError
 from osbert.runs.contract import Notice, Watch
-from osbert.runs.pretrain.other_text import other_text
+from osbert.runs.pretrain.first_weights import other_text
 from osbert.runs.pretrain.settings import PretrainPlan
 from osbert.runs.pretrain.speed_test import POOL, SpeedTest, phases
 from osbert.training.distributed import ALONE, Group

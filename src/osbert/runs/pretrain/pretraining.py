@@ -17,8 +17,8 @@ from osbert.lock import claim, hold_lock
 from osbert.remote.output_folders import FolderForm, OutputFolder, output_folder
 from osbert.runs.contract import Notice, Run, Watch, ignore
 from osbert.runs.pretrain.budget import time_taken, within_minutes
+from osbert.runs.pretrain.first_weights import with_general
 from osbert.runs.pretrain.methods import Method
-from osbert.runs.pretrain.other_text import with_general
 from osbert.runs.pretrain.passes import with_passes
 from osbert.runs.pretrain.pretraining_run import MODELS, PretrainingRun
 from osbert.runs.pretrain.settings import PretrainPlan, find_method, read_plan

@@ -23,8 +23,7 @@ from osbert.reports.page import pretraining_report
 from osbert.runs.contract import Notice, Watch
 from osbert.runs.events import Measurement, TrainingStart
 from osbert.runs.pretrain.clock import PacedLoader, RunClock
-from osbert.runs.pretrain.first_weights import build_learner, first_weights
-from osbert.runs.pretrain.other_text import forgotten, other_text
+from osbert.runs.pretrain.first_weights import build_learner, first_weights, forgotten, other_text
 from osbert.runs.pretrain.plan_sizes import disk_bytes
 from osbert.runs.pretrain.settings import PretrainPlan
 from osbert.runs.pretrain.start import KEPT_OUT

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,18 +13,17 @@ from osbert import __version__, components, recipe
 from osbert.corpus.remote_corpus import open_corpus
 from osbert.corpus.shards import Corpus
 from osbert.data.loader import PretrainingLoader
+from osbert.data.loader_settings import LoaderSettings
 from osbert.data.pack import Packer
-from osbert.data.stages import Stages, require_sequences
+from osbert.data.stages import Curriculum, Stages, require_sequences
 from osbert.data.streams import StreamLoader
 from osbert.errors import Problems, UserError
 from osbert.interop.hub import hub_facts
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.tokenizers import read_any_tokenizer
 from osbert.models.settings import settings_of
+from osbert.models.sizes import Sizes
 from osbert.objectives import Objective
-from osbert.runs.pretrain.conflicts import conflicts
-from osbert.runs.pretrain.data_settings import DataSettings
-from osbert.runs.pretrain.first_position import check_first_position, fit_first_position
 from osbert.runs.pretrain.methods import Method
 from osbert.runs.pretrained_tokens import origin_facts
 from osbert.text.file_tokenizer import AnyTokenizer
@@ -33,6 +33,122 @@ from osbert.training.tracking import require_trackers
 
 if TYPE_CHECKING:
     from osbert.runs.pretrain.start import Origin
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataSettings(LoaderSettings):
+    """How sequences are laid out from the corpus and grouped into steps."""
+
+    length: int = 128
+    """Most tokens in a sequence, [CLS] and [SEP] included."""
+    short: float = 0.1
+    """Fraction of the sequences with a random shorter target length."""
+    cross_documents: bool = False
+    """Let a sequence continue in the next document, after another [SEP] (RoBERTa's FULL-SENTENCES). Only for objectives
+    that do not lay out their own sequences."""
+    streams: bool = False
+    """Cut the corpus into `batch` contiguous streams; each step has the next sequence of each, as model.memory needs.
+    Documents follow each other, and `short`, `cross_documents`, `pool` and `duplicates` have no effect."""
+    curriculum: Curriculum = "together"
+    """How the steps are divided among several objectives. together: each step trains all of them on the same sequences.
+    Otherwise each step trains one, with sequences of its own, and all have the same number of steps: at_once draws one
+    of all; one_by_one trains one after the other; continual brings in one in each stage, while the others go on
+    (ERNIE 2.0)."""
+    long_share: float = 0.0
+    """Fraction of the steps, the last ones, with longer sequences; BERT: 0.1."""
+    long_length: int = 512
+    """Most tokens in a sequence in those last steps."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for fractions out of range."""
+        super().__post_init__()
+        if not 0 <= self.long_share <= 1:
+            raise ValueError(f"long_share is a share from 0 to 1, not {self.long_share}")
+
+
+def conflicts(objectives: Mapping[str, Objective], data: DataSettings, model: Sizes) -> Iterator[str]:
+    """Yield a message for each pair of objectives or settings that conflict."""
+    for name, objective in objectives.items():
+        if data.duplicates and objective.course():
+            yield (
+                f"data.duplicates = {data.duplicates} repeats the masks of earlier epochs, which "
+                f"{name}.later_rates or unit_from changes in the course of the run. Leave one out."
+            )
+    layout_names = [name for name, objective in objectives.items() if objective.lays_out()]
+    if data.cross_documents and layout_names:
+        yield (
+            f"data.cross_documents does nothing with {layout_names[0]}, which lays out sequences of its "
+            "own. Leave one out."
+        )
+    if data.streams and layout_names:
+        yield (
+            f"data.streams = true cuts the text regardless of sequences, but {layout_names[0]} lays out "
+            "its own. Drop one."
+        )
+    if (memory := getattr(model, "memory", 0)) and not data.streams:
+        yield f"model.memory is {memory}, but no sequence continues an earlier one. Set data.streams = true."
+    yield from (
+        _together(objectives, layout_names) if data.curriculum == "together" else _in_turn(objectives, data, model)
+    )
+
+
+def _together(objectives: Mapping[str, Objective], layout_names: list[str]) -> Iterator[str]:
+    """Yield the conflicts of objectives that are trained on the same sequences; `layout_names`: those that lay them
+    out."""
+    for other in layout_names[1:]:
+        # The loader asks the first alone: no sequence would have a target of the other.
+        yield (
+            f"{layout_names[0]} and {other} both lay out sequences. Leave one out, or set data.curriculum "
+            '= "continual".'
+        )
+    kinds = {name: type(objective) for name, objective in objectives.items()}
+    hiding = [name for name, kind in kinds.items() if kind.corrupts() and not kind.before_noise]
+    for name in (name for name, kind in kinds.items() if kind.alone and len(hiding) > 1):
+        others = [other for other in hiding if other != name]
+        yield f"{name} fills all masks of a sequence, and {others[0]} hides pieces too. Leave one out."
+    noisy: list[str] = []
+    for name, kind in kinds.items():
+        if kind.before_noise and noisy:
+            yield f"{name} would take what {noisy[0]} has hidden for text. Name {name} before {noisy[0]} in objectives."
+        elif not kind.before_noise and kind.corrupts():
+            noisy.append(name)
+
+
+def _in_turn(objectives: Mapping[str, Objective], data: DataSettings, model: Sizes) -> Iterator[str]:
+    """Yield what excludes a curriculum, in which each step trains one objective."""
+    if len(objectives) < 2:
+        yield f'data.curriculum = "{data.curriculum}" divides the steps among objectives, but there is only one.'
+    if data.streams:
+        yield f'data.curriculum = "{data.curriculum}" is not for streams, which one objective reads. Drop one.'
+    tasks, wanted = getattr(model, "tasks", 0), len(objectives)
+    if 0 < tasks < wanted:
+        yield f"model.tasks is {tasks}, but there are {wanted} objectives. Set model.tasks = {wanted}, or name fewer."
+
+
+def fit_first_position(settings: Any, tokenizer: AnyTokenizer) -> tuple[Any, list[str]]:
+    """Return settings whose first position, unless it is 0, is the padding id + 1, and a remark if that changes it."""
+    first = getattr(settings.model, "first_position", 0)
+    # At 0 the tokenizer is not asked: GPT's has no padding.
+    if not first or first == (wanted := tokenizer.pad + 1):
+        return settings, []
+    remark = (
+        f"model.first_position is {wanted} instead of {first}: positions begin behind the padding id, which is "
+        f"{tokenizer.pad} in the corpus's tokenizer."
+    )
+    return dataclasses.replace(settings, model=settings.model.replace(first_position=wanted)), [remark]
+
+
+def check_first_position(model: Any, tokenizer: AnyTokenizer, problems: Problems) -> None:
+    """Add a problem if the first position is neither 0 nor the padding id + 1: transformers would count otherwise."""
+    first = getattr(model, "first_position", 0)
+    if first and first != tokenizer.pad + 1:
+        problems.add(
+            f"model.first_position is {first}, but positions begin behind the padding id, which is {tokenizer.pad} "
+            f"({tokenizer.vocabulary[tokenizer.pad]}) in the corpus's tokenizer. Set model.first_position = "
+            f"{tokenizer.pad + 1}, or 0 to begin at 0.",
+            code="invalid-setting",
+        )
+
 
 VERIFIED = 2**30
 """Most bytes of a corpus that is compared with its hashes before each run: a second or two."""
@@ -99,6 +215,19 @@ def find_method(table: Mapping[str, Any]) -> Method | None:
                 method: Method = extension.load()
                 return method
     return None
+
+
+def every_schema() -> list[type]:
+    """Return schemas with all settings of osbert's own recipes, for the signature of the function.
+
+    For each family there is one for each objective, and one for all of them, as two may have a setting of one name.
+    """
+    objectives = components.own_names("objectives")
+    return [
+        schema(names, family=family)
+        for family in components.own_names("models.families")
+        for names in ([objectives] + [[name] for name in objectives])
+    ]
 
 
 def table_of(objective: str) -> str:

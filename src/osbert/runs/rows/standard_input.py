@@ -10,8 +10,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from osbert.errors import UserError, nearest
-from osbert.reading.columns import is_known
-from osbert.reading.form import TableReading, find_format
 
 STREAM = Path("-")
 """The name of standard input and standard output on the command line."""
@@ -49,6 +47,9 @@ def form_of(path: Path) -> str:
     Text in which several columns are found, or one with a usual name, is a table; JSON objects are JSON lines or one
     object; all else is a text a line. Raises UserError when it is empty, or is no text.
     """
+    from osbert.reading.columns import is_known  # late: the command line needs the name of standard input alone
+    from osbert.reading.form import TableReading, find_format
+
     with path.open("rb") as file:
         # Without a byte-order mark and leading blanks.
         start = file.read(2**12).removeprefix(b"\xef\xbb\xbf").lstrip()

@@ -18,9 +18,9 @@ from osbert.remote.addresses import local_data
 from osbert.remote.cache import reading_copies
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.finetune.finetune import finetune
-from osbert.runs.finetune.long import ModelReader
 from osbert.runs.finetune.plan import read_plan
 from osbert.runs.finetune.records import SPLITS
+from osbert.runs.finetune.rows import ModelReader
 from osbert.runs.study.runner import Study, StudyTrial
 from osbert.tasks import Task, load
 from osbert.training.interruption import Interruption

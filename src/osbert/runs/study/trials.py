@@ -21,8 +21,8 @@ from osbert.files import disk_needed, replace_file, sync
 from osbert.lock import hold_lock
 from osbert.models.heads.features import VECTORS
 from osbert.runs.contract import Notice, Watch, ignore
+from osbert.runs.events import Epoch, format_epoch
 from osbert.runs.finetune import train as finetune_train
-from osbert.runs.finetune.events import Epoch, row
 from osbert.runs.finetune.plan import FinetunePlan
 from osbert.runs.finetune.records import Splits
 from osbert.runs.finetune.rows import FinetuneRows
@@ -101,7 +101,7 @@ class TrialWork:
             self.watch(Notice(f"it failed before and begins anew: {'; '.join(changes)}"))
             shutil.rmtree(trial.folder)
         if folder.finished:
-            self.watch(Notice(f"finished before: {row(Epoch(**folder.facts['finished']['best']))}"))
+            self.watch(Notice(f"finished before: {format_epoch(Epoch(**folder.facts['finished']['best']))}"))
         return folder.finished
 
     def train(self, trial: StudyTrial) -> None:
@@ -235,7 +235,7 @@ def describe_results(results: Sequence[TrialResult]) -> Iterator[str]:
     """Yield a line for each run, and for settings with several runs the median, mean and deviation of all metrics."""
     yield f"\n{len(results)} runs, development rows, the kept epoch of each:"
     for result in results:
-        scores = row(Epoch(**result.best)).partition("dev ")[2] if result.best else ""
+        scores = format_epoch(Epoch(**result.best)).partition("dev ")[2] if result.best else ""
         remark_text = remark(result)
         yield f"  {result.trial.name}  {scores}{f'  ({one_line(remark_text)})' if remark_text else ''}"
     for settings in dict.fromkeys(result.trial.settings.name for result in results):

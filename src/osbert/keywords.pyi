@@ -1,0 +1,513 @@
+"""The keywords of the public functions, for type checkers and editors: written by `make keywords`."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypedDict
+
+class OpeningKeywords(TypedDict, total=False):
+    """Settings of osbert.interop.opening.Opening."""
+
+    trust: bool
+    verify: bool
+
+class TextKeywords(TypedDict, total=False):
+    """Settings of osbert.runs.rows.options.TextOptions."""
+
+    text: str
+    pair: str
+    delimiter: str
+    header: Literal["auto", "yes", "no"]
+    quotes: Literal["auto", "yes", "no"]
+    encoding: str
+
+class TaskKeywords(TypedDict, total=False):
+    """Settings of osbert.corpus.task_options.TaskOptions."""
+
+    executor: Literal["local", "slurm", "ray"] | None
+    workers: int | None
+    tasks: int
+    partition: str
+    time: str
+
+class OptimizerKeywords(TypedDict, total=False):
+    """Settings of osbert.training.optimizer.OptimizerSettings."""
+
+    method: Literal["adamw", "muon"]
+    learning_rate: float
+    muon_rate: float
+    muon_iterations: int
+    beta1: float
+    beta2: float
+    epsilon: float
+    bias_correction: bool
+    weight_decay: float
+    clip: float
+    warmup: float
+    schedule: Literal["linear", "cosine", "constant", "trapezoid"]
+    decay: float
+
+class TrainingKeywords(TypedDict, total=False):
+    """Settings of osbert.runs.finetune.settings.FinetuneSettings."""
+
+    epochs: int
+    few_shot: Literal["auto", "none", "linear", "contrastive"]
+    batch: int
+    micro_tokens: int
+    seed: int
+    dropout: float
+    recurrent: int
+    tuning: Literal["full", "none", "adapters", "lora"]
+    rank: int
+    merge: bool
+    auxiliary: float
+    frozen: int
+    precision: Literal["auto", "fp32", "bf16"]
+    device: str
+    deduplicate: bool
+    log_every: int
+    checkpoint_every: int
+    track: str | Sequence[str]
+
+class LikelihoodKeywords(TypedDict, total=False):
+    """Settings of Engine.score."""
+
+    masking: Literal["piece", "word"]
+
+class ExtendTokenizerKeywords(TypedDict, total=False):
+    """Settings of osbert.extend_tokenizer."""
+
+    field: str
+    encoding: str
+    errors: Literal["strict", "replace"]
+    pieces: int
+    minimum: int
+
+class VectorKeywords(TypedDict, total=False):
+    """Settings of Engine.embed."""
+
+    pooling: Literal["cls", "mean", "max", "weighted", "pooler", "tokens"] | None
+    normalize: bool | None
+    length: int
+    long: Literal["truncate", "head+tail", "window", "error"]
+    overlap: int
+
+class AttributionKeywords(TypedDict, total=False):
+    """Settings of Engine.explain."""
+
+    method: Literal["gradients", "occlusion"]
+    baseline: Literal["auto", "mask", "pad", "zero"]
+    points: int
+    tolerance: float
+    check: bool
+    check_words: int
+
+class NearestKeywords(OpeningKeywords, total=False):
+    """Settings of osbert.search."""
+
+    top: int
+    above: float
+    backend: Literal["exact", "faiss"]
+    hybrid: bool
+    device: str
+
+class FindDuplicatesKeywords(TextKeywords, OpeningKeywords, total=False):
+    """Settings of osbert.find_duplicates."""
+
+    device: str
+
+class TrainTokenizerKeywords(TypedDict, total=False):
+    """Settings of osbert.train_tokenizer."""
+
+    field: str
+    encoding: str
+    errors: Literal["strict", "replace"]
+    kind: Literal["wordpiece", "bpe", "unigram", "words"]
+    vocabulary: int
+    sentinels: int
+    lowercase: bool | None
+    alphabet: int
+    minimum: int
+
+class TrainingRowsKeywords(TextKeywords, OpeningKeywords, total=False):
+    """Settings of osbert.training_rows."""
+
+    columns: Mapping[str, str]
+
+class ScoreKeywords(FindDuplicatesKeywords, LikelihoodKeywords, total=False):
+    """Settings of osbert.score."""
+
+class EvaluateKeywords(TrainingRowsKeywords, total=False):
+    """Settings of osbert.compare and osbert.evaluate."""
+
+    label: str
+    decimal: Literal["auto", "point", "comma"]
+
+class WritingKeywords(TypedDict, total=False):
+    """Settings of Engine.generate and Engine.stream."""
+
+    most: int
+    sample: bool
+    temperature: float
+    top_k: int
+    top_p: float
+    seed: int
+    precision: Literal["fp32", "bf16"]
+    least: int | None
+    beams: int | None
+    length_penalty: float | None
+    no_repeat: int | None
+
+class ExportKeywords(EvaluateKeywords, total=False):
+    """Settings of osbert.export."""
+
+    int8: bool
+    tolerance: float
+    data: str | Path | None
+    unchecked: bool
+
+class BuildCorpusKeywords(TaskKeywords, total=False):
+    """Settings of osbert.build_corpus."""
+
+    documents: Literal["file", "blank-line", "line"]
+    field: str
+    encoding: str
+    errors: Literal["strict", "replace"]
+    deduplicate: bool
+    words: Literal["characters", "segmented", "rjieba"]
+    phrases: str
+    capitals: bool
+    shard_tokens: int
+    language: Literal["", "en", "de", "fr", "es", "it", "pt", "nl", "ru", "uk", "zh", "ja", "ko", "el", "he", "th"]
+    quality: bool
+    near_duplicates: bool
+
+class ExplainKeywords(TrainingRowsKeywords, AttributionKeywords, TaskKeywords, total=False):
+    """Settings of osbert.explain."""
+
+class GenerateKeywords(WritingKeywords, FindDuplicatesKeywords, total=False):
+    """Settings of osbert.generate."""
+
+class PredictKeywords(TrainingRowsKeywords, TaskKeywords, total=False):
+    """Settings of osbert.predict."""
+
+    top_k: int
+    probabilities: bool | None
+    abstain: float
+    form: str
+    out_form: str
+    spreadsheet_safe: bool
+
+class EmbedKeywords(FindDuplicatesKeywords, TaskKeywords, VectorKeywords, total=False):
+    """Settings of osbert.embed."""
+
+    layers: str
+    tokens: int
+    out_form: str
+    keep_columns: bool
+
+class DistilKeywords(TrainingKeywords, OptimizerKeywords, EvaluateKeywords, total=False):
+    """Settings of osbert.distil."""
+
+    layers: int
+    soft: float
+    temperature: float
+    states: float
+    dev: Any
+    length: int
+    evaluate_every: str
+    patience: int
+    keep: Literal["best", "last"]
+    data_map: bool
+
+class FinetuneKeywords(TrainingKeywords, OptimizerKeywords, OpeningKeywords, total=False):
+    """Settings of osbert.finetune and osbert.finetune_glue."""
+
+    evaluate_every: str
+    patience: int
+    keep: Literal["best", "last"]
+    data_map: bool
+    seeds: int
+    search: Literal["none", "paper", "glue", "optuna"]
+    trials: int
+    folds: int
+    group: str
+    learning_curve: bool
+    dev: Any
+    length: int
+    delimiter: str
+    header: Literal["auto", "yes", "no"]
+    quotes: Literal["auto", "yes", "no"]
+    encoding: str
+    held_out: float
+    skip_empty: bool
+    skip_unlabelled: bool
+    text: str | Sequence[str]
+    pair: str
+    label: str
+    long: Literal["truncate", "head+tail", "window", "error"]
+    overlap: int
+    class_weights: str
+    weights: str | Sequence[float]
+    both_orders: bool
+    apart: bool
+    temperature: float
+    labels: str | Sequence[str]
+    label_smoothing: float
+    focal: float
+    ordered: str | Sequence[str]
+    from_scratch: bool
+    context: str | Sequence[str] | Literal["sentence", "document"]
+    choices: str | Sequence[str]
+    prefix: str
+    counting: Literal["auto", "0", "1", "A", "text"]
+    types: str | Sequence[str]
+    scheme: Literal["bio", "bioes", "words"]
+    pieces: Literal["first", "all"]
+    decoder: Literal["linear", "crf"]
+    legal: bool
+    features: Literal[
+        "none",
+        "last",
+        "second-to-last",
+        "sum-last-four",
+        "concat-last-four",
+        "concat-ends",
+        "sum-all",
+        "embeddings",
+        "mix",
+    ]
+    split: Literal["words", "characters"]
+    column: int
+    negative: str | Sequence[str]
+    sts: str
+    decimal: Literal["auto", "point", "comma"]
+    pooling: Literal["cls", "mean", "max", "weighted"]
+    target: str
+    sight: Literal["auto", "left_to_right", "prefix", "source"]
+    prediction: Literal["auto", "next", "masked", "shifted"]
+    masked: float
+    most: int
+    least: int
+    beams: int
+    length_penalty: float
+    no_repeat: int
+    kept_by: Literal["rougeL", "bleu", "exact_match"]
+    separator: str
+    label_columns: str | Sequence[str]
+    threshold: str | float
+    thresholds: str | Sequence[float]
+    center: float
+    scale: float
+    training_range: str | Sequence[float]
+    query: str
+    document: str
+    positive: str
+    loss: Literal["softmax", "bce"]
+    candidates: int
+    cutoff: int
+    highest: float
+    stride: int
+    question_length: int
+    answer_length: int
+    unanswerable: Literal["auto", "yes", "no"]
+    scoring: Literal["auto", "words", "characters"]
+    question: str
+    paragraph: str
+    answer: str
+    answer_start: str
+    release: Literal["any", "1.1", "2.0"]
+    data_set: Literal["cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte"]
+    rule: Literal["majority", "model"]
+    majority: str
+
+class PretrainKeywords(TypedDict, total=False):
+    """Settings of osbert.pretrain."""
+
+    objectives: str | Sequence[str]
+    family: str | None
+    minutes: float
+    trained: Literal["heads"] | None
+    forgetting: float | None
+    layers: int
+    distinct: int
+    heads: int
+    key_heads: int
+    head_width: int
+    width: int
+    feedforward: int
+    vocabulary: int
+    model_length: int
+    segments: int
+    tasks: int
+    dropout: float
+    attention_dropout: float
+    activation: Literal["gelu", "gelu_tanh", "relu", "silu"]
+    gated: bool
+    positions: Literal["learned", "rotary", "disentangled", "distances", "none"]
+    segment_scores: bool
+    rotary_base: float
+    window: int
+    global_every: int
+    local_base: float
+    distance_scores: int
+    buckets: int
+    farthest: int
+    distance_projections: bool
+    first_position: int
+    embedding: int
+    project_first: bool
+    query_vector: bool
+    embedding_norm: bool
+    model_pooling: Literal["tanh", "gelu", "gelu_tanh", "relu", "silu", "none"]
+    model_epsilon: float
+    deviation: float
+    scaled_outputs: bool
+    normalization: Literal["post", "pre"]
+    first_norm: bool
+    biases: bool
+    norm_biases: bool
+    root_norm: bool
+    summary: Literal["token", "first", "last", "mean", "late"]
+    head_transform: bool
+    head_biases: bool
+    neighbours: float
+    memory: int
+    direction: Literal["both", "left_to_right"]
+    piece_transform: bool
+    tied: bool
+    piece_biases: bool
+    scaled_pieces: bool
+    adapters: int
+    recurrent: int
+    decoder_layers: int
+    reading: Literal["encoder", "both"]
+    batch: int
+    micro_tokens: int | Literal["auto"]
+    pool: int
+    held_out: float
+    duplicates: int
+    workers: int
+    data_seed: int
+    data_length: int
+    short: float
+    cross_documents: bool
+    streams: bool
+    curriculum: Literal["together", "at_once", "one_by_one", "continual"]
+    long_share: float
+    long_length: int
+    denoise_weight: float
+    infilling: float
+    denoise_span: float
+    masking: float
+    deletion: float
+    permutation: float
+    rotation: float
+    denoise_random: float
+    fragment_weight: float
+    share: float
+    edges: float
+    fragment_mask: float
+    fragment_random: float
+    left_to_right_weight: float
+    left_to_right_unigram_start: bool
+    mlm_weight: float
+    mlm_rate: float
+    mlm_later_rates: str | Sequence[float]
+    mlm_later_from: str | Sequence[float]
+    mlm_mask: float
+    mlm_random: float
+    mlm_limit: int
+    mlm_unit: Literal["pieces", "words", "ngrams"]
+    mlm_unit_from: float
+    mlm_ngrams: str | Sequence[float]
+    mlm_unigram_start: bool
+    nsp_weight: float
+    nsp_random: float
+    permuted_weight: float
+    permuted_rate: float
+    longest: int
+    context: int
+    replaced_weight: float
+    replaced_rate: float
+    replaced_later_rates: str | Sequence[float]
+    replaced_later_from: str | Sequence[float]
+    replaced_mask: float
+    replaced_random: float
+    replaced_limit: int
+    replaced_unit: Literal["pieces", "words", "ngrams"]
+    replaced_unit_from: float
+    replaced_ngrams: str | Sequence[float]
+    replaced_unigram_start: bool
+    generator: float
+    same_text_weight: float
+    same_text_pooling: Literal["cls", "mean", "max", "weighted"]
+    temperature: float
+    sentence_order_weight: float
+    swapped: float
+    spans_weight: float
+    spans_rate: float
+    spans_span: float
+    unified_weight: float
+    unified_rate: float
+    unified_later_rates: str | Sequence[float]
+    unified_later_from: str | Sequence[float]
+    unified_mask: float
+    unified_random: float
+    unified_limit: int
+    unified_unit: Literal["pieces", "words", "ngrams"]
+    unified_unit_from: float
+    unified_ngrams: str | Sequence[float]
+    unified_unigram_start: bool
+    both: float
+    left_to_right: float
+    right_to_left: float
+    sequence_to_sequence: float
+    prediction: Literal["masked", "shifted"]
+    sources: bool
+    method: Literal["adamw", "muon"]
+    learning_rate: float
+    muon_rate: float
+    muon_iterations: int
+    beta1: float
+    beta2: float
+    optimizer_epsilon: float
+    bias_correction: bool
+    weight_decay: float
+    clip: float
+    warmup: float
+    schedule: Literal["linear", "cosine", "constant", "trapezoid"]
+    decay: float
+    steps: int
+    precision: Literal["auto", "fp32", "bf16"]
+    device: str
+    compile: Literal["auto", "yes", "no"]
+    training_seed: int
+    log_every: int
+    checkpoint_every: int
+    evaluate_every: int
+    keep: int
+    checkpoint_writing: Literal["auto", "foreground", "background"]
+    models_every: int
+    track: str | Sequence[str]
+    parallel: Literal["ddp", "fsdp"]
+    pooling: Literal["tanh", "gelu", "gelu_tanh", "relu", "silu", "none"]
+    weight: float
+    span: float
+    random: float
+    mask: float
+    unigram_start: bool
+    rate: float
+    later_rates: str | Sequence[float]
+    later_from: str | Sequence[float]
+    limit: int
+    unit: Literal["pieces", "words", "ngrams"]
+    unit_from: float
+    ngrams: str | Sequence[float]
+
+class AdaptKeywords(PretrainKeywords, total=False):
+    """Settings of osbert.adapt."""
+
+    text: str
+    general: str | Path | None
+    extend: int
+    encoding: str
