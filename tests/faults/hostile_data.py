@@ -8,7 +8,6 @@ import json
 import lzma
 import tarfile
 import zipfile
-import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -126,20 +125,6 @@ def array_of_packed_gigabytes(folder: Path) -> Opening:
 def array_of_lists(folder: Path) -> Opening:
     path = folder / "in.json"
     path.write_text("[" + "[]," * 5_000_000 + "[]]")
-    return partial(_rows, path)
-
-
-@attack
-def docbin_of_packed_lists(folder: Path) -> Opening:
-    path = folder / "in.spacy"
-    path.write_bytes(zlib.compress(b"\xdd\x7f\xff\xff\xff" + b"\x90" * 60_000_000, 1))
-    return partial(_rows, path)
-
-
-@attack
-def docbin_of_deep_lists(folder: Path) -> Opening:
-    path = folder / "in.spacy"
-    path.write_bytes(zlib.compress(b"\x91" * 1_000_000, 1))
     return partial(_rows, path)
 
 
