@@ -358,6 +358,15 @@ def system_error(error: Exception, path: Path) -> Exception:
     return OSError(int(match.group(1)), os.strerror(int(match.group(1))), str(path)) if match else error
 
 
+def link_or_copy(source: Path, path: Path) -> None:
+    """Give a file a second name, without its bytes being copied where the file system can do that."""
+    path.unlink(missing_ok=True)
+    try:
+        os.link(source, path)
+    except OSError:
+        shutil.copyfile(source, path)
+
+
 def sync(path: Path) -> None:
     """Flush a file's content, or a folder's list of names, to disk, if the system supports it."""
     if os.name != "posix":

@@ -81,3 +81,20 @@ def test_words_are_taken_where_pydantic_is_loaded(tmp_path: Path, capsys: pytest
     (tmp_path / "no-model").mkdir()
     words = ["embed", str(tmp_path / "no-model"), str(tmp_path / "nothing.csv"), "--out", str(tmp_path / "out.npz")]
     assert codes_of(capsys, *words) == (1, {"missing-file", "not-a-model"})
+
+
+@pytest.mark.parametrize("verb", ["score", "generate", "explain", "compare", "search"])
+def test_other_verbs_report_wrong_words_files_and_models_together(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], verb: str
+) -> None:
+    (tmp_path / "no-model").mkdir()
+    model, file, out = str(tmp_path / "no-model"), str(tmp_path / "nothing.csv"), str(tmp_path / "out.csv")
+    words = {
+        "score": [model, "--file", file, "--out", out],
+        "generate": [model, "--file", file, "--out", out],
+        "explain": [model, "--file", file, "--out", str(tmp_path / "out")],
+        "compare": [model, model, "--data", file],
+        "search": [file, "--model", model, "--file", file, "--out", out],
+    }[verb]
+    assert codes_of(capsys, verb, *words) == (1, {"missing-file", "not-a-model"})
+    assert codes_of(capsys, verb, *words, "--nothing", "1") == (2, {"usage", "missing-file", "not-a-model"})

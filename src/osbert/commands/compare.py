@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
+from osbert.console.arguments import InputFile
 from osbert.console.opening_options import ModelFolder, OpeningOptions
 from osbert.console.output import Result, print_notices
 from osbert.interop.opening import CAREFUL
@@ -16,7 +17,7 @@ from osbert.terminal import one_line
 
 def compare(
     *runs: ModelFolder,
-    data: Path,
+    data: InputFile,
     out: Path | None = None,
     split: Literal["train", "dev", "test"] = "dev",
     file: Annotated[LabelledOptions | None, Parameter(name="*")] = None,

@@ -8,6 +8,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from osbert.console.arguments import InputFile
 from osbert.console.opening_options import ModelFolder, OpeningOptions
 from osbert.console.output import Result
 from osbert.console.training_consoles import TrainingConsole
@@ -21,9 +22,9 @@ def distil(
     teacher: ModelFolder,
     /,
     *settings: Annotated[str, Parameter(allow_leading_hyphen=True, help="Settings, as shown below.")],
-    data: Path,
+    data: InputFile,
     out: Path,
-    texts: Path | None = None,
+    texts: InputFile | None = None,
     student: ModelFolder | None = None,
     opening: OpeningOptions = CAREFUL,
 ) -> Result:

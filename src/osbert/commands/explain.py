@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from osbert.analysis.settings import AttributionOptions
-from osbert.console.arguments import require_texts_or_file
+from osbert.console.arguments import InputFile, require_texts_or_file
 from osbert.console.file_consoles import showing_progress
 from osbert.console.opening_options import ModelFolder, OpeningOptions
 from osbert.console.output import Result
@@ -26,10 +26,10 @@ def explain(
     run: ModelFolder,
     /,
     *texts: str,
-    file: Path | None = None,
+    file: InputFile | None = None,
     out: Path | None = None,
     label: str = "",
-    rows: Path | None = None,
+    rows: InputFile | None = None,
     count: int = 5,
     weighing: Annotated[AttributionOptions | None, Parameter(name="*")] = None,
     options: Annotated[FileTaskOptions | None, Parameter(name="*")] = None,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal  # noqa: F401  (cyclopts lo
 
 from cyclopts import Parameter
 
-from osbert.console.arguments import require_texts_or_file
+from osbert.console.arguments import InputFile, require_texts_or_file
 from osbert.console.file_consoles import showing_progress
 from osbert.console.opening_options import ModelFolder, OpeningOptions
 from osbert.console.output import Result, for_people, print_notices
@@ -29,7 +29,7 @@ def generate(
     model: ModelFolder,
     /,
     *texts: str,
-    file: Annotated[Path | None, Parameter(allow_leading_hyphen=True)] = None,
+    file: Annotated[InputFile | None, Parameter(allow_leading_hyphen=True)] = None,
     out: Path | None = None,
     options: Annotated[GivenOptions | None, Parameter(name="*")] = None,
     reading: Annotated[EmbeddedOptions | None, Parameter(name="*")] = None,

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from osbert.console.arguments import InputFile
 from osbert.console.opening_options import OpeningOptions
 from osbert.console.output import Result, say, watching
 from osbert.console.recipe_options import RecipeName, RecipeSettings, recipe_and_settings, schemas_shown
@@ -24,7 +25,7 @@ def plan(
     recipe: RecipeName = "",
     /,
     *settings: RecipeSettings,
-    corpus: Path,
+    corpus: InputFile,
     minutes: float,
     gpu: Annotated[bool, Parameter(negative=())] = False,
     out: Path = Path("plan.toml"),

@@ -9,6 +9,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from osbert.console.arguments import InputFile
 from osbert.console.opening_options import ModelFolder, OpeningOptions
 from osbert.console.output import Result
 from osbert.console.recipe_options import RecipeName, RecipeSettings, recipe_and_settings, schemas_shown
@@ -22,7 +23,7 @@ def pretrain(
     recipe: RecipeName = "",
     /,
     *settings: RecipeSettings,
-    corpus: Path,
+    corpus: InputFile,
     out: Path,
     origin: Annotated[ModelFolder | None, Parameter(name="--from")] = None,
     opening: OpeningOptions = CAREFUL,

@@ -9,7 +9,7 @@ from typing import Annotated, Literal  # noqa: F401  (cyclopts looks up inherite
 from cyclopts import Parameter
 
 from osbert.analysis.scoring import ScoringOptions
-from osbert.console.arguments import require_texts_or_file
+from osbert.console.arguments import InputFile, require_texts_or_file
 from osbert.console.file_consoles import showing_progress
 from osbert.console.opening_options import ModelFolder, OpeningOptions
 from osbert.console.output import Result, row_stream
@@ -22,7 +22,7 @@ def score(
     model: ModelFolder,
     /,
     *texts: str,
-    file: Annotated[Path | None, Parameter(allow_leading_hyphen=True)] = None,
+    file: Annotated[InputFile | None, Parameter(allow_leading_hyphen=True)] = None,
     out: Path | None = None,
     scoring: Annotated[ScoringOptions | None, Parameter(name="*")] = None,
     reading: Annotated[EmbeddedOptions | None, Parameter(name="*")] = None,

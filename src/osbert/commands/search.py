@@ -8,7 +8,7 @@ from typing import Annotated, Literal  # noqa: F401  (cyclopts looks up inherite
 
 from cyclopts import Parameter
 
-from osbert.console.arguments import require_texts_or_file
+from osbert.console.arguments import InputFile, require_texts_or_file
 from osbert.console.file_consoles import showing_progress
 from osbert.console.opening_options import ModelFolder, OpeningOptions
 from osbert.console.output import Result
@@ -27,10 +27,10 @@ class SearchArguments(SearchOptions):
 
 
 def search(
-    vectors: Path,
+    vectors: InputFile,
     /,
     *texts: str,
-    file: Annotated[Path | None, Parameter(allow_leading_hyphen=True)] = None,
+    file: Annotated[InputFile | None, Parameter(allow_leading_hyphen=True)] = None,
     out: Path | None = None,
     options: Annotated[SearchArguments | None, Parameter(name="*")] = None,
     reading: Annotated[TextOptions | None, Parameter(name="*")] = None,

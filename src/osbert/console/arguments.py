@@ -94,7 +94,7 @@ InputFile = Annotated[Path, Parameter(converter=_read_file), ValidationExemption
 def checks_options(check: Callable[[Mapping[str, Any]], None]) -> Callable[[Verb], Verb]:
     """Return a decorator that registers a check of a verb's options, by name, which raises UserError.
 
-    A verb with one reports wrong words, options, files and models in one message.
+    What it finds stands in one message with wrong words, files and models.
     """
 
     def mark(verb: Verb) -> Verb:
@@ -120,7 +120,7 @@ class CheckedApp(cyclopts.App):
                 break
             except cyclopts.CycloptsError as usage:
                 rest = _drop_option(words, usage)
-                if rest == words or not hasattr(usage.target, "check_options"):
+                if rest == words:
                     return parse(tokens)  # once more: cyclopts prints the error
                 errors.append(UserError(f"{describe_usage(usage)} {advise_columns(usage)}".strip(), code="usage"))
                 words = rest

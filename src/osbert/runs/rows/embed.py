@@ -14,7 +14,7 @@ import numpy as np
 
 from osbert import __version__
 from osbert.errors import UserError
-from osbert.files import replace_file, require_file
+from osbert.files import link_or_copy, replace_file, require_file
 from osbert.inference.embedder import Embedder, remarks
 from osbert.inference.engine import Engine, load
 from osbert.inference.vectors.files import ENDS, Column, VectorOutput, beside, write_vectors
@@ -31,7 +31,6 @@ from osbert.runs.rows.contract import RowJob, RowProgress, RowSink, RowStream
 from osbert.runs.rows.machine import RowMachine, open_workspace
 from osbert.runs.rows.options import TextFile
 from osbert.runs.rows.texts import TextRows, local_texts
-from osbert.runs.rows.unfinished import link_or_copy
 from osbert.runs.rows.vector_options import VectorOptions
 from osbert.runs.rows.vector_output import LINES, Output, fitting, form_of, is_streamed, open_stream, refuse_half
 from osbert.runs.rows.vector_parts import RowBatches, name_column_files

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 from osbert.files import replace_file
 from osbert.runs.contract import Notice, Watch
 from osbert.runs.rows.contract import ROWS, RowJob, RowSink, RowSource, RowStream
-from osbert.runs.rows.forms.contract import ResultRow, RowForm, name_first, nonfinite_notice
+from osbert.runs.rows.forms.contract import ResultRow, RowForm
 from osbert.runs.rows.machine import RowMachine
 from osbert.runs.rows.output import RowOutput
 from osbert.runs.rows.unfinished import UnfinishedOutput
+from osbert.terminal import format_count
 
 if TYPE_CHECKING:
     from osbert.corpus.task_options import TaskPlan
@@ -67,7 +68,19 @@ class LostFields:
             text = f"{name_first(self._late, 'more field')} is in none of the file's first rows and gets no column"
             yield Notice(f"{text}: .jsonl and .parquet keep every field", warning=True)
         if self._nonfinite:
-            yield nonfinite_notice(self._nonfinite)
+            text = f"{name_first(self._nonfinite, 'more column')} holds NaN or infinity, for which JSON has no number"
+            yield Notice(f"{text}: null in the output", warning=True)
+
+
+def name_first(lines: Mapping[str, int], noun: str) -> str:
+    """Return the first of several columns by name, with its first line, and how many others there are.
+
+    >>> name_first({"weight": 3, "age": 7}, "more column")
+    "'weight' (first in line 3) and 1 more column"
+    """
+    name, line = next(iter(lines.items()))
+    more = f" and {format_count(len(lines) - 1, noun)}" if len(lines) > 1 else ""
+    return f"'{name}' (first in line {line}){more}"
 
 
 def write_rows(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -98,12 +97,3 @@ def explaining_stops(work: UnfinishedOutput | None, done: Callable[[], int], of:
         if not done():
             raise
         raise UserError(f"{error}\n{describe_progress()}.", code=error.code, codes=error.codes) from error
-
-
-def link_or_copy(source: Path, path: Path) -> None:
-    """Give a file a second name, without its bytes being copied where the file system can do that."""
-    path.unlink(missing_ok=True)
-    try:
-        os.link(source, path)
-    except OSError:
-        shutil.copyfile(source, path)

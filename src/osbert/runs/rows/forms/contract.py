@@ -14,9 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from osbert.runs.contract import Notice
-from osbert.runs.rows.unfinished import link_or_copy
-from osbert.terminal import format_count
+from osbert.files import link_or_copy
 
 if TYPE_CHECKING:
     from osbert.reading.table import Row, Table
@@ -135,23 +133,6 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list):
         return [_finite(inner) for inner in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def nonfinite_notice(lines: Mapping[str, int]) -> Notice:
-    """Return the notice about columns that an output drops NaN and infinity of: each with its first line."""
-    text = f"{name_first(lines, 'more column')} holds NaN or infinity, for which JSON has no number"
-    return Notice(f"{text}: null in the output", warning=True)
-
-
-def name_first(lines: Mapping[str, int], noun: str) -> str:
-    """Return the first of several columns by name, with its first line, and how many others there are.
-
-    >>> name_first({"weight": 3, "age": 7}, "more column")
-    "'weight' (first in line 3) and 1 more column"
-    """
-    name, line = next(iter(lines.items()))
-    more = f" and {format_count(len(lines) - 1, noun)}" if len(lines) > 1 else ""
-    return f"'{name}' (first in line {line}){more}"
 
 
 def free_names(names: Sequence[str], taken: Collection[str]) -> list[str]:
