@@ -28,7 +28,7 @@ FORMS: dict[str, tuple[str, tuple[str, ...]]] = {
         "Text and tables",
         ("inputs", "documents", "encodings", "compression", "wikipedia", "delimited", "parquet", "memory"),
     ),
-    "reading/tagged": ("Tagged text", ("files", "rows", "marks")),
+    "reading/tagged": ("Tagged text", ("files", "rows")),
     "reading/file_forms": ("Files that are read whole", ()),
     "reading/record_forms": ("Records of annotation tools", ()),
 }
