@@ -159,6 +159,21 @@ def test_queries_of_some_tokens_get_what_all_would_give_them(kernel, lengths, si
 
 
 @pytest.mark.parametrize("kernel", [reference, *KERNELS.values()], ids=["reference", *KERNELS.keys()])
+@pytest.mark.parametrize("counts", [[0, 0, 0, 0, 6], [1, 1, 0, 0, 6], [1, 1, 1, 1, 4]])
+def test_queries_that_fill_every_cell_of_a_run_are_written(kernel: Kernel, counts: list[int]) -> None:
+    lengths = [1, 1, 1, 1, 6]
+    generator = torch.Generator().manual_seed(0)
+    for sights in (Sights(window=1), Sights(window=1, order="random", unseen=True), Sights()):
+        layout = make_layout(lengths, sights, generator)
+        columns = draw(layout, generator)
+        first = [sum(lengths[:number]) for number in range(len(lengths))]
+        indices = torch.tensor([start + index for start, count in zip(first, counts) for index in range(count)])
+        some = layout.reading(indices, counts)
+        result = kernel(some.read_of(columns[0]), *columns[1:], some)
+        assert_same(result, reference(*columns, layout)[indices], columns)
+
+
+@pytest.mark.parametrize("kernel", [reference, *KERNELS.values()], ids=["reference", *KERNELS.keys()])
 @settings(max_examples=40)
 @given(pairs=st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=5), data=st.data())
 def test_queries_see_all_of_another_sequence_but_what_is_unseen(kernel, pairs, data) -> None:

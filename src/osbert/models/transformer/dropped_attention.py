@@ -102,7 +102,8 @@ def _matrices(rectangles: Tensor) -> Tensor:
 def _write_queries(run: TokenRun, rows: Tensor, matrices: Tensor) -> None:
     """Write `matrices` (count, H, Q, K) to `rows` (queries, H, K)."""
     rectangles = matrices.transpose(1, 2)
-    if len(rows) == run.count * run.width:
+    # Rows that lie in cells of their own are spread into a copy, even where they fill every cell.
+    if run.query_cells is None and len(rows) == run.count * run.width:
         run.spread(rows).copy_(rectangles)
     else:
         rows.copy_(run.flat(rectangles))
