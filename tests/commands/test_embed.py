@@ -372,3 +372,24 @@ def test_the_other_columns_are_kept_in_every_form(encoder: Path, tmp_path: Path)
         assert open_vectors(tmp_path / name).rows([1])[0].texts == ("bad",)
     with refusal("options-exclude-each-other", "--keep-columns"):
         embed(encoder, file, out=tmp_path / "y.jsonl", vectors=VectorOptions(keep_columns=True))
+
+
+def test_an_embedding_that_an_earlier_version_began_goes_on_with_the_same_counts(
+    encoder: Path, lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Versions before the row machine kept these counts alone."""
+
+    def stop(event: object) -> None:
+        if isinstance(event, EmbeddingProgress) and event.done:
+            raise KeyboardInterrupt
+
+    whole = embed_file(encoder, TextFile(lines), out=tmp_path / "whole.npz")
+    assert {*whole.tally} == {"rows", "pieces", "empty", "cut", "unread", "windowed"}
+    monkeypatch.setattr(windows, "ROWS", 2)
+    out = tmp_path / "x.npz"
+    with pytest.raises(KeyboardInterrupt):
+        embed_file(encoder, TextFile(lines), out=out, watch=stop)
+    kept = json.loads((tmp_path / "x.npz.unfinished" / "progress.json").read_text())["tally"]
+    assert {*kept} == {*whole.tally} and kept["rows"] == 2
+    assert embed_file(encoder, TextFile(lines), out=out).tally == whole.tally
+    assert out.read_bytes() == (tmp_path / "whole.npz").read_bytes()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 ROWS = "rows"
 """The name of the part that holds the text of rows."""
 READ = "read"
-"""The name in a tally of the number of rows of the file that are done."""
+"""The usual name of a job's cursor."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +71,8 @@ class RowJob(ABC):
     """The class of its progress events."""
     unit: ClassVar[str] = "row"
     """What messages count."""
+    cursor: ClassVar[str] = READ
+    """The name in a tally of the number of rows of the file that are done."""
 
     before: Snapshot
     facts: Mapping[str, Any]
@@ -100,15 +102,16 @@ class RowJob(ABC):
 
         Raises UserError if a row can no longer be read, or the file has changed.
         """
-        for window in self.windows(sink.tally.get(READ, 0), stop):
+        for window in self.windows(sink.tally.get(self.cursor, 0), stop):
             self.before.require_same()  # so that what is kept is always of one content
             parts, counts = self.compute(window, sink)
             if not sink.tally and (beginning := self.begin()):
                 parts = {ROWS: beginning + parts[ROWS]}
-            tally = {name: sink.tally.get(name, 0) + count for name, count in (counts | {READ: len(window)}).items()}
+            counts = counts | {self.cursor: len(window)}
+            tally = {name: sink.tally.get(name, 0) + count for name, count in counts.items()}
             window.clear()  # before the next window is read
             yield parts, tally
-        self.before.require_rows(sink.tally.get(READ, 0), stop)
+        self.before.require_rows(sink.tally.get(self.cursor, 0), stop)
         self.before.require_same(whole=True)
 
 

@@ -27,7 +27,7 @@ from osbert.reading.table import Row
 from osbert.remote.addresses import display_path
 from osbert.remote.cache import address_of
 from osbert.runs.contract import Notice, Watch, ignore
-from osbert.runs.rows.contract import RowJob, RowProgress, RowSink, RowStream
+from osbert.runs.rows.contract import ROWS, RowJob, RowProgress, RowSink, RowStream
 from osbert.runs.rows.machine import RowMachine, open_workspace
 from osbert.runs.rows.options import TextFile
 from osbert.runs.rows.texts import TextRows, local_texts
@@ -136,6 +136,7 @@ class EmbeddingJob(RowJob):
 
     progress = EmbeddingProgress
     unit = "text"
+    cursor = ROWS  # each row of the file is a row of vectors
 
     source: EmbeddingSource
     rows: TextRows

@@ -17,7 +17,7 @@ from osbert.files import disk_needed
 from osbert.inference.vectors.growing import GrowingFiles
 from osbert.lock import claim
 from osbert.runs.contract import Notice, Watch
-from osbert.runs.rows.contract import READ, ROWS, RowJob, RowSink, RowSource, RowStream
+from osbert.runs.rows.contract import ROWS, RowJob, RowSink, RowSource, RowStream
 from osbert.runs.rows.standard_input import rename_in_errors
 from osbert.runs.rows.unfinished import UnfinishedOutput, explaining_stops, open_unfinished_output
 from osbert.terminal import format_count
@@ -69,7 +69,7 @@ class RowMachine:
         if plan and self.work:
             return self._run_tasks(self.work, plan, source, count)
         growing = GrowingFiles(self.folder)
-        if done := growing.tally.get(READ):
+        if done := growing.tally.get(self.job.cursor):
             self.watch(Notice(f"going on after {done:,} of {self._name_count(count)}"))
         self._follow(growing, count)
         growing.check()
@@ -82,7 +82,7 @@ class RowMachine:
 
     def _follow(self, sink: RowSink, count: int) -> None:
         def done() -> int:
-            return int(sink.tally.get(READ, 0))
+            return int(sink.tally.get(self.job.cursor, 0))
 
         self.watch(self.job.progress(done=done(), count=count))
         with explaining_stops(self.work, done, self._name_count(count), self.watch):

@@ -25,7 +25,7 @@ from osbert.files import read_own, write_sealed
 from osbert.inference.vectors.files import ENDS
 from osbert.inference.vectors.growing import GrowingFiles
 from osbert.remote.cache import require_copy
-from osbert.runs.rows.contract import READ, ROWS, RowJob, RowSource
+from osbert.runs.rows.contract import ROWS, RowJob, RowSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -180,7 +180,7 @@ class RowWork:
         growing = GrowingFiles(folder)
         # The tally counts from the start of the file: the first row of all is written in another way than the others,
         # and JSON lines of vectors number the rows of the whole file.
-        growing.tally = growing.tally or {READ: rows.start, ROWS: rows.start}
+        growing.tally = growing.tally or {job.cursor: rows.start, ROWS: rows.start}
         for parts, tally in job.grow(growing, rows.stop):
             growing.append(parts, tally)
 
@@ -198,7 +198,7 @@ def join_parts(parts: Sequence[tuple[RowRange, Path]], folder: Path, job: RowJob
         joined.append({ROWS: text}, {})
     for rows, part_folder in parts:
         part = GrowingFiles(part_folder)
-        if part.tally.get(READ) != rows.stop:
+        if part.tally.get(job.cursor) != rows.stop:
             raise UserError(
                 f"{part_folder}: the part of rows {rows.start:,} to {rows.stop:,} is not whole. Remove "
                 f"{part_folder.parent} and give the same command again.",
@@ -211,7 +211,7 @@ def join_parts(parts: Sequence[tuple[RowRange, Path]], folder: Path, job: RowJob
                 # All columns grow together: the others by nothing.
                 joined.append({column: block if column == name else b"" for column in part.sizes}, {})
         tally.update(part.tally)
-        tally.subtract({READ: rows.start, ROWS: rows.start})
+        tally.subtract({job.cursor: rows.start, ROWS: rows.start})
     if (text := job.end(tally)) is not None:
         joined.append({ROWS: text}, {})
     joined.tally = dict(tally)
