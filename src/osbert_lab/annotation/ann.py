@@ -38,5 +38,5 @@ class Standoff(RowForm):
 
     def row(self, row: ResultRow) -> str:
         """Return the entities of the text, a line each, with notes of their probabilities."""
-        suggestion = Suggestion.of(row.prediction.as_dict()) if row.prediction else Suggestion()
+        suggestion = Suggestion.of(row.result.prediction.as_dict()) if row.result.prediction else Suggestion()
         return "".join(f"{line}\n" for line in standoff(suggestion, row.row.values.get("text", "")))

@@ -20,6 +20,7 @@ class DocBin(FileForm):
     """A .spacy file."""
 
     title: ClassVar[str] = "spaCy DocBin"
+    suffixes = (".spacy",)
 
     @classmethod
     def claims(cls, beginning: Beginning) -> bool:

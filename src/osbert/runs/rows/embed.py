@@ -23,6 +23,7 @@ from osbert.inference.vectors.settings import VectorSettings
 from osbert.interop.folder import open_folder
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.lock import claim
+from osbert.reading.snapshot import Snapshot
 from osbert.reading.table import Row
 from osbert.remote.addresses import display_path
 from osbert.remote.cache import address_of
@@ -30,7 +31,7 @@ from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.rows.contract import ROWS, RowJob, RowProgress, RowSink, RowStream
 from osbert.runs.rows.machine import RowMachine, open_workspace
 from osbert.runs.rows.options import TextFile
-from osbert.runs.rows.texts import TextRows, local_texts
+from osbert.runs.rows.texts import TextFileSource, TextRows, local_texts
 from osbert.runs.rows.vector_options import VectorOptions
 from osbert.runs.rows.vector_output import LINES, Output, fitting, form_of, is_streamed, open_stream, refuse_half
 from osbert.runs.rows.vector_parts import RowBatches, name_column_files
@@ -73,28 +74,12 @@ class FileVectors:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EmbeddingSource:
-    """The texts to embed, the folder of the encoder, and the form of the output (".npz").
+class EmbeddingSource(TextFileSource):
+    """The texts to embed, the folder of the encoder, and the form of the output (".npz")."""
 
-    `folder`: for a copy of standard input.
-    """
-
-    model: Path
-    texts: TextFile
     options: VectorOptions
     opening: Opening
     form: str
-    folder: Path
-
-    @property
-    def inputs(self) -> tuple[Path, ...]:
-        """The paths of the model and of the file."""
-        return self.model, self.texts.path
-
-    @property
-    def name(self) -> str:
-        """What messages call the file."""
-        return str(self.texts.path)
 
     def open(self) -> EmbeddingJob:
         """Open the model and the file. Raises UserError if the model cannot read the rows."""
@@ -143,7 +128,7 @@ class EmbeddingJob(RowJob):
     engine: Engine
     embedder: Embedder
     batches: RowBatches
-    before: Any
+    before: Snapshot
     facts: Mapping[str, Any]
 
     def check(self, watch: Watch) -> int:

@@ -15,6 +15,7 @@ from osbert.inference.generate import TextWriter
 from osbert.interop.folder import open_folder
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.models.generation.settings import Generation, GivenOptions
+from osbert.reading.snapshot import Snapshot
 from osbert.reading.table import Row
 from osbert.runs.contract import Notice, Watch, ignore, report_remarks
 from osbert.runs.rows.contract import ROWS, RowProgress
@@ -23,7 +24,7 @@ from osbert.runs.rows.machine import open_workspace
 from osbert.runs.rows.options import EmbeddedOptions, TextFile
 from osbert.runs.rows.output import RowOutput, form_name
 from osbert.runs.rows.table import LostFields, TableJob, write_rows
-from osbert.runs.rows.texts import TextRows, local_texts
+from osbert.runs.rows.texts import TextFileSource, TextRows, local_texts
 from osbert.terminal import format_count
 
 WINDOW = 256
@@ -86,24 +87,11 @@ class WrittenGeneration(RowResult):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GenerationSource:
-    """The texts to go on with, the folder of the model, and the output; `folder`: for a copy of standard input."""
+class GenerationSource(TextFileSource):
+    """The texts to go on with, the folder of the model, and the output."""
 
-    model: Path
-    texts: TextFile
     options: GenerationKeywords
     output: RowOutput
-    folder: Path
-
-    @property
-    def inputs(self) -> tuple[Path, ...]:
-        """The paths of the model and of the file."""
-        return self.model, self.texts.path
-
-    @property
-    def name(self) -> str:
-        """What messages call the file."""
-        return str(self.texts.path)
 
     def open(self) -> GenerationJob:
         """Open the model and the file. Raises UserError, as for a model that cannot generate."""
@@ -134,7 +122,7 @@ class GenerationJob(TableJob):
     writer: TextWriter
     rows: TextRows
     form: RowForm
-    before: Any
+    before: Snapshot
     facts: Mapping[str, Any]
 
     def check(self, watch: Watch) -> int:

@@ -124,7 +124,7 @@ class PredictedFile:
                 task=task,
                 bare=self.output.file is None,
                 on_terminal=self.output.is_terminal,
-                spreadsheet_safe=written.spreadsheet_safe,
+                spreadsheet_safe=self.output.spreadsheet_safe,
                 complete=not (written.top_k or written.probabilities),
             )
         )
@@ -207,12 +207,12 @@ class PredictionJob(TableJob):
             for part, prediction in self.inputs.parts(row, None if record is None else next(predictions)):
                 answer, withheld = (None, 0) if prediction is None else self.columns.decide(prediction)
                 result = WrittenPrediction(task=self.task, columns=self.columns, prediction=answer, withheld=withheld)
-                number = first + len(rows)
-                rows.append(ResultRow(number=number, row=part, result=result, prediction=answer, withheld=withheld))
+                rows.append(ResultRow(number=first + len(rows), row=part, result=result))
+        answers = [row.result.prediction for row in rows]
         counts = {
-            "empty": sum(row.prediction is None for row in rows),
-            "cut": sum(row.prediction is not None and row.prediction.truncated > 0 for row in rows),
-            "withheld": sum(row.withheld for row in rows),
+            "empty": answers.count(None),
+            "cut": sum(prediction is not None and prediction.truncated > 0 for prediction in answers),
+            "withheld": sum(row.result.withheld for row in rows),
         }
         return rows, counts
 

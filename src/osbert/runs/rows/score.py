@@ -16,6 +16,7 @@ from osbert.inference.engine import Engine, load
 from osbert.inference.pieces import language_model, refuse_unscorable, score_texts
 from osbert.interop.folder import open_folder
 from osbert.interop.opening import CAREFUL, Opening
+from osbert.reading.snapshot import Snapshot
 from osbert.reading.table import Row
 from osbert.runs.contract import Notice, Watch, ignore, report_remarks
 from osbert.runs.rows.contract import ROWS, RowProgress
@@ -24,7 +25,7 @@ from osbert.runs.rows.machine import open_workspace
 from osbert.runs.rows.options import EmbeddedOptions, TextFile
 from osbert.runs.rows.output import RowOutput, form_name
 from osbert.runs.rows.table import LostFields, TableJob, write_rows
-from osbert.runs.rows.texts import TextRows, local_texts
+from osbert.runs.rows.texts import TextFileSource, TextRows, local_texts
 from osbert.terminal import format_count
 
 WINDOW = 256
@@ -124,32 +125,18 @@ class WrittenScore(RowResult):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScoringSource:
-    """The texts to score, the folder of the model, and the output; `name`: what messages call the file."""
+class ScoringSource(TextFileSource):
+    """The texts to score, the folder of the model, and the output."""
 
-    model: Path
-    texts: TextFile
     options: ScoringKeywords
     output: RowOutput
-    folder: Path
-    """For a copy of standard input."""
-
-    @property
-    def inputs(self) -> tuple[Path, ...]:
-        """The paths of the model and of the file."""
-        return self.model, self.texts.path
-
-    @property
-    def name(self) -> str:
-        """What messages call the file."""
-        return str(self.texts.path)
 
     def open(self) -> ScoringJob:
         """Open the model and the file. Raises UserError, as for a model without a language head."""
         rows = TextRows.open(self.texts, self.folder)
         form = self.output.choose_form(rows.layout(COLUMNS, self.output))
         folder = open_folder(self.model, self.options.opening)
-        weights = folder.fingerprint  # before `load`, which frees the memory of the weights
+        weights = folder.fingerprint if self.output.kept else ""  # before `load`, which frees the memory of the weights
         engine = load(folder, device=self.options.file.device)
         facts = {
             "weights": weights,
@@ -182,7 +169,7 @@ class ScoringJob(TableJob):
     rows: TextRows
     form: RowForm
     options: ScoringOptions
-    before: Any
+    before: Snapshot
     facts: Mapping[str, Any]
 
     def check(self, watch: Watch) -> int:

@@ -51,6 +51,25 @@ def local_texts(texts: TextFile, out: Out) -> Iterator[tuple[TextFile, Out | Pat
         yield replace(texts, path=path), local_out
 
 
+@dataclass(frozen=True, kw_only=True)
+class TextFileSource:
+    """What a verb on texts was given: the folder of a model, the file of texts, and a folder for standard input."""
+
+    model: Path
+    texts: TextFile
+    folder: Path
+
+    @property
+    def inputs(self) -> tuple[Path, ...]:
+        """The paths of the model and of the file."""
+        return self.model, self.texts.path
+
+    @property
+    def name(self) -> str:
+        """What messages call the file."""
+        return str(self.texts.path)
+
+
 @dataclass(kw_only=True)
 class TextRows:
     """The rows of a table and their columns of texts; `file`: as the user named it. `count` is known after `check`.

@@ -77,7 +77,7 @@ class AnnotateCall(Call):
         written = []
         for number, (row, prediction) in enumerate(zip(rows, results, strict=True)):
             result = WrittenPrediction(task=task, columns=PredictionColumns(), prediction=prediction)
-            written.append(form.row(ResultRow(number=number, row=row, result=result, prediction=prediction)))
+            written.append(form.row(ResultRow(number=number, row=row, result=result)))
         counts = [windows(model, item).get("windows", 1) for item in items]
         return {
             "form": table.form.title,

@@ -22,7 +22,14 @@ if TYPE_CHECKING:
 
 
 class RowResult(ABC):
-    """What a verb has computed for a row."""
+    """What a verb has computed for a row.
+
+    `prediction`: of a task, None for other verbs and where a row holds nothing to predict. `withheld`: how many answers
+    it lacks because they were not probable enough (--abstain).
+    """
+
+    prediction: Prediction | None = None
+    withheld: int = 0
 
     @abstractmethod
     def cells(self) -> Mapping[str, Any]:
@@ -61,17 +68,11 @@ class RowLayout:
 
 @dataclass(frozen=True, kw_only=True)
 class ResultRow:
-    """A row with its result; `number`: its index among the rows written.
-
-    `prediction`: of a task, None where the row holds nothing to predict; `withheld`: how many answers it lacks because
-    they were not probable enough (--abstain).
-    """
+    """A row with its result; `number`: its index among the rows written."""
 
     number: int
     row: Row
     result: RowResult
-    prediction: Prediction | None = None
-    withheld: int = 0
 
 
 class RowForm:

@@ -19,7 +19,7 @@ class JsonObject(RowForm):
     def row(self, row: ResultRow) -> str:
         """Return one entry."""
         assert self.layout.name_row is not None  # `suits`
-        value = "" if row.prediction is None else row.prediction.value
+        value = "" if row.result.prediction is None else row.result.prediction.value
         before = ",\n" if row.number else "{"
         return f"{before}{as_json(self.layout.name_row(row.row))}: {as_json(value)}"
 

@@ -42,11 +42,12 @@ class JsonRecords(RowForm):
     def row(self, row: ResultRow) -> str:
         """Return one record."""
         record = row.row.record or row.row.source or row.row.values
-        suggestion = Suggestion.of(row.prediction.as_dict()) if row.prediction else Suggestion()
+        prediction, withheld = row.result.prediction, row.result.withheld
+        suggestion = Suggestion.of(prediction.as_dict()) if prediction else Suggestion()
         filled = self.form.add_suggestion(record, suggestion) if self.form else None
         fields = row.result.fields()
-        if self.complete and (filled is not None or row.prediction is None or row.withheld):
-            fields = {"abstained": row.withheld} if "abstained" in fields else {}
+        if self.complete and (filled is not None or prediction is None or withheld):
+            fields = {"abstained": withheld} if "abstained" in fields else {}
         names = free_names(list(fields), {*self.layout.columns, *record})  # a row need not have all of a record
         text = as_json({**(filled or record), **dict(zip(names, fields.values()))})
         return f"{',' if row.number else ''}\n{text}" if self.is_array else f"{text}{self.newline}"
