@@ -85,14 +85,14 @@ class ScoringTally:
             yield f"perplexity {self.perplexity:,.2f} per piece, {self.word_perplexity:,.2f} per word"
 
 
-class Decimal(float):
+class FourDecimals(float):
     """A number in a cell with four decimals: further ones depend on the other rows of a batch, by the rounding of fp32.
 
-    >>> str(Decimal(1.5)), Decimal(0.123456) == 0.1235
+    >>> str(FourDecimals(1.5)), FourDecimals(0.123456) == 0.1235
     ('1.5000', True)
     """
 
-    def __new__(cls, value: float) -> Decimal:
+    def __new__(cls, value: float) -> FourDecimals:
         """Round a number."""
         return super().__new__(cls, round(value, 4))
 
@@ -249,4 +249,4 @@ def score_file(
 
 
 def _round_float(value: Any) -> Any:
-    return Decimal(value) if isinstance(value, float) else value
+    return FourDecimals(value) if isinstance(value, float) else value

@@ -6,7 +6,7 @@ from osbert.runs.rows.forms.contract import ResultRow, RowForm, RowLayout, as_js
 
 
 class JsonObject(RowForm):
-    """An entry a row."""
+    """One entry per row: its id and the value predicted for it."""
 
     keyed = True
     has_columns = False
