@@ -45,10 +45,10 @@ import finetune_theirs
 from finetune_theirs import Result
 from osbert.interop.hub import minilm
 from osbert.options import parse_settings
+from osbert.runs.finetune import trials as finetune_trials  # noqa: F401 (`finetune_plan` imports them late: not timed)
 from osbert.runs.finetune.finetune import finetune_plan
 from osbert.runs.finetune.plan import FinetunePlan, read_plan, schema
 from osbert.runs.finetune.records import SPLITS
-from osbert.runs.study import trials as finetune_trials  # noqa: F401 (`finetune_plan` imports them late: not timed)
 from osbert.tasks import Record, load
 from osbert.training.processor import choose
 

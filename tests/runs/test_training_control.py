@@ -15,11 +15,11 @@ from osbert.inference.engine import load
 from osbert.interop.files.weight_files import fingerprint, read_file
 from osbert.runs.contract import Notice
 from osbert.runs.events import Epoch, TrainingStart
+from osbert.runs.finetune import folds
 from osbert.runs.finetune.finetune import FinetuneRun, finetune
+from osbert.runs.finetune.folds import PREDICTIONS
 from osbert.runs.finetune.plan import read_plan
 from osbert.runs.finetune.records import Splits
-from osbert.runs.study import folds
-from osbert.runs.study.folds import PREDICTIONS
 from osbert.runs.study.runner import TrialResult
 from osbert.tasks import load as load_task
 from osbert.training.progress import Progress

@@ -353,6 +353,6 @@ def finetune_glue(
     >>> osbert.finetune_glue(model="encoder", data="glue", out="runs", epochs=8, batch=8, learning_rate=1e-2)
     {'CoLA': 100.0}
     """
-    from osbert.runs.study.glue import finetune_glue as run
+    from osbert.runs.finetune.glue import finetune_glue as run
 
     return run(model=model, data=data, out=out, watch=watch, **settings)

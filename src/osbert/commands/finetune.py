@@ -104,7 +104,7 @@ def finetune_tasks(tasks: Sequence[str], settings: Mapping[str, Any], *, model: 
     """Fine-tune a run, or one for each set of GLUE, and print its events; a signal ends it after a checkpoint."""
     from osbert.console.training_consoles import TrainingConsole
     from osbert.runs.finetune.finetune import finetune as run
-    from osbert.runs.study.glue import finetune_glue
+    from osbert.runs.finetune.glue import finetune_glue
     from osbert.training.interruption import Interruption, StopRequest
 
     wish = Interruption()

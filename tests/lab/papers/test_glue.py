@@ -15,7 +15,7 @@ from osbert.commands.evaluate import evaluate
 from osbert.commands.finetune import finetune
 from osbert.evaluation.glue import COLUMNS, SETS, SUBMISSION, average
 from osbert.inference.engine import load
-from osbert.runs.study.glue import finetune_glue
+from osbert.runs.finetune.glue import finetune_glue
 from osbert.training.trainer import Trainer
 from osbert_lab.commands.submit import submit
 from osbert_lab.papers.published import TABLE_1

@@ -23,11 +23,11 @@ from osbert.reports.plot import Series, line_plot
 from osbert.runs.contract import Notice, Run, Watch, ignore
 from osbert.runs.finetune import train as steps
 from osbert.runs.finetune.defaults import fill_open
+from osbert.runs.finetune.folds import all_rows, cross_validate
 from osbert.runs.finetune.plan import FinetunePlan
 from osbert.runs.finetune.records import Splits, read_tasks
-from osbert.runs.study.folds import all_rows, cross_validate
+from osbert.runs.finetune.trials import compare
 from osbert.runs.study.runner import Study, StudyTrial, TrialResult
-from osbert.runs.study.trials import compare
 from osbert.tasks import Prediction, Record, Task
 from osbert.training.checkpoint import CHECKPOINTS
 from osbert.training.interruption import Interruption

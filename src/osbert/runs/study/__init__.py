@@ -1,1 +1,1 @@
-"""Several runs compared: seeds, searches, GLUE."""
+"""Several runs: the runner of trials, the settings that a comparison tries, and its report."""

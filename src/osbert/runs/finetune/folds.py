@@ -25,11 +25,11 @@ from osbert.runs.finetune import train as finetune_train
 from osbert.runs.finetune.plan import FinetunePlan
 from osbert.runs.finetune.records import Splits
 from osbert.runs.finetune.rows import FinetuneRows, TaskRows
+from osbert.runs.finetune.trials import TRIALS, TrialWork, adopt, describe_results, fail
 from osbert.runs.finetune.warnings import deduplicate
 from osbert.runs.study.report import CROSS_VALIDATED, study_report
 from osbert.runs.study.runner import RESTART, StudyTrial, TrialResult
 from osbert.runs.study.search import TrialSettings
-from osbert.runs.study.trials import TRIALS, TrialWork, adopt, describe_results, fail
 from osbert.tasks import Record, Task
 from osbert.terminal import format_count
 from osbert.training.interruption import Interruption
