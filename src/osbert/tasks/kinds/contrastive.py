@@ -22,9 +22,8 @@ from osbert.reading.table import Origin, Row, Table
 from osbert.tasks import Prediction, Record, Source, Task
 from osbert.tasks.edges import Edge
 from osbert.tasks.kinds.regress import correlation
-from osbert.tasks.sets.glue import Stsb
 from osbert.tasks.tables import default_of
-from osbert.tasks.tables.numbers import DecimalMark, NumberSource
+from osbert.tasks.tables.numbers import DecimalMark, NumberSource, ScoredPairs
 from osbert.tasks.tables.texts import TextSource, TextTask
 
 if TYPE_CHECKING:
@@ -158,7 +157,7 @@ class ContrastiveSource(TextSource):
         """The reader of the scored pairs, with the columns that were named for them."""
         task = self.task
         names = ("decimal",) if task.data or self.given else READ
-        return NumberSource(Stsb(data=task.sts, **{name: getattr(task, name) for name in names}), self.pairs)
+        return NumberSource(ScoredPairs(data=task.sts, **{name: getattr(task, name) for name in names}), self.pairs)
 
     def _split(self, split: str) -> str:
         """Return the split of the scored pairs for a split of the task."""

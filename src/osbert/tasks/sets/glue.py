@@ -12,11 +12,12 @@ from typing import Any, ClassVar, Literal, Self
 
 from osbert.errors import Problems, UserError
 from osbert.reading.columns import TextColumns
-from osbert.reading.splits import USUAL, plain_name
+from osbert.reading.splits import plain_name
 from osbert.tasks import Description, Prediction, Record, Source, Task
 from osbert.tasks.kinds.classify import ClassDescription, Classify
 from osbert.tasks.kinds.regress import Regress
 from osbert.tasks.tables import DataSetLayout
+from osbert.tasks.tables.numbers import ScoredPairs
 from osbert.tasks.tables.texts import TextSource
 
 
@@ -118,14 +119,7 @@ class Stsb(Regress):
 
     component = "stsb"
 
-    layout: ClassVar[DataSetLayout] = _tables(
-        TextColumns(text="sentence1", pair="sentence2", label="score"),
-        TextColumns(text="sentence1", pair="sentence2", label="label"),
-        TextColumns(text="column 6", pair="column 7", label="column 5"),
-        unlabelled=("-1.0",),
-        instead={split: f"sts-{split}" for split in USUAL},
-        surplus=2,
-    )
+    layout: ClassVar[DataSetLayout] = ScoredPairs.layout
 
     @property
     def criterion(self) -> str:

@@ -6,14 +6,17 @@ import dataclasses
 import math
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol, cast
+from typing import Any, ClassVar, Literal, Protocol, cast
 
 from osbert.errors import Problems
 from osbert.reading.columns import TextColumns
+from osbert.reading.splits import USUAL
 from osbert.reading.table import Origin, Row, Table
-from osbert.tasks import Record, Task
-from osbert.tasks.tables.texts import TextSource
+from osbert.tasks import Record, Source, Task
+from osbert.tasks.tables import DataSetLayout
+from osbert.tasks.tables.texts import TextSource, TextTask
 
 LARGEST = 1e100
 """Largest absolute value of a label. The sum of squares of many such numbers is finite."""
@@ -74,6 +77,32 @@ class NumberSource(TextSource):
             rows = table.rows(Problems(heading="", limit=0))
             self._commas[key] = have_decimal_commas(row.values.get(column, "").strip() for row in rows)
         return self._commas[key]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoredPairs(TextTask):
+    """Pairs of texts with a score of similarity: the user's own table, or a folder with the files of STS-B."""
+
+    values = "numbers"
+    numbers: ClassVar[bool] = True
+    reader: ClassVar[type[Source]] = NumberSource
+    layout: ClassVar[DataSetLayout] = DataSetLayout(
+        columns=(
+            TextColumns(text="sentence1", pair="sentence2", label="score"),
+            TextColumns(text="sentence1", pair="sentence2", label="label"),
+            TextColumns(text="column 6", pair="column 7", label="column 5"),
+        ),
+        unlabelled=("-1", "-1.0"),
+        bare_quotes=True,
+        instead={split: f"sts-{split}" for split in USUAL},
+        surplus=2,
+    )
+
+    decimal: DecimalMark = "auto"
+
+    def value(self, text: str) -> float:
+        """Parse the number in a cell."""
+        return parse_number(text)
 
 
 def have_decimal_commas(cells: Iterable[str]) -> bool:
