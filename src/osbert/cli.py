@@ -12,7 +12,6 @@ import signal
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import osbert
@@ -21,7 +20,6 @@ from osbert.console.verbs import CORE, OLDER, VerbPackage, group_by_purpose, ver
 from osbert.errors import UnknownSetting, UserError
 from osbert.files import disk_full
 from osbert.lock import LockWarning
-from osbert.peers import option_meant
 from osbert.remote.addresses import explain_addresses
 from osbert.runs.contract import Notice
 from osbert.terminal import guard_streams
@@ -154,10 +152,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             result = app(words, result_action="return_value", **errors)
             entered.print_result(result)
     except cyclopts.CycloptsError as error:  # cyclopts has printed it, except with --json
-        advice = _misspelt(error, words)
-        if output.json:
-            from osbert.console.arguments import describe_usage
+        from osbert.console.arguments import advise, describe_usage
 
+        advice = advise(error, words)
+        if output.json:
             output.print_error(f"{describe_usage(error)} {advice}".strip(), code="usage")
         elif advice:
             print(advice, file=sys.stderr)
@@ -253,21 +251,6 @@ def _panel(error: cyclopts.CycloptsError) -> Any:
     from osbert.console.arguments import describe_usage
 
     return cyclopts.CycloptsPanel(describe_usage(error))
-
-
-def _misspelt(error: cyclopts.CycloptsError, words: Sequence[str]) -> str:
-    """Return advice if a missing option was given under a similar name, which the verb took for a setting; else ""."""
-    import cyclopts
-
-    from osbert.console.arguments import advise_columns
-
-    if advice := advise_columns(error):
-        return advice
-    if not isinstance(error, cyclopts.MissingArgumentError) or error.argument is None:
-        return ""
-    missing, given = error.argument.name, [word.partition("=")[0] for word in words]
-    like = option_meant(given, missing) or next(iter(get_close_matches(missing, given, n=1, cutoff=0.7)), missing)
-    return f"Did you mean {missing} by {like}?" if like != missing else ""
 
 
 def _with_options(error: UnknownSetting, app: cyclopts.App, words: Sequence[str]) -> UnknownSetting:

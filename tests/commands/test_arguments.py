@@ -98,3 +98,57 @@ def test_other_verbs_report_wrong_words_files_and_models_together(
     }[verb]
     assert codes_of(capsys, verb, *words) == (1, {"missing-file", "not-a-model"})
     assert codes_of(capsys, verb, *words, "--nothing", "1") == (2, {"usage", "missing-file", "not-a-model"})
+
+
+@pytest.mark.parametrize("verb", ["corpus build", "corpus mix", "corpus show", "tokenizer train", "tokenizer extend"])
+def test_verbs_on_texts_report_wrong_words_options_and_files_together(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], verb: str
+) -> None:
+    file, folder, out = str(tmp_path / "nothing.txt"), str(tmp_path / "nothing"), str(tmp_path / "out")
+    words, option, code = {
+        "corpus build": ([file, "--tokenizer", folder, "--out", out], ["--workers", "0"], "invalid-value"),
+        "corpus mix": ([folder, folder, "--out", out], [], "missing-file"),
+        "corpus show": ([folder], ["--masks", "-1"], "invalid-value"),
+        "tokenizer train": ([file, "--out", out], ["--sentinels", "-1"], "invalid-value"),
+        "tokenizer extend": ([folder, file, "--out", out], [], "missing-file"),
+    }[verb]
+    assert codes_of(capsys, *verb.split(), *words, *option) == (1, {"missing-file", code})
+    if verb != "corpus show":  # which takes unknown words as settings of a recipe
+        assert codes_of(capsys, *verb.split(), *words, *option, "--nothing", "1") == (
+            2,
+            {"usage", "missing-file", code},
+        )
+
+
+def test_a_distillation_reports_settings_files_and_teacher_together(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "no-model").mkdir()
+    words = [
+        "distil",
+        str(tmp_path / "no-model"),
+        "--data",
+        str(tmp_path / "nothing.csv"),
+        "--out",
+        str(tmp_path / "o"),
+    ]
+    assert codes_of(capsys, *words, "--epoch", "2") == (1, {"unknown-setting", "missing-file", "not-a-model"})
+    excluded = {"options-exclude-each-other", "missing-file", "not-a-model"}
+    assert codes_of(capsys, *words, "--tuning", "lora") == (1, excluded)
+    assert codes_of(capsys, *words, "--layers", "1", "--student", str(tmp_path / "no-model")) == (1, excluded)
+
+
+def test_a_missing_option_is_reported_with_what_else_is_wrong(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "no-model").mkdir()
+    model, file = str(tmp_path / "no-model"), str(tmp_path / "nothing.csv")
+    found = codes_of(capsys, "finetune", "classify", "--model", model, "--data", file, "--epochs", "many")
+    assert found == (2, {"usage", "invalid-value", "missing-file", "not-a-model"})
+    # Two missing options, beside a file that is there.
+    assert codes_of(capsys, "finetune", "classify", "--data", __file__) == (2, {"usage"})
+    terminal.run("finetune", "classify", "--data", __file__, "--modell", model)
+    message = capsys.readouterr().err
+    assert "--out" in message and "--model" in message and "\0" not in message
+    assert codes_of(capsys, "embed", model, file) == (2, {"usage", "missing-file", "not-a-model"})
+    assert codes_of(capsys, "corpus", "build", file, "--tokenizer", file) == (2, {"usage", "missing-file"})

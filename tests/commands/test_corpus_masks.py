@@ -117,9 +117,9 @@ def test_sequences_cross_documents_only_when_asked(show) -> None:
         (("--masks", "2", "--rate", "2"), "rate is a fraction"),
         (("--masks", "2", "--cross-documents"), "cross_documents does nothing with nsp"),
         (("--masks", "2", "--recipe", "cpux"), "Did you mean 'cpu'?"),
-        (("--rate", "0.3"), "give --masks 5"),
+        (("--rate", "0.3"), "--masks 5"),
         (("--masks", "2", "--random", "0"), "could be --mlm.random or --nsp.random"),
-        (("--recipe", "cpu"), "give --masks 5"),
+        (("--recipe", "cpu"), "--masks 5"),
     ],
 )
 def test_what_pretraining_would_refuse_is_refused(show, words: tuple[str, ...], message: str) -> None:

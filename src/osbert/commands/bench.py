@@ -46,9 +46,7 @@ def bench(
     from osbert.runs.pretrain.benchmark import measure_speed
 
     if out is not None and out.is_dir():
-        raise UserError(
-            f"{out}: this is a folder, and a file is to be written. Give another --out.", code="output-is-folder"
-        )
+        raise UserError(f"{out} is a folder. Give the path of a file as --out.", code="output-is-folder")
     name, chosen = recipe_and_settings((recipe, *settings), opening=opening)
     with nullcontext() if out is None else claim(out) as claimed_path:
         figures = measure_speed(name, chosen, corpus=corpus, seconds=seconds, opening=opening)

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from osbert.console.arguments import InputFile
+from osbert import recipe
+from osbert.console.arguments import InputFile, checks_options
 from osbert.console.opening_options import ModelFolder, OpeningOptions
 from osbert.console.output import Result
 from osbert.console.training_consoles import TrainingConsole
 from osbert.interop.opening import CAREFUL
 from osbert.options import parse_settings, takes_settings
-from osbert.runs.distil.settings import DistilOptions
+from osbert.runs.distil.settings import DistilOptions, DistilSettings
 
 
+def _check(arguments: Mapping[str, Any]) -> None:
+    chosen = recipe.settings(DistilSettings, parse_settings(arguments.get("settings", ()), DistilOptions))
+    chosen.check(student="student" in arguments)
+
+
+@checks_options(_check)
 @takes_settings(lambda words: [DistilOptions])
 def distil(
     teacher: ModelFolder,

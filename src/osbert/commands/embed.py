@@ -34,7 +34,7 @@ class VectorArguments(VectorOptions):
 def _check(arguments: Mapping[str, Any]) -> None:
     from osbert.runs.rows.vector_output import fitting, form_of
 
-    out, vectors = arguments["out"], arguments.get("vectors") or VectorArguments()
+    out, vectors = arguments.get("out", STREAM), arguments.get("vectors") or VectorArguments()
     if out != STREAM:
         fitting(vectors, form_of(out, vectors), out)
 

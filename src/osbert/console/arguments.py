@@ -6,6 +6,7 @@ import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import partial
 from inspect import BoundArguments
 from pathlib import Path
@@ -15,11 +16,14 @@ import cyclopts
 from cyclopts import Parameter
 
 from osbert.errors import Problems, UserError
-from osbert.peers import option_advice
+from osbert.peers import option_advice, option_meant
 from osbert.remote.addresses import ObjectAddress
 from osbert.runs.rows.standard_input import STREAM
 
 Verb = TypeVar("Verb", bound=Callable[..., Any])
+
+ABSENT = "\0"
+"""Stands for the value of a required option that is missing, so that the other words are still parsed and checked."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +95,7 @@ InputFile = Annotated[Path, Parameter(converter=_read_file), ValidationExemption
 """The type of an option for an input file or folder, which is checked together with the options and the model."""
 
 
-def checks_options(check: Callable[[Mapping[str, Any]], None]) -> Callable[[Verb], Verb]:
+def checks_options(check: Callable[[Mapping[str, Any]], object]) -> Callable[[Verb], Verb]:
     """Return a decorator that registers a check of a verb's options, by name, which raises UserError.
 
     What it finds stands in one message with wrong words, files and models.
@@ -112,18 +116,23 @@ class CheckedApp(cyclopts.App):
 
         Raises UserError that lists wrong words, options, files and models, and CycloptsError for a wrong word alone.
         """
-        words, errors = [*tokens], list[UserError]()
+        words, errors, refused = [*tokens], list[UserError](), set[str]()
         parse: Callable[..., Any] = partial(super().parse_args, **options)
         while True:
             try:
                 parsed = parse(words, print_error=False, exit_on_error=False)
                 break
             except cyclopts.CycloptsError as usage:
-                rest = _drop_option(words, usage)
-                if rest == words:
+                missing = _missing_option(usage)
+                changed = [*words, missing, ABSENT] if missing else _drop_option(words, usage)
+                # An option that is refused and required is missing next; one that takes no ABSENT is refused next.
+                if changed == words or (missing and ("--" in words or missing in refused)):
                     return parse(tokens)  # once more: cyclopts prints the error
-                errors.append(UserError(f"{describe_usage(usage)} {advise_columns(usage)}".strip(), code="usage"))
-                words = rest
+                refused.add(missing or _refused_option(usage))
+                errors.append(UserError(f"{describe_usage(usage)} {advise(usage, words)}".strip(), code="usage"))
+                words = changed
+        for name in [name for name, value in parsed[1].arguments.items() if _is_absent(value)]:
+            del parsed[1].arguments[name]
         open_arguments(parsed[0], parsed[1], errors)
         if [error.code for error in errors] == ["usage"]:
             return parse(tokens)
@@ -139,14 +148,14 @@ class CheckedApp(cyclopts.App):
 def open_arguments(verb: Callable[..., Any], bound: BoundArguments, errors: list[UserError]) -> None:
     """Replace the models and files among the arguments of a verb by their paths, and add what is wrong to `errors`.
 
-    `errors`: those of the words. No model is downloaded if there is an error. One error alone of options, or of a file
-    beside local models, is left to the verb, which describes it best.
+    `errors`: those of the words. No model is downloaded if there is an error. A single error, of a file beside local
+    models, is left to the verb, which describes it best.
     """
     arguments = [argument for value in bound.arguments.values() for argument in _unopened(value)]
     paths: dict[ModelArgument | FileArgument, Path | None] = {}
-    check_options, parsed = getattr(verb, "check_options", None), not errors
-    if check_options:
+    if check_options := getattr(verb, "check_options", None):
         _gather(partial(check_options, bound.arguments), errors)
+    options_valid = not errors
     for argument in arguments:
         if isinstance(argument, FileArgument):
             paths[argument] = argument.path
@@ -154,7 +163,7 @@ def open_arguments(verb: Callable[..., Any], bound: BoundArguments, errors: list
     for argument in arguments:
         if isinstance(argument, ModelArgument):
             paths[argument] = _gather(argument.check if errors else argument.open, errors)
-    if parsed and len(errors) == 1 and all(paths.values()):
+    if options_valid and len(errors) == 1 and all(paths.values()):
         errors.clear()
     for name, value in bound.arguments.items():
         if opened := [paths[argument] for argument in _unopened(value)]:
@@ -166,6 +175,8 @@ def describe_usage(error: cyclopts.CycloptsError) -> str:
 
     cyclopts proposes any option that is half alike, such as --abstain for --data.
     """
+    if missing := _missing_option(error):
+        return f"The option {missing} is required."
     if not isinstance(error, cyclopts.UnknownOptionError):
         return str(error)
     word = (error.token.keyword or error.token.value).partition("=")[0]
@@ -173,11 +184,19 @@ def describe_usage(error: cyclopts.CycloptsError) -> str:
     return f"Unknown option: {word}. {option_advice(word, options)}".strip()
 
 
-def advise_columns(error: cyclopts.CycloptsError) -> str:
-    """Return advice if several columns were given as one value; else ""."""
+def advise(error: cyclopts.CycloptsError, words: Sequence[str]) -> str:
+    """Return advice on a usage error; else "".
+
+    It is for several columns in one value, and for a missing option that was given under a similar name, which the verb
+    took for a setting.
+    """
     if isinstance(error, cyclopts.CoercionError) and error.argument and error.argument.name == "--columns":
         return "Name each column by itself: --columns.question frage --columns.paragraph text --columns.choices b,c,d."
-    return ""
+    if not isinstance(error, cyclopts.MissingArgumentError) or error.argument is None:
+        return ""
+    missing, given = error.argument.name, [word.partition("=")[0] for word in words]
+    like = option_meant(given, missing) or next(iter(get_close_matches(missing, given, n=1, cutoff=0.7)), missing)
+    return f"Did you mean {missing} by {like}?" if like != missing else ""
 
 
 def _unopened(value: Any) -> Iterator[ModelArgument | FileArgument]:
@@ -187,7 +206,7 @@ def _unopened(value: Any) -> Iterator[ModelArgument | FileArgument]:
             yield entry
 
 
-def _gather(check: Callable[[], Path | None], errors: list[UserError]) -> Path | None:
+def _gather(check: Callable[[], Any], errors: list[UserError]) -> Any:
     """Return what a check returns; None, with its UserError added to `errors`, if it fails."""
     try:
         return check()
@@ -196,10 +215,28 @@ def _gather(check: Callable[[], Path | None], errors: list[UserError]) -> Path |
         return None
 
 
+def _missing_option(error: cyclopts.CycloptsError) -> str:
+    """Return the name of the required option that cyclopts misses; "" for any other error."""
+    if isinstance(error, cyclopts.MissingArgumentError) and error.argument and not error.argument.tokens:
+        return name if (name := error.argument.name).startswith("--") and error.keyword is None else ""
+    return ""
+
+
+def _is_absent(value: Any) -> bool:
+    """Return whether an argument stands for a missing option."""
+    word = value.word if isinstance(value, ModelArgument | FileArgument) else value
+    return isinstance(word, str | Path) and str(word) == ABSENT
+
+
+def _refused_option(error: cyclopts.CycloptsError) -> str:
+    """Return the option that cyclopts refuses, as it was spelt; "" for an error of another kind."""
+    token = getattr(error, "token", None)
+    return (token.keyword or token.value).partition("=")[0] if token else ""
+
+
 def _drop_option(words: Sequence[str], error: cyclopts.CycloptsError) -> list[str]:
     """Return words without the option that cyclopts refuses, and its value; all words if it refuses no option."""
-    token = getattr(error, "token", None)
-    option = (token.keyword or token.value).partition("=")[0] if token else ""
+    option = _refused_option(error)
     for index, word in enumerate(words):
         if option.startswith("--") and word.partition("=")[0] == option:
             # A word after an option is its value, unless it is an option.

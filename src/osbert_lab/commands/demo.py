@@ -24,12 +24,11 @@ def demo(
     serve: Annotated[bool, Parameter(negative=())] = False,
     port: int = 8000,
 ) -> Result:
-    """Train a vocabulary, pretrain, fine-tune, predict and report, on text that this installation has.
+    """Train a vocabulary, pretrain, fine-tune, predict and report, on the docstrings of the installed Python packages.
 
-    The text is the English in the docstrings of all installed libraries. The task is to predict which library a passage
-    describes, with all names masked. A second half does the same task from a published encoder, explains an answer, and
-    searches passages by their vectors. Every step is an osbert command, printed as it runs, to repeat on files of your
-    own. The same command resumes a stopped demo.
+    The task is to predict which package a passage describes, with all names masked. The second half does it from a
+    published encoder, explains an answer, and searches passages by their vectors. Every step is printed as an osbert
+    command. The same command resumes a stopped demo.
 
     Parameters
     ----------

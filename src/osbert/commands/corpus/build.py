@@ -7,6 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from osbert.console.arguments import InputFile, checks_options
 from osbert.console.file_consoles import CorpusConsole
 from osbert.console.opening_options import OpeningOptions
 from osbert.console.output import Result, for_people
@@ -17,11 +18,12 @@ from osbert.runs.corpus import CorpusSettings, build_corpus
 from osbert.terminal import open_console
 
 
+@checks_options(lambda arguments: (arguments.get("settings") or CorpusSettings()).plan())
 def build(
-    files: list[Path],
+    files: tuple[InputFile, ...],
     /,
     *,
-    tokenizer: Path,
+    tokenizer: InputFile,
     out: Path,
     settings: Annotated[CorpusSettings | None, Parameter(name="*")] = None,
     opening: OpeningOptions = CAREFUL,

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 
+from osbert.console.arguments import InputFile
 from osbert.console.output import Result, for_people
 from osbert.reports.corpus_text import mixture_text
 from osbert.runs.corpus import mix_corpora
 from osbert.terminal import open_console
 
 
-def mix(corpora: list[Path], /, *, out: Path, weights: str = "") -> Result:
+def mix(corpora: tuple[InputFile, ...], /, *, out: Path, weights: str = "") -> Result:
     """Mix corpora by weights into one that is pretrained on like any other.
 
     An epoch has as many tokens as all the corpora together, divided by the weights: a small corpus is read several

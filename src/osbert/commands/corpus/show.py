@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 from rich.text import Text
 
+from osbert.console.arguments import InputFile, checks_options
 from osbert.console.output import Result, say
 from osbert.console.recipe_options import schemas
 from osbert.corpus.remote_corpus import open_corpus
@@ -31,9 +32,23 @@ def masks_settings(words: Sequence[str]) -> Sequence[type]:
     return schemas(options.get("--recipe", RECIPE), words)
 
 
+def _check(arguments: Mapping[str, Any]) -> None:
+    for name in ("masks", "sample"):
+        if arguments.get(name, 0) < 0:
+            raise UserError(f"--{name} must be 0 or more, not {arguments[name]}.", code="invalid-value")
+    masks = arguments.get("masks", 0)
+    if masks and not arguments.keys().isdisjoint(("sample", "verify")):
+        advice = "--masks shows masked sequences only, so it cannot be combined with --sample or --verify."
+        raise UserError(advice, code="options-exclude-each-other")
+    if not masks and not arguments.keys().isdisjoint(("settings", "recipe")):
+        advice = "A recipe and its settings change only the masking. Add --masks 5 to show it."
+        raise UserError(advice, code="options-exclude-each-other")
+
+
+@checks_options(_check)
 @takes_settings(masks_settings)
 def show(
-    folder: Path,
+    folder: InputFile,
     /,
     *settings: Annotated[str, Parameter(allow_leading_hyphen=True)],
     sample: int | None = None,
@@ -63,22 +78,9 @@ def show(
     trust
         With --masks: import the code that the recipe names as an objective.
     """
-    console = open_console()
-    for name, value in (("masks", masks), ("sample", sample or 0)):
-        if value < 0:
-            raise UserError(f"--{name} must be 0 or more, not {value}.", code="invalid-value")
-    if masks and (verify or sample is not None):
-        raise UserError(
-            "--masks shows masked sequences alone: leave out --sample and --verify, or --masks.",
-            code="options-exclude-each-other",
-        )
     if masks:
         return _show_masks(local_copy(folder), recipe, settings, masks=masks, opening=Opening(trust=trust))
-    if settings or recipe != RECIPE:
-        raise UserError(
-            "Recipes and settings say how text is masked: give --masks 5 with them.", code="options-exclude-each-other"
-        )
-    corpus = open_corpus(folder)
+    corpus, console = open_corpus(folder), open_console()
     if verify:
         corpus.verify()
         say(console, verification_text(corpus))
@@ -98,8 +100,7 @@ def _show_masks(folder: Path, recipe: str, settings: Sequence[str], *, masks: in
     from osbert.runs.pretrain.masks import sample_masks  # loads torch
 
     chosen = parse_settings(settings, *schemas(recipe, settings, opening=opening))
-    samples = sample_masks(folder, recipe, chosen, least=masks, opening=opening)
-    console = open_console()
+    samples, console = sample_masks(folder, recipe, chosen, least=masks, opening=opening), open_console()
     for part in samples.text(masks):
         console.print(part, soft_wrap=isinstance(part, Text))
     return {"sequences": len(samples.examples), "rates": samples.rates}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 from rich.table import Table
 from rich.text import Text
 
+from osbert.console.arguments import InputFile
 from osbert.console.opening_options import OpeningOptions
 from osbert.console.output import Result
 from osbert.interop.opening import CAREFUL
@@ -17,7 +17,7 @@ from osbert.terminal import format_count, open_console
 
 
 def encode(
-    folder: Path,
+    folder: InputFile,
     text: Annotated[str, Parameter(allow_leading_hyphen=True)],
     /,
     *,

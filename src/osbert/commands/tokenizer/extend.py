@@ -7,6 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from osbert.console.arguments import InputFile
 from osbert.console.file_consoles import VocabularyConsole
 from osbert.console.opening_options import OpeningOptions
 from osbert.console.output import Result
@@ -16,8 +17,8 @@ from osbert.runs.tokenizer import ExtensionSettings
 
 
 def extend(
-    folder: Path,
-    files: list[Path],
+    folder: InputFile,
+    files: tuple[InputFile, ...],
     /,
     *,
     out: Path,

@@ -7,14 +7,16 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from osbert.console.arguments import InputFile, checks_options
 from osbert.console.file_consoles import VocabularyConsole
 from osbert.console.output import Result
 from osbert.runs import tokenizer as vocabularies
 from osbert.runs.tokenizer import VocabularySettings
 
 
+@checks_options(lambda arguments: (arguments.get("settings") or VocabularySettings()).check())
 def train(
-    files: list[Path],
+    files: tuple[InputFile, ...],
     /,
     *,
     out: Path,

@@ -35,10 +35,6 @@ from osbert.tasks import Record, Task, load
 from osbert.terminal import format_count, one_line
 from osbert.training.interruption import Interruption
 from osbert.training.run_folder import RunFolder
-from osbert.training.tracking import require_trackers
-
-IDLE = {"few_shot": "none", "tuning": "full", "merge": False, "rank": 0, "recurrent": 0, "auxiliary": 0.0}
-"""Settings of fine-tuning that do not apply to a distillation, with the only allowed value."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +74,7 @@ def distil(request: DistilRequest, *, watch: Watch = ignore, wish: Interruption 
         given, data = with_development(request.settings, request.data)
         settings = recipe.settings(DistilSettings, given)
         names = recipe.resolve_names(given, schema=DistilSettings)
-        _check(request, settings)
+        settings.check(student=request.student is not None)
         teacher = TeacherRun.open(request.teacher, settings.opening, device=settings.training.device)
         lessons = settings.distil
         if request.student is None and not lessons.layers:
@@ -105,26 +101,6 @@ def distil(request: DistilRequest, *, watch: Watch = ignore, wish: Interruption 
         )
         watch(Notice(score_text))
         return run
-
-
-def _check(request: DistilRequest, settings: DistilSettings) -> None:
-    """Raise UserError for settings that do not apply to a distillation or exclude each other."""
-    problems = Problems(heading="This distillation cannot begin")
-    if request.student is not None and settings.distil.layers:
-        problems.add(
-            "--layers are the teacher's, --student is another encoder: give one of the two.",
-            code="options-exclude-each-other",
-        )
-    for name, only in IDLE.items():
-        if (value := getattr(settings.training, name)) not in (only, "auto"):
-            option = name.replace("_", "-")
-            problems.add(
-                f"--{option} {value} is not for a student: leave it out. To fine-tune the student afterwards, give its "
-                "run to osbert finetune.",
-                code="options-exclude-each-other",
-            )
-    require_trackers(settings.training.track, problems)
-    problems.stop_if_any()
 
 
 def _switch_data(task: Task, data: Data, settings: DistilSettings) -> Task:

@@ -5,9 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from osbert.errors import Problems
 from osbert.interop.opening import Opening
 from osbert.runs.finetune.settings import Defaults, FinetuneOptimizer, FinetuneSettings, ScoreSettings
 from osbert.runs.rows.options import LabelledOptions
+from osbert.training.tracking import require_trackers
+
+IDLE = {"few_shot": "none", "tuning": "full", "merge": False, "rank": 0, "recurrent": 0, "auxiliary": 0.0}
+"""Settings of fine-tuning that do not apply to a distillation, with the only allowed value."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,3 +81,25 @@ class DistilSettings(DistilOptions):
     """The settings of a call, with those for opening the folders of teacher and student."""
 
     opening: Opening
+
+    def check(self, *, student: bool) -> None:
+        """Raise UserError for settings that do not apply to a distillation or exclude each other.
+
+        `student`: whether an encoder is named as the student.
+        """
+        problems = Problems(heading="This distillation cannot begin")
+        if student and self.distil.layers:
+            problems.add(
+                "--layers takes layers of the teacher, and --student another encoder. Remove one of the two.",
+                code="options-exclude-each-other",
+            )
+        for name, only in IDLE.items():
+            if (value := getattr(self.training, name)) not in (only, "auto"):
+                option = name.replace("_", "-")
+                problems.add(
+                    f"--{option} {value} does not apply to a distillation. Remove it; osbert finetune can train the "
+                    "student further afterwards.",
+                    code="options-exclude-each-other",
+                )
+        require_trackers(self.training.track, problems)
+        problems.stop_if_any()
