@@ -62,7 +62,7 @@ def test_the_same_command_again_does_nothing_and_another_is_refused(osbert, text
     osbert(*BUILD)
     before = (tmp_path / "corpus" / "corpus.json").read_bytes()
     status, output, _ = osbert(*BUILD)
-    assert status == 0 and "finished already" in output and "documents" in output
+    assert status == 0 and "already finished" in output and "documents" in output
     status, _, errors = osbert(*BUILD, "--documents", "line", "--deduplicate")
     assert status == 1
     assert 'documents: "blank-line" -> "line"' in errors and "deduplicate: false -> true" in errors
@@ -75,7 +75,7 @@ def test_a_build_that_was_stopped_says_where_it_goes_on(osbert, texts, tmp_path,
     status, _, errors = osbert(*BUILD, "--shard-tokens", "3000")
     assert status == 1 and "c.jsonl has lines" in errors
     status, output, _ = osbert(*BUILD, "--shard-tokens", "3000", "--errors", "replace")
-    assert status == 0 and "Going on after" in output
+    assert status == 0 and "Continuing after" in output
     assert "warning: 1 record(s) without a usable text left out." in output
     assert Corpus.open(tmp_path / "corpus").documents == 4 + 1000
 
@@ -143,19 +143,19 @@ def test_show_refuses_options_that_do_nothing(osbert, texts):
 
 def test_show_refuses_what_is_no_corpus(osbert, texts, tmp_path):
     status, _, errors = osbert("corpus", "show", "texts")
-    assert status == 1 and "no corpus here" in errors
+    assert status == 1 and "there is no corpus" in errors
     osbert(*BUILD)
     other = Tokenizer([*SPECIALS, *string.ascii_letters])
     write_tokenizer(other, tmp_path / "corpus")
     status, _, errors = osbert("corpus", "show", "corpus")
-    assert status == 1 and "not the one the corpus was built with" in errors
+    assert status == 1 and "not the one that the corpus was built with" in errors
 
 
 def test_a_folder_around_the_corpus_may_be_given_again(osbert, texts, tmp_path):
     words = ("corpus", "build", "texts", "--tokenizer", "tokenizer", "--out", "texts/corpus", "--workers", "1")
     assert osbert(*words)[0] == 0
     status, output, _ = osbert(*words)
-    assert status == 0 and "finished already" in output
+    assert status == 0 and "already finished" in output
 
 
 def test_a_refused_build_does_not_replace_the_tokenizer_of_the_one_at_work(osbert, texts, tmp_path):

@@ -114,7 +114,7 @@ def test_sequences_cross_documents_only_when_asked(show) -> None:
     ("words", "message"),
     [
         (("--masks", "2", "--objectives", "nsp"), "objectives = ['nsp'] leaves it out"),
-        (("--masks", "2", "--rate", "2"), "rate is a fraction"),
+        (("--masks", "2", "--rate", "2"), "rate must be a fraction"),
         (("--masks", "2", "--cross-documents"), "cross_documents does nothing with nsp"),
         (("--masks", "2", "--recipe", "cpux"), "Did you mean 'cpu'?"),
         (("--rate", "0.3"), "--masks 5"),

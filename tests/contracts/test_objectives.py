@@ -203,7 +203,7 @@ def test_one_can_be_corrupted_too(objective: Objective, documents: list[Document
 
 
 def test_a_corrupt_that_would_be_passed_over_is_refused() -> None:
-    with pytest.raises(TypeError, match="write corrupt_all"):
+    with pytest.raises(TypeError, match="Implement corrupt_all"):
 
         class Louder(MaskedLanguage):
             def corrupt(self, example: Example, packer: Packer, rng: np.random.Generator) -> Example:

@@ -147,7 +147,7 @@ def test_the_shares_of_runs_change_the_runs(packer: Packer, spans: list[Example]
         ({"ngrams": ()}, "ngrams"),
         ({"ngrams": (0.5, 0.4)}, "ngrams"),
         ({"ngrams": (1.5, -0.5)}, "ngrams"),
-        ({"unit": "words", "ngrams": (0.5, 0.5)}, 'ngrams do nothing with unit = "words"'),
+        ({"unit": "words", "ngrams": (0.5, 0.5)}, 'ngrams have no effect with unit = "words"'),
     ],
 )
 def test_impossible_settings_are_refused(wrong: dict[str, Any], word: str) -> None:

@@ -44,7 +44,7 @@ def test_it_reports_by_events_and_prints_nothing(text: Path, capfd) -> None:
     assert {event.phase for event in events if isinstance(event, BuildProgress)} >= {"encoding", "duplicates"}
     again: list[Any] = []
     build(text, watch=again.append)
-    assert [type(event) for event in again] == [Notice] and "is finished already" in str(again[0])
+    assert [type(event) for event in again] == [Notice] and "is already finished" in str(again[0])
 
 
 def test_ctrl_c_leaves_a_build_that_goes_on_in_any_thread(text: Path, monkeypatch) -> None:
@@ -62,7 +62,7 @@ def test_ctrl_c_leaves_a_build_that_goes_on_in_any_thread(text: Path, monkeypatc
     thread = threading.Thread(target=lambda: build(text, watch=events.append))
     thread.start()
     thread.join()
-    assert str(events[0]).startswith("Going on after ")
+    assert str(events[0]).startswith("Continuing after ")
     build(text, "whole")
     assert content(text.parent / "corpus") == content(text.parent / "whole")
 

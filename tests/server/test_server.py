@@ -225,7 +225,7 @@ def in_order(entity: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("call", "asked", "expected"),
     [
-        ("predict", {}, (422, "texts", "Give one of texts and records.")),
+        ("predict", {}, (422, "texts", "Send either texts or records, not both.")),
         ("predict", {"texts": []}, (422, "texts", "texts: List should have at least 1 item")),
         ("predict", {"texts": ["a", 3]}, (422, "texts[1]", "Input should be a valid string")),
         ("predict", {"texts": ["a"], "txt": 1}, (422, "txt", "there is no such field; there are")),

@@ -143,7 +143,10 @@ class TextAttention:
         target = Path(path)
         require_file(target)
         if target.suffix.lower() != ".html":
-            raise UserError(f"{target}: this is a page. Name a file that ends in .html.", code="unknown-output-format")
+            raise UserError(
+                f"{target}: the output is an HTML page. Give a file name that ends in .html.",
+                code="unknown-output-format",
+            )
         if not megabytes > 0:
             raise UserError(f"megabytes must be above 0, not {megabytes:g}.", code="invalid-value")
         return write_attention(target, self.record(megabytes=megabytes), self.name)
@@ -209,7 +212,8 @@ def read_attention(backbone: Backbone, placed: PlacedText, name: str) -> TextAtt
     """Return the attention of a model in a text. Raises UserError if its family has no attention."""
     if not backbone.attends:
         raise UserError(
-            f"{name} has no attention: its family is {backbone.architecture.family}. Read its states instead.",
+            f"{name} has no attention: it is a model of the family {backbone.architecture.family}. Look at its "
+            "states instead.",
             code="unsupported-model",
         )
     with forward.evaluating(backbone) as device:

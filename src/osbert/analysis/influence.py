@@ -122,8 +122,8 @@ def require_last_layer(head: Head) -> nn.Linear:
     layer = getattr(head, "linear", None)
     if head.per_token or not isinstance(layer, nn.Linear):
         raise UserError(
-            "Training rows can be compared for models that say one thing of a text, such as a label, a number or a "
-            "choice: not for tags, answers in a paragraph, masks or vectors.",
+            "Training rows can be compared only for models with one prediction per text (classify, regress, "
+            "choose), not for tags, spans, masks or vectors.",
             code="unsupported-model",
         )
     return layer

@@ -125,7 +125,7 @@ def require_table(learner: Learner) -> nn.Embedding:
     table = learner.backbone.embedding
     if table is None or not can_be_weighed(learner):
         raise UserError(
-            "Predictions of this model cannot be attributed to words: it reads no word vectors, or its encoder is "
+            "Predictions of this model cannot be attributed to words: it has no word vectors, or its encoder is "
             "frozen below an LSTM (--features). Fine-tune the encoder itself.",
             code="unsupported-model",
         )

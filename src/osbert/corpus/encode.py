@@ -198,8 +198,8 @@ def encode_in_order(
         for child in set(multiprocessing.active_children()) - before:
             child.kill()
         raise UserError(
-            "A worker process was ended from outside, most often for want of memory. Finished shards are kept: "
-            f"give the same command again with fewer --workers (now {workers}).",
+            "A worker process was killed, most often because memory ran out. Finished shards are kept. Give the "
+            f"same command again with fewer --workers (now {workers}).",
             code="out-of-memory",
         ) from error
     finally:

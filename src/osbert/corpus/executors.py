@@ -80,7 +80,7 @@ def encode_in_tasks(build: Build, plan: TaskPlan, watch: Watcher = lambda progre
     """
     if build.state.shards:
         raise UserError(
-            f"{build.folder}: this corpus was begun without --executor; go on without it, or remove the folder.",
+            f"{build.folder}: this corpus was begun without --executor. Continue without it, or remove the folder.",
             code="begun-with-other-settings",
         )
     tasks = plan.tasks or min(len(build.inputs), MOST_TASKS)
@@ -127,8 +127,8 @@ def _refuse_running(path: Path) -> None:
         queue = subprocess.run(["squeue", "--noheader", "--jobs", jobs], capture_output=True, text=True, check=False)
     except OSError as error:
         raise UserError(
-            f"squeue does not run ({error.strerror}), so it is unknown whether the Slurm jobs {jobs} have ended. When "
-            f"they have, remove {path} and give the same command again.",
+            f"squeue cannot be run ({error.strerror}), so whether the Slurm jobs {jobs} have ended is unknown. "
+            f"When they have, remove {path} and give the same command again.",
             code="slurm-unavailable",
         ) from error
     if queue.stdout.strip():  # of jobs that have ended long ago it says nothing, or that it does not know them

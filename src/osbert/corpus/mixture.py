@@ -61,19 +61,21 @@ class Mixture:
         for corpus in self.corpora:
             if not corpus.tokens:
                 problems.add(
-                    f"{corpus.folder}: it has no text, so no weight can be met. Leave it out.", code="too-little-data"
+                    f"{corpus.folder}: the corpus has no text, so it cannot have a weight. Remove it from the command.",
+                    code="too-little-data",
                 )
         for corpus in others:
             if corpus.fingerprint != first.fingerprint:
                 problems.add(
-                    f"{corpus.folder}: its tokenizer is not that of {first.folder}. Build it again with the same one.",
+                    f"{corpus.folder}: its tokenizer differs from that of {first.folder}. Build it again with the "
+                    "same tokenizer.",
                     code="mismatched-tokenizer",
                 )
             known, here = (mixed_corpus.manifest["identity"]["settings"] for mixed_corpus in (first, corpus))
             for name, option in ALIKE.items():
                 if known.get(name) != here.get(name):
                     problems.add(
-                        f"{corpus.folder}: built with another {option} than {first.folder}. Build one of them again.",
+                        f"{corpus.folder}: {option} differs from that of {first.folder}. Build one of them again.",
                         code="invalid-value",
                     )
         problems.stop_if_any()

@@ -60,10 +60,10 @@ def open_by_blocks(address: ObjectAddress, listing: Listing) -> Corpus:
     """
     if MANIFEST not in listing:
         hint = "its upload was not finished: give its command again" if BEGUN in listing else "see the address"
-        raise UserError(f"{address.url}: no corpus there ({MANIFEST} is missing); {hint}.", code="not-a-model")
+        raise UserError(f"{address.url}: there is no corpus ({MANIFEST} is missing); {hint}.", code="not-a-model")
     folder = address.fetch(LARGE)
     manifest = read_manifest(folder)
-    problems = Problems(heading=f"{address.url}: the corpus in the store is not whole; upload it again")
+    problems = Problems(heading=f"{address.url}: the corpus on the store is incomplete; upload it again")
     for path, written in integrity.files(folder, manifest):
         name = path.relative_to(folder).as_posix()
         if name not in listing:

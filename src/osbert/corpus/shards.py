@@ -125,7 +125,7 @@ class Corpus:
                     problems.add(wrong, code="damaged-file")
         except (KeyError, TypeError, AttributeError) as error:
             raise UserError(
-                f"{folder / MANIFEST}: not whole ({error!r}); the corpus is damaged, build it again.",
+                f"{folder / MANIFEST}: the file is incomplete ({error!r}). The corpus is damaged; build it again.",
                 code="damaged-file",
             ) from None
         problems.stop_if_any()
@@ -323,8 +323,8 @@ class Corpus:
         index = int(np.argmax(ids >= self.vocabulary))
         path = self.folder / self.manifest["shards"][number]["name"] / "ids.npy"
         raise UserError(
-            f"{path}: piece {int(ids[index]):,} at place {begin + index:,}, but the vocabulary has {self.vocabulary:,} "
-            f"pieces: {integrity.ADVICE}.",
+            f"{path}: token {begin + index:,} has id {int(ids[index]):,}, but the vocabulary has "
+            f"{self.vocabulary:,} pieces: {integrity.ADVICE}.",
             code="mismatched-tokenizer",
         )
 
@@ -341,15 +341,15 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     if not path.is_file():
         begun = (folder / "building.json").is_file()
         hint = "its build was not finished: give the same command again" if begun else "`osbert corpus build` makes one"
-        raise UserError(f"{folder}: no corpus here ({MANIFEST} is missing); {hint}.", code="not-a-model")
+        raise UserError(f"{folder}: there is no corpus ({MANIFEST} is missing); {hint}.", code="not-a-model")
     try:
         manifest: dict[str, Any] = read_json(path)
     except ValueError as error:
         raise UserError(
-            f"{path}: not JSON ({error}); the corpus is damaged, build it again.", code="wrong-format"
+            f"{path}: this is not JSON ({error}). The corpus is damaged; build it again.", code="wrong-format"
         ) from error
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise UserError(
-            f"{path}: not a corpus of format {FORMAT}; build it again with this version.", code="not-a-model"
+            f"{path}: the corpus does not have format {FORMAT}. Build it again with this version.", code="not-a-model"
         )
     return manifest

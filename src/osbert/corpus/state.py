@@ -94,7 +94,8 @@ class BuildState:
             return cls(**{**table, "position": Position(**table["position"])})
         except (ValueError, TypeError, KeyError) as error:
             raise UserError(
-                f"{path}: damaged ({error}); remove {folder} and build again.", code="damaged-file"
+                f"{path}: the file is damaged ({error}). Remove {folder} and build the corpus again.",
+                code="damaged-file",
             ) from error
 
 
@@ -150,8 +151,8 @@ def refuse_other(
     if lines:
         listed = "\n".join(f"  - {line}" for line in lines)
         raise UserError(
-            f"{folder} holds a corpus that was built with other settings:\n{listed}\n"
-            "Choose another folder, or remove this one to build it anew.",
+            f"{folder} contains a corpus that was built with other settings:\n{listed}\nChoose another folder, or "
+            "remove this one to build the corpus again.",
             code="begun-with-other-settings",
         )
 

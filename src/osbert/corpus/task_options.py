@@ -34,10 +34,12 @@ class TaskPlan:
         if self.tasks < 0:
             raise UserError(f"--tasks must be 1 or more, not {self.tasks}.", code="invalid-value")
         if self.executor == "slurm" and not self.partition:
-            raise UserError("--executor slurm needs --partition, the Slurm partition to run in.", code="missing-option")
+            raise UserError(
+                "--executor slurm needs --partition, the Slurm partition of the jobs.", code="missing-option"
+            )
         if self.executor == "slurm" and self.tasks > ARRAY:
             raise UserError(
-                f"--tasks must be at most {ARRAY:,} with Slurm, the longest array that it takes.", code="invalid-value"
+                f"--tasks must be at most {ARRAY:,} with Slurm, its longest job array.", code="invalid-value"
             )
         for library in ("datatrove", "xxhash", *(["ray"] if self.executor == "ray" else [])):
             try:
@@ -79,7 +81,8 @@ class TaskOptions:
             return None
         if self.executor != "slurm" and (self.partition or self.time):
             raise UserError(
-                f"--partition and --time are Slurm's: leave them out with --executor {self.executor}.",
+                "--partition and --time apply to Slurm only. Remove them, or choose --executor slurm (not "
+                f"{self.executor}).",
                 code="options-exclude-each-other",
             )
         workers = self.workers or (cores() if self.executor == "local" else 0)

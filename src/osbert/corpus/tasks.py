@@ -218,7 +218,8 @@ def _move(source: Path, target: Path) -> None:
     # An earlier attempt may have moved it already.
     elif not target.is_dir():
         raise UserError(
-            f"{source}: the shard is gone; remove {source.parent} and give the same command again.", code="missing-file"
+            f"{source}: the shard is missing. Remove {source.parent} and give the same command again.",
+            code="missing-file",
         )
 
 

@@ -359,7 +359,7 @@ def read_batches(path: Path) -> list[Batch]:
         return [_read_batch(arrays, f"{number}.") for number in range(count)]
     except Exception as error:  # numpy and zipfile raise many kinds, all of which mean the same
         raise UserError(
-            f"{path}: no file of batches, or a damaged one ({error}). Remove it.", code="damaged-file"
+            f"{path}: this is not a file of batches, or it is damaged ({error}). Remove it.", code="damaged-file"
         ) from error
 
 

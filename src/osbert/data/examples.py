@@ -210,7 +210,7 @@ def _join_column(name: str, parts: Sequence[Examples]) -> NDArray[Any] | None:
 def _join_sources(parts: Sequence[Examples]) -> Examples | None:
     sources = [part.source for part in parts if part.source is not None]
     if sources and len(sources) < len(parts):
-        raise ValueError("some examples have a source and others have none: they cannot be in one batch")
+        raise ValueError("some examples have a source and others do not, so they cannot form one batch")
     return Examples.concatenate(sources) if sources else None
 
 
@@ -222,7 +222,7 @@ def _join_targets(name: str, parts: Sequence[Examples]) -> Targets:
     present = [(part.targets[name], int(start)) for part, start in zip(parts, before) if name in part.targets]
     indices = [targets.index + start for targets, start in present if targets.index is not None]
     if indices and len(indices) < len(present):
-        raise ValueError(f"the target {name} belongs to tokens in one example and to the sequence in another")
+        raise ValueError(f"the target {name} has a value per token in one example and a value per sequence in another")
     weighted = any(targets.weights is not None for targets, _ in present)
     return Targets(
         labels=np.concatenate([targets.labels for targets, _ in present]),

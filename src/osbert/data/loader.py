@@ -256,9 +256,9 @@ class PretrainingLoader:
             # More empty pools in a row than an epoch has: the loop would never end.
             if empty > pools:
                 raise UserError(
-                    f"No sequence can be made of the corpus in {self.corpus.folder} for "
-                    f"{' and '.join(self.objectives)}: its documents are too short. Build it with another --documents, "
-                    "or choose other objectives.",
+                    f"The documents of the corpus in {self.corpus.folder} are too short for any sequence of "
+                    f"{' and '.join(self.objectives)}. Build it with another --documents, or choose other "
+                    "objectives.",
                     code="too-little-data",
                 )
             first = pool_cursor.index
@@ -399,8 +399,8 @@ class PretrainingLoader:
         training_blocks = [block for block in blocks if block not in out]
         if sources(self._gather(training_blocks, 1)[0]) < self.fewest:
             raise UserError(
-                f"The corpus in {self.corpus.folder} ({self.corpus.tokens:,} tokens) is too small to keep a share of "
-                f"{self.settings.held_out} out of it and train on the rest. Set held_out = 0, or use more text.",
+                f"The corpus in {self.corpus.folder} ({self.corpus.tokens:,} tokens) is too small to hold out a "
+                f"fraction of {self.settings.held_out} and train on the rest. Set held_out = 0, or use more text.",
                 code="too-little-data",
             )
         return training_blocks, [block for block in blocks if block in out]

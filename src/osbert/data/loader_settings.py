@@ -45,7 +45,7 @@ class LoaderSettings:
             if (value := getattr(self, name)) != "auto" and value < least:
                 raise ValueError(f"{name} must be at least {least}, not {value}")
         if not 0 <= self.held_out < 1:
-            raise ValueError(f"held_out is a share from 0 to below 1, not {self.held_out}")
+            raise ValueError(f"held_out must be a fraction from 0 to below 1, not {self.held_out}")
 
     @property
     def pass_tokens(self) -> int:

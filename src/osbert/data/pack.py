@@ -64,7 +64,7 @@ class Packer:
         if self.room(2) < 2:
             raise ValueError(f"length must be at least {self.form.specials(2) + 2}, not {self.length}")
         if not 0 <= self.short <= 1:
-            raise ValueError(f"short is a share between 0 and 1, not {self.short}")
+            raise ValueError(f"short must be a fraction from 0 to 1, not {self.short}")
 
     @property
     def form(self) -> Form:

@@ -41,7 +41,7 @@ def rectangles(examples: Sequence[Example], *, tokens: int) -> Iterator[Rectangl
         column is not None for each in examples for column in (each.order, each.positions, each.unseen, each.source)
     ):
         raise ValueError(
-            "an example with an order, positions, unseen tokens or a source of its own has no padded rectangle"
+            "examples with an order, positions, unseen tokens or a source of their own cannot be padded to a rectangle"
         )
     order = sorted(range(len(examples)), key=lambda index: -len(examples[index]))
     start = 0

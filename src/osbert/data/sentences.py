@@ -22,7 +22,7 @@ class Sentences:
     def __init__(self, documents: Documents, *, longest: int) -> None:
         """Cut the sentences that are too long, at word starts if possible. Raises ValueError for `longest` below 1."""
         if longest < 1:  # no cut would ever be short enough
-            raise ValueError(f"a sentence has at least one piece, not {longest}")
+            raise ValueError(f"a sentence must have at least one piece, not {longest}")
         self.documents = documents
         starts, sizes = documents.sentences[:-1], np.diff(documents.sentences)
         inner = starts[sizes > 0]

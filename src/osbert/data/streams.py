@@ -135,8 +135,8 @@ class StreamLoader(PretrainingLoader):
         """Divide the corpus and measure its streams. Raises UserError also if it is mixed, or too short for a step."""
         if corpus.mixed:
             raise UserError(
-                f"{corpus.folder} is a mixture, whose parts are read in their shares; streams read a text in its own "
-                "order. Give one corpus, or take a model without memory.",
+                f"{corpus.folder} is a mixture, whose parts are read in proportion to their weights, but streams "
+                "read one text in its order. Use a single corpus, or a model without memory.",
                 code="options-exclude-each-other",
             )
         super().__init__(corpus, objectives, packer, settings, run_steps=run_steps)
@@ -207,8 +207,9 @@ class StreamLoader(PretrainingLoader):
         stream = StreamText(self.corpus, blocks, form.between, columns=columns, length=length)
         if not stream.steps(self.lookahead):
             raise UserError(
-                f"The corpus in {self.corpus.folder} has {len(stream):,} tokens here, too few for {columns:,} streams "
-                f"(data.batch) of sequences of {length:,} (data.length). Give a smaller batch, or use more text.",
+                f"The corpus in {self.corpus.folder} has {len(stream):,} tokens here, too few for {columns:,} "
+                f"streams (data.batch) of sequences of {length:,} tokens (data.length). Use a smaller batch or "
+                "more text.",
                 code="too-little-data",
             )
         return stream

@@ -57,8 +57,8 @@ def make_in_workers(
                 notices.append(f"A process of the loader {crew[turn].death()}; a new one does its work again.")
                 if deaths == DEATHS:
                     raise UserError(
-                        f"Processes of the loader died {DEATHS} times over one step, as they do when memory is short. "
-                        "Use fewer (data.workers), or none with data.workers = 0.",
+                        f"The loader's worker processes died {DEATHS} times in one step, most likely because "
+                        "memory is short. Use fewer (data.workers), or none with data.workers = 0.",
                         code="out-of-memory",
                     )
                 crew[turn].end()

@@ -83,7 +83,10 @@ class Objective:
     def __init_subclass__(cls) -> None:
         """Refuse a subclass whose `corrupt` would never run, because the loader calls an inherited `corrupt_all`."""
         if "corrupt" in vars(cls) and "corrupt_all" not in vars(cls) and cls.corrupt_all is not Objective.corrupt_all:
-            raise TypeError(f"{cls.__name__}: the class it builds on corrupts many examples at once; write corrupt_all")
+            raise TypeError(
+                f"{cls.__name__}: its base class corrupts examples in batches. Implement corrupt_all instead of "
+                "corrupt."
+            )
 
     def examples(
         self, documents: Sequence[Document], packer: Packer, rng: np.random.Generator

@@ -65,14 +65,14 @@ class Denoise(WritingObjective):
         """Raise ValueError for fractions out of range, noises that exceed all words, and a mean span below 1."""
         for name in (*NOISES, "random"):
             if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name} is a fraction from 0 to 1, not {getattr(self, name)}")
+                raise ValueError(f"{name} must be a fraction from 0 to 1, not {getattr(self, name)}")
         if self.infilling + self.masking + self.deletion > 1 + 1e-9:
             raise ValueError(
-                "infilling, masking and deletion are fractions of the same words, with a sum of at most 1, not "
-                f"{self.infilling} + {self.masking} + {self.deletion}"
+                "infilling, masking and deletion are fractions of the same words: their sum must be at most 1, "
+                f"not {self.infilling} + {self.masking} + {self.deletion}"
             )
         if not 1 <= self.span < math.inf:
-            raise ValueError(f"span is the mean number of words in a span, at least 1, not {self.span}")
+            raise ValueError(f"span is the mean number of words in a span and must be at least 1, not {self.span}")
 
     def examples(self, documents: Sequence[Document], packer: Packer, rng: np.random.Generator) -> Sequences:
         """Return full spans of the documents, with the positions at which sentences start."""

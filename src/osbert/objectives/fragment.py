@@ -38,11 +38,15 @@ class Fragment(WritingObjective):
     def __post_init__(self) -> None:
         """Raise ValueError for fractions out of range."""
         if not 0 < self.share <= 1:
-            raise ValueError(f"share is a share above 0 and up to 1, not {self.share}")
+            raise ValueError(f"share must be a fraction above 0 and at most 1, not {self.share}")
         if not 0 <= self.edges <= 0.5:
-            raise ValueError(f"edges is the share of texts for each of two ends, from 0 to 0.5, not {self.edges}")
+            raise ValueError(
+                f"edges must be a fraction from 0 to 0.5 (the texts that lose either end), not {self.edges}"
+            )
         if min(self.mask, self.random) < 0 or self.mask + self.random > 1 + 1e-9:
-            raise ValueError(f"mask and random are shares, at most 1 together, not {self.mask} and {self.random}")
+            raise ValueError(
+                f"mask and random are fractions whose sum must be at most 1, not {self.mask} + {self.random}"
+            )
 
     def size(self, pieces: int) -> int:
         """Return the length of the fragment of a text of `pieces` pieces, at least 1.

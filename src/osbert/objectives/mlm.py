@@ -66,30 +66,32 @@ class MaskedLanguage(Objective):
     def __post_init__(self) -> None:
         """Raise ValueError for fractions out of range and for settings that contradict each other."""
         if not 0 < self.rate <= 1:
-            raise ValueError(f"rate is a fraction between 0 and 1, not {self.rate}")
+            raise ValueError(f"rate must be a fraction between 0 and 1, not {self.rate}")
         if not all(0 < rate <= 1 for rate in self.later_rates):
-            raise ValueError(f"later_rates are fractions between 0 and 1, not {list(self.later_rates)}")
+            raise ValueError(f"later_rates must be fractions between 0 and 1, not {list(self.later_rates)}")
         if len(self.later_rates) != len(self.later_from):
             raise ValueError(
-                f"later_from needs one value for each of later_rates, the fraction of the steps at which it begins: "
-                f"{len(self.later_rates)}, not {len(self.later_from)}"
+                f"later_from needs one value per rate in later_rates ({len(self.later_rates)}), the fraction of "
+                f"the steps at which that rate begins; it has {len(self.later_from)}"
             )
         ascending = [0.0, *self.later_from, 1.0]
         if not all(before < after for before, after in itertools.pairwise(ascending)):
-            raise ValueError(f"later_from are ascending fractions between 0 and 1, not {list(self.later_from)}")
+            raise ValueError(f"later_from must be ascending fractions between 0 and 1, not {list(self.later_from)}")
         if self.mask < 0 or self.random < 0 or self.mask + self.random > 1 + 1e-9:
-            raise ValueError(f"mask and random are fractions, at most 1 together, not {self.mask} and {self.random}")
+            raise ValueError(
+                f"mask and random are fractions whose sum must be at most 1, not {self.mask} + {self.random}"
+            )
         if self.limit < 0:
-            raise ValueError(f"limit must be 0 (none) or more, not {self.limit}")
+            raise ValueError(f"limit must be 0 (no limit) or more, not {self.limit}")
         if not self.ngrams or min(self.ngrams) < 0 or abs(sum(self.ngrams) - 1) > 1e-6:
-            raise ValueError(f"ngrams are probabilities with a sum of 1, not {list(self.ngrams)}")
+            raise ValueError(f"ngrams must be probabilities with a sum of 1, not {list(self.ngrams)}")
         if not 0 <= self.unit_from < 1 or (self.unit_from and self.unit == "pieces"):
             raise ValueError(
-                f"unit_from is a fraction below 1 after which words or ngrams are masked, not {self.unit_from} with "
-                f'unit = "{self.unit}"'
+                "unit_from must be a fraction below 1, and 0 unless words or ngrams are masked; it is "
+                f'{self.unit_from} with unit = "{self.unit}"'
             )
         if self.unit != "ngrams" and self.ngrams != NGRAMS:
-            raise ValueError(f'ngrams do nothing with unit = "{self.unit}": leave them out, or set unit = "ngrams"')
+            raise ValueError(f'ngrams have no effect with unit = "{self.unit}": remove them, or set unit = "ngrams"')
 
     def at(self, done: float) -> MaskedLanguage:
         """Return the objective with the rate and the unit that hold after the fraction `done` of the run's steps.

@@ -42,7 +42,7 @@ class NextSentence(Objective):
     def __post_init__(self) -> None:
         """Raise ValueError for a fraction out of range."""
         if not 0 <= self.random <= 1:
-            raise ValueError(f"random is a fraction between 0 and 1, not {self.random}")
+            raise ValueError(f"random must be a fraction between 0 and 1, not {self.random}")
 
     def examples(self, documents: Sequence[Document], packer: Packer, rng: np.random.Generator) -> Sequences:
         """Return pairs that walk through each document in turn.
@@ -55,7 +55,7 @@ class NextSentence(Objective):
         replaces: otherwise a short pair at the end of a document would reveal that B follows.
         """
         if sources(documents) < self.fewest_documents:
-            raise ValueError("pairs need two documents with text, of two sources")
+            raise ValueError("pairs need two documents with text, from two sources")
         sentences = sentences_of(Documents.of(documents), packer)
         # For a pair that would begin at each sentence: its target length, the index of the split, and the end.
         aims, middles, lasts = plan_pairs(sentences, packer, rng)

@@ -43,7 +43,7 @@ class PermutedLanguage(Objective):
     def __post_init__(self) -> None:
         """Raise ValueError for settings out of range."""
         if not 0 < self.rate <= 1:
-            raise ValueError(f"rate is a fraction above 0 and up to 1, not {self.rate}")
+            raise ValueError(f"rate must be a fraction above 0 and at most 1, not {self.rate}")
         for name in ("longest", "context"):
             if not 1 <= getattr(self, name) <= 1000:
                 raise ValueError(f"{name} must be from 1 to 1,000, not {getattr(self, name)}")

@@ -52,7 +52,7 @@ class ReplacedTokens(MaskedLanguage):
         """Raise ValueError for fractions out of range."""
         super().__post_init__()
         if not 0 < self.generator <= 1:
-            raise ValueError(f"generator is a fraction above 0 and at most 1, not {self.generator}")
+            raise ValueError(f"generator must be a fraction above 0 and at most 1, not {self.generator}")
 
     def corrupt_all(self, examples: Examples, packer: Packer, noise: Noise) -> Examples:
         """Return examples masked for the generator, with a uniform random number in [0, 1) for every token.

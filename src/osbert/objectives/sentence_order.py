@@ -39,7 +39,7 @@ class SentenceOrder(Objective):
     def __post_init__(self) -> None:
         """Raise ValueError for a fraction out of range."""
         if not 0 <= self.swapped <= 1:
-            raise ValueError(f"swapped is a fraction between 0 and 1, not {self.swapped}")
+            raise ValueError(f"swapped must be a fraction between 0 and 1, not {self.swapped}")
 
     def examples(self, documents: Sequence[Document], packer: Packer, rng: np.random.Generator) -> Sequences:
         """Return pairs of consecutive texts of one document (`data.pairs.consecutive`); single pieces are dropped."""

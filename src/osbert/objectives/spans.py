@@ -35,9 +35,9 @@ class Spans(WritingObjective):
     def __post_init__(self) -> None:
         """Raise ValueError for a rate outside (0, 1), and for a mean length of spans below 1."""
         if not 0 < self.rate < 1:
-            raise ValueError(f"rate is a share between 0 and 1, not {self.rate}")
+            raise ValueError(f"rate must be a fraction between 0 and 1, not {self.rate}")
         if not self.span >= 1:
-            raise ValueError(f"span is the mean number of tokens in a span, at least 1, not {self.span}")
+            raise ValueError(f"span is the mean number of tokens in a span and must be at least 1, not {self.span}")
 
     def cut(self, tokens: int) -> tuple[int, int]:
         """Return the number of tokens that are cut out of `tokens`, and the number of spans.

@@ -70,7 +70,9 @@ class UnifiedLanguage(MaskedLanguage):
         super().__post_init__()
         parts = {name: getattr(self, name) for name in SEGMENTS}
         if min(parts.values()) < 0 or not 0 < sum(parts.values()) < float("inf"):
-            raise ValueError(f"{', '.join(parts)} must be 0 or more, and one above 0, not {list(parts.values())}")
+            raise ValueError(
+                f"{', '.join(parts)} must be 0 or more, and at least one above 0, not {list(parts.values())}"
+            )
 
     def examples(self, documents: Sequence[Document], packer: Packer, rng: np.random.Generator) -> Sequences:
         """Return sequences that walk through each document in turn; the mode of each is sampled from `mix`.

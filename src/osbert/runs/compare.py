@@ -170,11 +170,13 @@ def compare(
     than two runs, if they read different texts or labels in the data, or if a run lacks the criterion.
     """
     if len(runs) < 2:
-        raise UserError("Give two runs or more to compare: osbert compare RUN RUN --data FILE.", code="missing-value")
+        raise UserError("Give at least two runs to compare: osbert compare RUN RUN --data FILE.", code="missing-value")
     if out is not None:
         require_file(out, [Path(data)] if isinstance(data, str | Path) else [])
         if out.suffix.lower() not in ("", ".html"):
-            raise UserError(f"{out}: a comparison is written as a page: give .html.", code="unknown-output-format")
+            raise UserError(
+                f"{out}: the output is an HTML page. Give a file name that ends in .html.", code="unknown-output-format"
+            )
     data = list(data) if isinstance(data, Iterator) else data  # every run reads it
     with nullcontext(None) if out is None else claim(out) as claimed:
         once = _once(watch)  # the notices on the data are the same for each run
@@ -298,8 +300,8 @@ def _refuse_others(name: str, first: Evaluation, other_name: str, other: Evaluat
     """
     if first.task.criterion not in other.metrics:
         raise UserError(
-            f"{name} is scored by {first.task.criterion}, {other_name} by {other.task.criterion}: compare runs of one "
-            "task.",
+            f"{name} is scored by {first.task.criterion}, {other_name} by {other.task.criterion}. Compare runs of "
+            "the same task.",
             code="invalid-value",
         )
     rows = itertools.zip_longest(first.records, other.records)
@@ -311,9 +313,8 @@ def _refuse_others(name: str, first: Evaluation, other_name: str, other: Evaluat
         ):
             location = (record or other_record).place
             raise UserError(
-                f"{name} and {other_name} do not read the same rows: they differ first in row "
-                f"{number} ({location}). Name "
-                "the columns (--text, --label), or compare runs of one task.",
+                f"{name} and {other_name} read different rows: the first difference is row {number} ({location}). "
+                "Give the columns (--text, --label), or compare runs of the same task.",
                 code="invalid-value",
             )
 

@@ -132,10 +132,10 @@ def _build_local(
     with claim(out), reading_copies():
         work = _prepare_build(files, cutter, out, settings, opening, watch)
         if work.report is not None:
-            watch(Notice(f"{out} is finished already: these files, this tokenizer and these settings made it."))
+            watch(Notice(f"{out} is already finished, from the same files, tokenizer and settings."))
         elif work.state.shards:
             done = sum(shard["tokens"] for shard in work.state.shards)
-            watch(Notice(f"Going on after {len(work.state.shards)} finished shards ({done:,} tokens)."))
+            watch(Notice(f"Continuing after {len(work.state.shards)} finished shards ({done:,} tokens)."))
         encode = None if plan is None else partial(encode_in_tasks, work, plan, watch)
         try:
             size = sum(source.size for source in work.inputs)
@@ -148,7 +148,9 @@ def _build_local(
             )
         except PendingTasks:
             where = plan.executor if plan else "local"
-            watch(Notice(f"The tasks are with {where}. Give the same command again when they have ended."))
+            watch(
+                Notice(f"The tasks have been submitted to {where}. Give the same command again when they have ended.")
+            )
             return False
     return True
 
@@ -158,7 +160,7 @@ def tokenizer_of(corpus: Corpus, opening: Opening = CAREFUL) -> AnyTokenizer:
     tokenizer = read_any_tokenizer(corpus.folder, opening)
     if tokenizer.fingerprint != corpus.fingerprint:
         raise UserError(
-            f"{corpus.folder}: the tokenizer in it is not the one the corpus was built with; build it again.",
+            f"{corpus.folder}: its tokenizer is not the one that the corpus was built with. Build the corpus again.",
             code="mismatched-tokenizer",
         )
     return tokenizer
@@ -222,25 +224,25 @@ def _numbers(weights: str | Sequence[float]) -> list[float]:
     try:
         return [float(weight) for weight in (weights.split(",") if isinstance(weights, str) else weights)]
     except (TypeError, ValueError) as error:
-        raise UserError(f"weights are numbers, such as 3,1, not {weights!r:.80}.", code="invalid-value") from error
+        raise UserError(f"weights must be numbers, such as 3,1, not {weights!r:.80}.", code="invalid-value") from error
 
 
 def _check(corpora: Sequence[Path], weights: Sequence[float]) -> None:
     problems = Problems(heading="These corpora cannot be mixed")
     if len(corpora) < 2:
-        problems.add("name two corpora or more.", code="invalid-value")
+        problems.add("give at least two corpora.", code="invalid-value")
     seen: dict[str, Path] = {}
     for folder in corpora:
         where = str(folder.resolve()) if folder.exists() else display_path(folder)
         if where in seen:
-            problems.add(f"{folder} is there twice: give it a larger weight.", code="invalid-value")
+            problems.add(f"{folder} is given twice. Give it once, with a larger weight.", code="invalid-value")
         seen[where] = folder
     if weights and len(weights) != len(corpora):
         problems.add(
-            f"{format_count(len(weights), 'weight')} for {len(corpora)} corpora: give one for each.",
+            f"there are {format_count(len(weights), 'weight')} for {len(corpora)} corpora: give one weight per corpus.",
             code="invalid-value",
         )
     for weight in weights:
         if not 0 < weight < math.inf:
-            problems.add(f"the weight {weight} is not above 0.", code="invalid-value")
+            problems.add(f"the weight {weight} must be above 0.", code="invalid-value")
     problems.stop_if_any()

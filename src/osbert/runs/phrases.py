@@ -60,7 +60,7 @@ class PhraseSearch:
         if self._is_list:
             phrases = _read_list(path)
         elif path.is_dir():
-            self.watch(Notice(f"{path} tags the texts, to find the phrases in them."))
+            self.watch(Notice(f"Finding the phrases of the texts with {path}."))
             phrases = _frequent(_tag_phrases(path, self._sentences(), self.opening))
         elif self.source == CAPITALS:
             phrases = _frequent(find_capitalised(self._sentences()))
@@ -69,15 +69,15 @@ class PhraseSearch:
             phrases = _frequent(phrase for sentence in self._sentences() for phrase in finder(sentence))
         else:
             raise UserError(
-                f"--phrases {self.source}: no such file. Give a file with a phrase in each line, the folder of a run "
-                f"of tag, {CAPITALS}, or module:function.",
+                f"--phrases {self.source}: there is no such file. Give a file with one phrase per line, the folder "
+                f"of a run of tag, {CAPITALS}, or module:function.",
                 code="missing-file",
             )
         if not phrases:
             raise UserError(
-                f"--phrases {self.source} gives no phrases. Leave it out, or give another source.", code="no-data"
+                f"--phrases {self.source} finds no phrases. Remove it, or choose another source.", code="no-data"
             )
-        self.watch(Notice(f"{len(phrases):,} phrases are units of masking."))
+        self.watch(Notice(f"{len(phrases):,} phrases are masked as units."))
         return tuple(sorted(phrases))
 
     def keep(self, folder: Path, phrases: Sequence[str]) -> None:
@@ -142,7 +142,7 @@ def _tag_phrases(run: Path, sentences: Iterator[str], opening: Opening) -> Itera
     engine = load(run, opening=opening)
     if engine.task is None or engine.task.form != "tokens":
         raise UserError(
-            f"--phrases {run}: the run does not tag words. Give a run of osbert finetune tag.", code="invalid-value"
+            f"--phrases {run}: this run does not tag words. Give a run of osbert finetune tag.", code="invalid-value"
         )
     while some := list(islice(sentences, TOGETHER)):
         for prediction in engine.predict(some):
@@ -163,7 +163,8 @@ def _function(source: str, opening: Opening) -> Callable[[str], Iterable[str]]:
     """Return the function "module:function". Raises UserError if it is not trusted, or not there."""
     if not opening.trust:
         raise UserError(
-            f"--phrases {source} is code outside osbert. If you trust its author, give --trust (in Python trust=True).",
+            f"--phrases {source} is code from outside osbert. If you trust its author, add --trust (in Python "
+            "trust=True).",
             code="untrusted-code",
         )
     module, _, name = source.partition(":")
@@ -186,7 +187,7 @@ def _phrases_of(function: Callable[[str], Iterable[str]], source: str, text: str
     phrases = function(text)
     if isinstance(phrases, str) or not isinstance(phrases, Iterable):
         raise UserError(
-            f"--phrases {source} gave {phrases!r:.60} for a text: it must return a list of phrases.",
+            f"--phrases {source} returned {phrases!r:.60} for a text. It must return a list of phrases.",
             code="invalid-value",
         )
     return phrases

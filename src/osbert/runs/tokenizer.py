@@ -92,7 +92,7 @@ class VocabularySettings(FileSettings):
             check_bytes(learnt)
         if self.kind in ("bpe", "words") and self.alphabet != ALPHABET:
             raise UserError(
-                f"The pieces of --kind {self.kind} do not depend on --alphabet. Leave it out.",
+                f"--alphabet has no effect with --kind {self.kind}. Remove it.",
                 code="options-exclude-each-other",
             )
 
@@ -168,7 +168,7 @@ def train_tokenizer(
     _report(repairs, counter, watch)
     watch(Notice(f"fingerprint {tokenizer.fingerprint}"))
     read = f"{words.total() + counter.forgotten:,} words ({len(words):,} different)"
-    watch(Notice(f"{out}: {len(tokenizer):,} pieces learnt from {read} in {time.monotonic() - begin:.1f} s"))
+    watch(Notice(f"{out}: learned {len(tokenizer):,} pieces from {read} in {time.monotonic() - begin:.1f} s"))
     return tokenizer
 
 
@@ -191,7 +191,7 @@ def extend_tokenizer(
         _check_out(out)
         if out.resolve() in (folder.resolve(), folder.resolve().parent if folder.is_file() else None):
             raise UserError(
-                f"{out} holds the vocabulary to extend, which stays as it is. Give another --out.",
+                f"{out} contains the vocabulary to extend, which must stay unchanged. Choose another --out.",
                 code="output-holds-something-else",
             )
         old = read_tokenizer(folder, opening)
@@ -215,7 +215,7 @@ def _check_out(out: Path) -> None:
     for name, what in OTHERS.items():
         if (out / name).is_file():
             raise UserError(
-                f"{out}: {name} says that this folder is {what}, which has its tokenizer. Give another --out.",
+                f"{out}: according to {name}, this folder is {what} with a tokenizer of its own. Choose another --out.",
                 code="output-holds-something-else",
             )
     refuse_foreign(out, "a tokenizer", WRITTEN)
@@ -242,14 +242,14 @@ def files_or_texts(texts: Texts) -> tuple[list[Path | str], Iterable[str]]:
         return [texts], ()
     if isinstance(texts, Mapping) or hasattr(texts, "columns"):
         raise UserError(
-            f"A {type(texts).__name__} is no list of texts: give one of its columns, table['text'].",
+            f"A {type(texts).__name__} is not a list of texts. Give one of its columns, such as table['text'].",
             code="invalid-value",
         )
     # The first item decides between files and texts; `chain` puts it back, so generators are read once.
     rest = iter(texts)
     first = next(rest, None)
     if first is None:
-        raise UserError("There is no text to learn a vocabulary from: the list is empty.", code="no-data")
+        raise UserError("The list of texts is empty, so no vocabulary can be learned.", code="no-data")
     everything = itertools.chain([first], rest)
     if isinstance(first, Path) or _is_file(first):
         return list(everything), ()
@@ -259,9 +259,7 @@ def files_or_texts(texts: Texts) -> tuple[list[Path | str], Iterable[str]]:
 def _text(value: Any) -> str:
     """Return the text. Raises UserError for other types, such as NaN, which would be learnt as the word "nan"."""
     if not isinstance(value, str):
-        raise UserError(
-            f"{value!r:.60} among the texts is no text. Give texts alone, or files alone.", code="invalid-value"
-        )
+        raise UserError(f"{value!r:.60} is not a text. Give either texts or files.", code="invalid-value")
     return value
 
 

@@ -48,7 +48,7 @@ class Hosts:
             host, port = _split(name)
             if name != "*" and not _is_address(_bare(name)) and (port or not host):
                 raise UserError(
-                    f"--host-names {name}: give a name such as models.example.org, without http and port.",
+                    f"--host-names {name}: give a host name such as models.example.org, without scheme and port.",
                     code="invalid-value",
                 )
 
@@ -59,12 +59,12 @@ class Hosts:
         """
         if host is not None and not self._answers_to(_split(host)[0]):
             raise Refusal(
-                421, f"This server does not go by the name {host[:100]!r}; osbert serve --host-names adds names.",
+                421, f"This server does not answer to the host name {host[:100]!r}. Add it with --host-names.",
                 field="Host",
             )  # fmt: skip
         if origin is not None and not self._may_ask(origin, host or ""):
             raise Refusal(
-                403, f"Pages of {origin[:100]!r} may not use this server; osbert serve --cors adds origins.",
+                403, f"Pages of {origin[:100]!r} may not use this server. Allow the origin with osbert serve --cors.",
                 field="Origin",
             )  # fmt: skip
 
@@ -161,16 +161,18 @@ def read_keys(path: Path | None) -> Keys:
         raise UserError(f"{path}: the keys cannot be read: {error}.", code="not-readable") from error
     keys = {number: line for number, line in enumerate(lines, 1) if line and not line.startswith("#")}
     if not keys:
-        raise UserError(f"{path} holds no key: write one a line, of {SHORTEST} characters or more.", code="no-data")
+        raise UserError(
+            f"{path} contains no key. Write one key per line, each of at least {SHORTEST} characters.", code="no-data"
+        )
     short = [str(number) for number, key in keys.items() if len(key) < SHORTEST]
     if short:
         raise UserError(
-            f"{path}, line {', '.join(short)}: a key has at least {SHORTEST} characters.", code="invalid-key"
+            f"{path}, line {', '.join(short)}: a key must have at least {SHORTEST} characters.", code="invalid-key"
         )
     foreign = [str(number) for number, key in keys.items() if not (key.isascii() and key.isprintable())]
     if foreign:  # clients disagree on the bytes that they send for such characters, so that it would never open
         raise UserError(
-            f"{path}, line {', '.join(foreign)}: a key has the characters of ASCII alone.", code="invalid-key"
+            f"{path}, line {', '.join(foreign)}: a key must consist of ASCII characters.", code="invalid-key"
         )
     return Keys(keys.values())
 

@@ -369,11 +369,11 @@ def _check_head(received: bytes) -> None:
     end = HEAD_END.search(received)
     head = received[: end.start()] if end else received
     if FOLDED.search(head):
-        raise h11.RemoteProtocolError("A header line is folded.")
+        raise h11.RemoteProtocolError("Folded header lines are not allowed.")
     # "Content-Length: 5, 5" is the same header twice, joined by a proxy.
     lengths = LENGTH.findall(head)
     if len(lengths) > 1 or any(b"," in length for length in lengths):
-        raise h11.RemoteProtocolError("There is more than one Content-Length.")
+        raise h11.RemoteProtocolError("The request has more than one Content-Length.")
 
 
 def _check_framing(request: h11.Request) -> None:
@@ -381,7 +381,7 @@ def _check_framing(request: h11.Request) -> None:
     if b"transfer-encoding" not in names:
         return
     if b"content-length" in names:
-        raise h11.RemoteProtocolError("There are both Content-Length and Transfer-Encoding.")
+        raise h11.RemoteProtocolError("The request has both Content-Length and Transfer-Encoding.")
     # HTTP/1.0 has no chunked bodies: an old proxy would see the end of the request elsewhere.
     if request.http_version < b"1.1":
         raise h11.RemoteProtocolError("Transfer-Encoding needs HTTP/1.1.")

@@ -154,7 +154,7 @@ class Service:
         self.admit(request)
         deadline = begin + self._seconds(request.headers.get("x-deadline"))
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-            raise Refusal(415, "Send JSON, with the header Content-Type: application/json.")
+            raise Refusal(415, "Send JSON with the header Content-Type: application/json.")
         payload = await self.intake.read(self.calls[call].request, request, deadline)
         self._measure(payload)
         self.check_going()  # it may have stopped since the request began to come
@@ -241,7 +241,7 @@ class Service:
     def check_key(self, request: HttpRequest) -> None:
         """Raise Refusal (401) if the request has no valid key."""
         if not self.keys.admits(request.headers.get("authorization"), request.headers.get("x-api-key")):
-            raise Refusal(401, "Give an API key: Authorization: Bearer KEY.")
+            raise Refusal(401, "This server needs an API key: Authorization: Bearer KEY.")
 
     def admit(self, request: HttpRequest) -> None:
         """Raise Refusal: 401 without a valid key, 503 if the server is stopping, else as `WorkerPool.admit`."""
@@ -278,14 +278,14 @@ class Service:
             seconds = math.nan
         # `not >` instead of `<=`: it also refuses NaN.
         if not seconds > 0:
-            raise Refusal(422, "X-Deadline is a number of seconds above 0.", field="X-Deadline")
+            raise Refusal(422, "X-Deadline must be a number of seconds above 0.", field="X-Deadline")
         return min(seconds, self.limits.deadline)
 
     def _measure(self, payload: schemas.Request) -> None:
         """Raise Refusal (413) if there are too many texts, or one is too long."""
         field, count = payload.count()
         if count > self.limits.texts:
-            raise Refusal(413, f"A request has at most {self.limits.texts:,} texts, not {count:,}.", field=field)
+            raise Refusal(413, f"A request may have at most {self.limits.texts:,} texts, not {count:,}.", field=field)
         for field, text in payload.parts():
             if len(text) > self.limits.characters:
                 what = f"A text has at most {self.limits.characters:,} characters, not {len(text):,}."

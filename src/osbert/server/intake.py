@@ -53,7 +53,7 @@ class Intake:
             self.coming -= len(body)
 
     async def _receive(self, request: HttpRequest, body: bytearray) -> None:
-        too_large = Refusal(413, f"A request has at most {self.limits.body:,} bytes.", field="body")
+        too_large = Refusal(413, f"A request may have at most {self.limits.body:,} bytes.", field="body")
         length = request.headers.get("content-length", "")
         # Content-Length may be missing (chunked), so the bytes are counted as well.
         if length.isdecimal() and int(length) > self.limits.body:
@@ -64,11 +64,11 @@ class Intake:
             if len(body) > self.limits.body:
                 raise too_large
             if self.coming > self.limits.queue * self.limits.body:
-                raise Refusal(429, "Too many requests are coming in; try again later.", retry_after=1)
+                raise Refusal(429, "Too many requests are arriving; try again later.", retry_after=1)
 
     def _parse(self, schema: type[schemas.Request], body: bytearray) -> schemas.Request:
         if exceeds(body, self.limits.values):
-            raise Refusal(413, f"A request has at most {self.limits.values:,} values.", field="body")
+            raise Refusal(413, f"A request may have at most {self.limits.values:,} values.", field="body")
         return schemas.parse(schema, body)
 
 

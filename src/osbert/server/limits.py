@@ -56,10 +56,12 @@ class ServerLimits:
             "batch_tokens",
         ):
             if getattr(self, name) < 1:
-                problems.add(f"--{name.replace('_', '-')} {getattr(self, name)}: at least 1", code="invalid-value")
+                problems.add(
+                    f"--{name.replace('_', '-')} must be at least 1, not {getattr(self, name)}", code="invalid-value"
+                )
         for name in ("deadline", "idle", "patience"):
             if not 0 < (seconds := getattr(self, name)) < 1e6:
-                problems.add(f"--{name} {seconds:g}: a number of seconds above 0", code="invalid-value")
+                problems.add(f"--{name} must be a number of seconds above 0, not {seconds:g}", code="invalid-value")
         if not 0 <= self.wait <= 10_000:
-            problems.add(f"--wait {self.wait:g}: from 0 to 10000 milliseconds", code="invalid-value")
+            problems.add(f"--wait must be from 0 to 10000 milliseconds, not {self.wait:g}", code="invalid-value")
         problems.stop_if_any()

@@ -178,7 +178,9 @@ class WorkerPool:
             self.check_loadable()
         if len(self.pending) >= self.limits.queue:
             raise Refusal(
-                429, f"{len(self.pending)} requests wait already; try again later.", retry_after=self.retry_after()
+                429,
+                f"{len(self.pending)} requests are already waiting; try again later.",
+                retry_after=self.retry_after(),
             )
 
     def check_loadable(self) -> None:

@@ -101,7 +101,12 @@ def run(orders: Orders, limits: ServerLimits, address: Address, *, workers: int,
     """
     with listening(address) as door:
         if not address.keys.digests and not _is_local(door):
-            watch(Notice(f"Whoever reaches {address.host} may ask: --keys FILE lets in only those who have a key."))
+            watch(
+                Notice(
+                    f"Anyone who can reach {address.host} may send requests. --keys FILE restricts the server to "
+                    "clients with a key."
+                )
+            )
         pool = WorkerPool(orders, limits, ServerMetrics(), workers=workers)
         asyncio.run(_run(pool, address, door, watch))
 
@@ -135,7 +140,7 @@ def listening(address: Address) -> Iterator[socket.socket]:
     Raises UserError if the address is not available.
     """
     if not 0 <= address.port < 1 << 16:  # the system would take another one
-        raise UserError(f"--port {address.port}: a port is a number from 0 to 65535.", code="invalid-value")
+        raise UserError(f"--port must be from 0 to 65535, not {address.port}.", code="invalid-value")
     try:
         family, kind, protocol, _, socket_address = socket.getaddrinfo(
             address.host, address.port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP, flags=socket.AI_PASSIVE
@@ -157,7 +162,7 @@ def listening(address: Address) -> Iterator[socket.socket]:
 def _unheard(address: Address, error: OSError) -> UserError:
     why = error.strerror or str(error)
     return UserError(
-        f"The server cannot listen at {address.host}, port {address.port}: {why}.", code="address-unavailable"
+        f"The server cannot listen on {address.host}, port {address.port}: {why}.", code="address-unavailable"
     )
 
 

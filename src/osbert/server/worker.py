@@ -236,7 +236,9 @@ class Worker:
         else:
             traceback.print_exception(error)
         status = 503 if is_user_error else 500
-        return answer_refusal(number, Refusal(status, f"{who} failed over this request; the server's log says more."))
+        return answer_refusal(
+            number, Refusal(status, f"{who} failed on this request. The server's log has the details.")
+        )
 
 
 def _load_model(run: ModelFolder, orders: Orders) -> ServerModel:

@@ -82,8 +82,8 @@ class Group:
         if len({*subjects}) > 1:
             exchanges = ", ".join(f"process {rank} {subject}" for rank, subject in enumerate(subjects))
             raise UserError(
-                f"The processes of this run have come out of step: at one moment they exchange {exchanges}. Were all "
-                "started with the same command and version? The same command goes on from the last checkpoint.",
+                f"The processes of this run are out of step: at the same time they exchange {exchanges}. Start all "
+                "of them with the same command and version. The same command continues from the last checkpoint.",
                 code="process-lost",
             )
         return [value for _, value in words]
@@ -227,8 +227,8 @@ def gone(error: BaseException) -> bool:
 def process_lost_error() -> UserError:
     """Return the UserError for other processes that have ended or do not answer."""
     return UserError(
-        "Another process of this run has ended or does not answer; its own error comes first. The same command goes on "
-        "from the last checkpoint.",
+        "Another process of this run has ended or does not answer; its error is printed above. The same command "
+        "continues from the last checkpoint.",
         code="process-lost",
     )
 
@@ -281,5 +281,5 @@ def _await_answer(store: distributed.Store, token: str, rank: int, deadline: flo
 
 def _wait(deadline: float) -> None:
     if time.monotonic() > deadline:
-        raise RuntimeError("the other processes of this start have not come")
+        raise RuntimeError("the other processes of this run did not start in time")
     time.sleep(PATIENCE)

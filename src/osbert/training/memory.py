@@ -81,9 +81,8 @@ def explain_shortage(what: str, advice: str) -> Iterator[None]:
         if not ran_out(error):
             raise
         raise UserError(
-            f"Memory does not suffice for {what} ({first_line(error)}). {advice} The same command "
-            "goes on from the last "
-            "checkpoint.",
+            f"There is not enough memory for {what} ({first_line(error)}). {advice} The same command continues "
+            "from the last checkpoint.",
             code="out-of-memory",
         ) from error
 

@@ -87,14 +87,17 @@ class OptimizerSettings:
                 raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
         for name in ("beta1", "beta2", "warmup", "decay"):
             if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name} must be from 0 to below 1, not {getattr(self, name)}")
+                raise ValueError(f"{name} must be at least 0 and below 1, not {getattr(self, name)}")
         for name in ("weight_decay", "clip"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} must be 0 or more, not {getattr(self, name)}")
         if self.schedule == "trapezoid" and self.warmup + self.decay > 1:
-            raise ValueError(f"warmup and decay are shares of the steps, but {self.warmup} and {self.decay} exceed 1")
+            raise ValueError(
+                f"warmup and decay are fractions of the steps, so their sum must be at most 1, not {self.warmup} + "
+                f"{self.decay}"
+            )
         if self.muon_iterations not in (3, 5):
-            raise ValueError(f"muon_iterations is 3 or 5, not {self.muon_iterations}")
+            raise ValueError(f"muon_iterations must be 3 or 5, not {self.muon_iterations}")
         if idle := [*self._idle()]:
             raise ValueError(idle[0])
 

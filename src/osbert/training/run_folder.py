@@ -66,10 +66,10 @@ class RunFolder:
         try:
             facts = read_json(path) if path.exists() else {}
             if not isinstance(facts, dict) or not isinstance(facts.get("finished", {}), dict):
-                raise ValueError("it is no object of a run")
+                raise ValueError("it is not an object that a run writes")
         except ValueError as error:
             raise UserError(
-                f"{path} is damaged ({error}). It says what the run was begun with: put it back from a copy of the "
+                f"{path} is damaged ({error}). It records the settings of the run. Restore it from a copy of the "
                 "folder, or choose another folder for --out.",
                 code="damaged-file",
             ) from error

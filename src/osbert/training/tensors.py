@@ -98,7 +98,7 @@ def _require_equal(given: Mapping[str, torch.Size], learner_tensors: Mapping[str
     if given != expected:
         other = sorted(name for name in {*expected, *given} if expected.get(name) != given.get(name))
         raise UserError(
-            f"The checkpoint is of another model: {', '.join(other[:5])} differ ({len(other)} tensors).",
+            f"The checkpoint belongs to another model: {', '.join(other[:5])} differ ({len(other)} tensors).",
             code="damaged-file",
         )
 

@@ -278,8 +278,8 @@ class TrackerQueue:
             except Exception as error:
                 self.close()
                 raise UserError(
-                    f"--track {name}: the run cannot be opened there ({type(error).__name__}: {error}). Mend that, or "
-                    "leave it out; the same command goes on.",
+                    f"--track {name}: the run cannot be opened there ({type(error).__name__}: {error}). Correct "
+                    "that or remove --track; the same command continues the run.",
                     code="not-tracked",
                 ) from error
 

@@ -312,9 +312,9 @@ class Trainer:
         shortage = memory.Shortage.of(batches, message)
         if not self.gradients.give_up():
             raise UserError(
-                f"Memory ran out in process {self.group.rank} ({message}). Give --data.micro_tokens "
-                f"{max(1, shortage.half)} or less: the gradients are the same, to rounding. With it the same command "
-                "goes on from the last checkpoint.",
+                f"Memory ran out in process {self.group.rank} ({message}). Set --data.micro_tokens to "
+                f"{max(1, shortage.half)} or less; the gradients stay the same up to rounding. The same command "
+                "then continues from the last checkpoint.",
                 code="out-of-memory",
             )
         return shortage

@@ -82,7 +82,7 @@ def _compare(
     refuse_foreign(out, "a comparison", (JSON, REPORT))
     files = AnalysisFiles.find(data).forms[TEXTS]
     if not files:
-        raise UserError(f"{data} holds no text, which models are compared on.", code="no-data")
+        raise UserError(f"{data} contains no text to compare the models on.", code="no-data")
     with ExitStack() as held:
         held.enter_context(disk_needed(out, goes_on="after the last finished model"))
         folder = held.enter_context(claim(out))
@@ -101,7 +101,7 @@ def _compare(
         )
         if not len(sample.samples[0]):
             raise UserError(
-                f"{data} holds no text of {options.shortest} tokens or more with a word that all models read.",
+                f"{data} contains no text of at least {options.shortest} tokens with a word that all models read.",
                 code="no-data",
             )
         run = _Comparison(models=named, sample=sample, request=replace(request, analysis=options), work=work)
@@ -114,7 +114,7 @@ def _name_models(models: Sequence[Path], request: ComparisonRequest) -> Iterator
     Raises UserError if there is only one.
     """
     if not models:
-        raise UserError("Name two models or more, or one pretraining run.", code="missing-option")
+        raise UserError("Give at least two models, or one pretraining run.", code="missing-option")
     if len(models) == 1:
         yield from _on_the_way(models[0], request)
         return
@@ -144,8 +144,8 @@ def _on_the_way(run: Path, request: ComparisonRequest) -> Iterator[_NamedModel]:
     earlier = sorted(step for step in paths_by_step if step < steps)  # one of the last step is the run's model itself
     if not earlier:
         raise UserError(
-            f"{run} keeps no models of earlier steps (in {MODELS}/), and there is no other model to compare it with. "
-            "Name two models or more, or pretrain with --models-every.",
+            f"{run} has no models of earlier steps (in {MODELS}/), and there is no other model to compare it with. "
+            "Give two models or more, or pretrain with --models-every.",
             code="too-little-data",
         )
     yield _NamedModel(name="the end", source=open_folder(run, request.opening), step=steps)

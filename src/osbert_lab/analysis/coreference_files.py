@@ -159,7 +159,7 @@ def read_gap(path: Path, problems: Problems, *, encoding: str = "utf-8") -> Iter
     for line, text in lines:
         row = dict(zip(head, text.split("\t")))
         if missing := [name for name in GAP if name not in row]:
-            problems.add(f"{path}, line {line}: the row breaks off before {missing[0]}.", code="unusable-row")
+            problems.add(f"{path}, line {line}: the row has no {missing[0]}.", code="unusable-row")
             continue
         try:
             linked_text = _gap_text(row, path, line)
@@ -185,11 +185,11 @@ def _gap_text(row: dict[str, str], path: Path, line: int) -> LinkedText | None:
     for name in ("Pronoun", "A", "B"):
         offset = row[f"{name}-offset"]
         if not offset.isdecimal():
-            raise ValueError(f"the offset of {name} is {offset!r}, and must be a number")
+            raise ValueError(f"the offset of {name} must be a number, not {offset!r}")
         start = int(offset)
         end = start + len(row[name])
         if text[start:end] != row[name]:
-            raise ValueError(f"{row[name]!r} does not stand at character {start}")
+            raise ValueError(f"{row[name]!r} is not at character {start} of the text")
         heads[name] = max(number for number, (begin, _) in enumerate(spans) if begin < end)
     right = frozenset(heads[name] for name in ("A", "B") if row[f"{name}-coref"].lower() == "true")
     if not right or heads["A"] == heads["B"]:
@@ -211,7 +211,9 @@ def _document(rows: Sequence[tuple[int, list[str]]], path: Path, problems: Probl
         if len(cells) < 5:
             if any(cells):
                 where = f"{path}, line {number}"
-                problems.add(f"{where}: {len(cells)} columns, and CoNLL-2012 has 5 or more.", code="unusable-row")
+                problems.add(
+                    f"{where}: the row has {len(cells)} columns; CoNLL-2012 has at least 5.", code="unusable-row"
+                )
                 return
             if words and sentences[-1] != len(words):
                 sentences.append(len(words))
@@ -219,12 +221,16 @@ def _document(rows: Sequence[tuple[int, list[str]]], path: Path, problems: Probl
         try:
             mentions += _close_mentions(cells[-1], len(words), begun)
         except (ValueError, IndexError):
-            problems.add(f"{path}, line {number}: the mentions {cells[-1]!r} do not close.", code="unusable-row")
+            problems.add(
+                f"{path}, line {number}: the brackets of the mentions {cells[-1]!r} do not match.", code="unusable-row"
+            )
             return
         words.append(cells[3])
         lines.append(number)
     if any(begun.values()):
-        problems.add(f"{path}, line {lines[-1]}: a mention is open at the end of the document.", code="unusable-row")
+        problems.add(
+            f"{path}, line {lines[-1]}: a mention is still open at the end of the document.", code="unusable-row"
+        )
     elif words:
         # In text order; of mentions with the same start the outer one is first.
         mentions.sort(key=lambda mention: (mention.start, -mention.end))

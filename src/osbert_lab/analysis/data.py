@@ -64,7 +64,7 @@ class AnalysisFiles:
         if any(self.forms.values()) or (tables and any(plain_suffix(file) in TABLES for file in self.others)):
             return
         known = "; ".join(form.files for form in data_forms().values())
-        raise UserError(f"{path} holds nothing that an analysis reads: {known}.", code="wrong-format")
+        raise UserError(f"{path} contains no data for an analysis. Known forms: {known}.", code="wrong-format")
 
     def samples(self, sampling: Sampling) -> dict[str, Sample]:
         """Return the sample of each form, texts first. Without texts, the sentences of another form serve as texts."""

@@ -131,11 +131,11 @@ class _AnalysisRun:
         due = {name: kind for name, kind in kinds.items() if not obstacles[name]}
         if not due:
             why = "".join(f"\n  - {note}" for note in [*opened.notes(), *opened.unread]) or " Its files are empty."
-            raise UserError(f"{data} holds nothing that this model can be analysed on:{why}", code="no-data")
+            raise UserError(f"{data} contains nothing that this model can be analysed on:{why}", code="no-data")
         facts = opened.facts
         refuse_other_analysis(folder, facts)
         if finished := read_analysis(folder, facts, due):
-            self.watch(Notice(f"{folder / JSON} already holds this analysis: nothing is computed again."))
+            self.watch(Notice(f"{folder / JSON} already contains this analysis. Nothing was computed again."))
             return finished
         # Finished analyses have a file in the folder of unfinished work; only the others are computed below.
         if before := self.work.begun:
@@ -161,7 +161,7 @@ class _AnalysisRun:
         if not any(figures.values()):
             self.work.end()
             why = "".join(f"\n  - {note}" for note in notes)
-            raise UserError(f"{data} holds too little to measure anything:{why}", code="too-little-data")
+            raise UserError(f"{data} contains too little data to measure anything:{why}", code="too-little-data")
         folder.mkdir(exist_ok=True)
         write_text(folder / JSON, analysis_text({**facts, "notes": notes}, figures))
         self._report(folder, facts, {name: (kind, figures[name]) for name, kind in due.items()}, notes)

@@ -213,12 +213,12 @@ def place_words(
     if not counts.all():
         word = int(np.flatnonzero(counts == 0)[0])
         problems.add(
-            f"{location}: the tokenizer leaves nothing of word {word + 1}, {words[word]!r}.", code="unusable-row"
+            f"{location}: the tokenizer removes word {word + 1}, {words[word]!r}, entirely.", code="unusable-row"
         )
         return None
     if counts.sum() > packer.room(1):
         problems.add(
-            f"{location}: {counts.sum():,} pieces, and the model reads {packer.room(1):,} at most.",
+            f"{location}: the text has {counts.sum():,} pieces, but the model reads at most {packer.room(1):,}.",
             code="text-too-long",
         )
         return None

@@ -35,7 +35,7 @@ class SampleOptions:
 
     def check(self) -> None:
         """Raise UserError that lists every invalid value."""
-        problems = Problems(heading="These settings cannot be")
+        problems = Problems(heading="These settings cannot be used")
         least = {"texts": 1, "trees": 1, "pairs": 1, "length": self.shortest, "shortest": 1, "seed": 0}
         for name, value in vars(self).items():
             if name in least and value < least[name]:

@@ -31,7 +31,7 @@ def table_rows(path: Path, columns: Sequence[str], sampling: Sampling, problems:
     table = open_table(path, TableReading(encoding=encoding, names=tuple(columns)))
     for row in table.rows(problems):
         if empty := [name for name in columns if not row.values.get(name, "").strip()]:
-            problems.add(f"{table.place(row.line)}: nothing in the column '{empty[0]}'.", code="unusable-row")
+            problems.add(f"{table.place(row.line)}: the column '{empty[0]}' is empty.", code="unusable-row")
         else:
             yield row
 
@@ -41,9 +41,12 @@ def pieces_of(text: str, location: str, sampling: Sampling, problems: Problems) 
     pieces = tuple(sampling.packer.tokenizer.encode(text).tolist())
     room = sampling.packer.room(1)
     if not pieces:
-        problems.add(f"{location}: the tokenizer leaves nothing of {text!r:.60}.", code="unusable-row")
+        problems.add(f"{location}: the tokenizer removes {text!r:.60} entirely.", code="unusable-row")
     elif len(pieces) > room:
-        problems.add(f"{location}: {len(pieces):,} pieces, and the model reads {room:,} at most.", code="text-too-long")
+        problems.add(
+            f"{location}: the text has {len(pieces):,} pieces, but the model reads at most {room:,}.",
+            code="text-too-long",
+        )
     return pieces if 0 < len(pieces) <= room else None
 
 

@@ -69,7 +69,7 @@ def _columns(line: str, path: Path, number: int) -> list[str]:
     columns = line.split("\t")
     if len(columns) != COLUMNS:
         raise UserError(
-            f"{path}, line {number}: {len(columns)} columns, not the {COLUMNS} of CoNLL-U with a tab between them.",
+            f"{path}, line {number}: the row has {len(columns)} columns; CoNLL-U has {COLUMNS}, separated by tabs.",
             code="wrong-format",
         )
     return columns
@@ -91,20 +91,20 @@ def _tree(lines: Sequence[tuple[int, list[str]]], path: Path, problems: Problems
     )
     for number, (line, columns) in enumerate(words, 1):
         if columns[0] != str(number):
-            problems.add(f"{path}, line {line}: word {columns[0]} where word {number} is due.", code="unusable-row")
+            problems.add(
+                f"{path}, line {line}: expected word {number}, but the row has word {columns[0]}.", code="unusable-row"
+            )
             return
         if not 0 <= int(tree.heads[number - 1]) + 1 <= len(words):
             problems.add(
-                f"{path}, line {line}: the head of word {number} is '{columns[6]}'; it must be a number from 0 to "
-                f"{len(words)}.",
+                f"{path}, line {line}: the head of word {number} must be a number from 0 to {len(words)}, not "
+                f"'{columns[6]}'.",
                 code="unusable-row",
             )
             return
     if (loop := cycle(tree.heads)) is not None:
         line = words[loop][0]
-        problems.add(
-            f"{path}, line {line}: word {loop + 1} is above itself: the heads go in a circle.", code="unusable-row"
-        )
+        problems.add(f"{path}, line {line}: the heads of word {loop + 1} form a cycle.", code="unusable-row")
         return
     yield tree
 

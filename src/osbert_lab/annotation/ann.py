@@ -19,15 +19,15 @@ class Standoff(RowForm):
         super().__init__(layout)
         if layout.task is None or layout.task.form != "tokens":
             raise UserError(
-                f"An .ann file holds entities, and {layout.task.name if layout.task else 'this verb'} finds none. "
-                "Write .jsonl or .csv.",
+                f"An .ann file lists entities, but {(layout.task.name if layout.task else 'this command')} "
+                "predicts none. Write .jsonl or .csv.",
                 code="unknown-output-format",
             )
         table = layout.table
         if isinstance(table, WholeTable) and len(table.entries) > 1:
             raise UserError(
-                f"An .ann file is of one text, and {table.path} has several. Give one of its .ann files as --file, or "
-                "write .jsonl.",
+                f"An .ann file belongs to one text, but {table.path} has several. Give one of its .ann files as "
+                "--file, or write .jsonl.",
                 code="unknown-output-format",
             )
 

@@ -39,12 +39,12 @@ class Brat(FileForm):
         """Return the documents by name. A .txt file without an .ann file is unlabelled."""
         names = sorted(path.glob("*.txt")) if path.is_dir() else [path.with_suffix(".txt")]
         if path.is_dir() and (alone := sorted({one.stem for one in path.glob("*.ann")} - {one.stem for one in names})):
-            raise UserError(f"{path} has {alone[0]}.ann, but no {alone[0]}.txt.", code="missing-file")
+            raise UserError(f"{path} contains {alone[0]}.ann, but no {alone[0]}.txt.", code="missing-file")
         entries: list[Entry] = []
         left = LARGEST
         for number, name in enumerate(names, 1):
             if not name.is_file():
-                raise UserError(f"{path}: its text {name.name} is not beside it.", code="missing-file")
+                raise UserError(f"{path}: its text {name.name} is missing beside it.", code="missing-file")
             text = _content(name, left)
             left -= len(text)
             try:
@@ -78,7 +78,7 @@ def _content(path: Path, most: int) -> str:
         return read_bytes(path, most=max(most, 0)).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UserError(
-            f"{path} is not UTF-8 (byte {error.start:,}). Save it as UTF-8.", code="wrong-encoding"
+            f"{path} is not UTF-8 (byte {error.start:,}). Convert it to UTF-8.", code="wrong-encoding"
         ) from error
 
 
@@ -95,7 +95,7 @@ def _document(path: Path, text: str, most: int) -> dict[str, Any]:
         found = _TEXT_BOUND.fullmatch(line.rstrip())
         if not found:
             raise ValueError(
-                f"{marked.name}, line {number}: {line[:60]!r} is no entity (T1<tab>TYPE START END<tab>TEXT)"
+                f"{marked.name}, line {number}: {line[:60]!r} is not an entity (T1<tab>TYPE START END<tab>TEXT)"
             )
         name, type_, told, mention = found.groups()
         numbers = [int(one) for one in re.findall(r"\d+", told)]
@@ -104,11 +104,11 @@ def _document(path: Path, text: str, most: int) -> dict[str, Any]:
         # A discontinuous span has no contiguous text to compare with.
         span = places.matching((start, end), (mention or "") if whole else "", likely="points")
         if not span:
-            raise ValueError(f"{marked.name}, line {number}: {name} from {start} to {end} does not lie in the text")
+            raise ValueError(f"{marked.name}, line {number}: {name} from {start} to {end} is outside the text")
         if whole and mention and text[slice(*span)].split() != mention.split():
             raise ValueError(
-                f"{marked.name}, line {number}: {name} is {mention[:40]!r}, but from {start} to {end} stands "
-                f"{text[slice(*span)][:40]!r}. Has the text changed?"
+                f"{marked.name}, line {number}: {name} is {mention[:40]!r}, but the text has "
+                f"{text[slice(*span)][:40]!r} from {start} to {end}. Did the text change?"
             )
         spans.append([*span, type_])
     return row | {"entities": spans}

@@ -47,7 +47,7 @@ class WebAnno(FileForm):
             except ValueError as error:
                 entries.append((number, error))
         if not entries:
-            raise UserError(f"{path} has no sentences.", code="no-data")
+            raise UserError(f"{path} contains no sentences.", code="no-data")
         return entries
 
 
@@ -65,8 +65,7 @@ def _column(path: Path, heads: Sequence[str]) -> int:
     if len(layers) != 1:
         listed = ", ".join(found) or "none"
         raise UserError(
-            f"{path}: it is not clear which layer of spans holds the entities ({listed}). Export one layer, or "
-            "call it NamedEntity.",
+            f"{path}: several layers could contain the entities ({listed}). Export one layer, or name it NamedEntity.",
             code="ambiguous-column",
         )
     places = found[layers[0]]
@@ -97,12 +96,12 @@ def _sentence(texts: Sequence[str], rows: Sequence[str], column: int) -> dict[st
     for number, line in enumerate(rows):
         found = _TOKEN.fullmatch(line)
         if not found:
-            raise ValueError(f"{line[:60]!r} is no token (1-1<tab>START-END<tab>TOKEN)")
+            raise ValueError(f"{line[:60]!r} is not a token (1-1<tab>START-END<tab>TOKEN)")
         begin, end, token = int(found[2]), int(found[3]), _plain(found[4])
         origin = begin if origin is None else origin
         span = places.matching((begin - origin, end - origin), token, likely="utf-16")
         if not span or text[slice(*span)] != token:
-            raise ValueError(f"the token {token!r:.40} does not stand at {begin - origin} in its sentence")
+            raise ValueError(f"the token {token!r:.40} is not at character {begin - origin} of its sentence")
         cells = found[5].split("\t")[1:]
         for type_, group in _values(cells[column] if column < len(cells) else "_"):
             # Tokens with the same type and number form one span; an unnumbered one is a span by itself.

@@ -37,14 +37,14 @@ def run_demo(plan: DemoPlan, *, shows_output: bool = True, watch: Watch = ignore
     if a command fails, and if the folder holds a demo with other settings.
     """
     record = DemoRecord(plan.out / "demo.json", plan.table())
-    watch(Notice(f"osbert demo: everything goes into {plan.out}/\n"))
+    watch(Notice(f"osbert demo writes everything into {plan.out}/\n"))
     # Finished stages are recorded by name; a repeated call continues with the first one that is missing.
     if COLLECT not in record.seconds:
         record.do(COLLECT, partial(prepare, plan, watch))
     chosen = [*stages(plan), *second_half(plan, watch)]
     for stage in chosen:
         if stage.command in record.seconds:
-            watch(Notice(f"$ {stage.command}\n  done before, in {record.seconds[stage.command]:.0f} s\n"))
+            watch(Notice(f"$ {stage.command}\n  finished earlier, in {record.seconds[stage.command]:.0f} s\n"))
             continue
         watch(Notice(f"# {stage.title}\n$ {stage.command}"))
         record.do(stage.command, partial(run, stage, watch, shows_output=shows_output))
@@ -65,7 +65,9 @@ def second_half(plan: DemoPlan, watch: Watch = ignore) -> list[Stage]:
     try:
         find_packaged_folder(plan.model)
     except UserError as error:
-        watch(Notice(f"A second half, from a published encoder, is left out. {error} Then repeat this command.\n"))
+        watch(
+            Notice(f"The second half, with a published encoder, is left out. {error} Then give this command again.\n")
+        )
         return []
     if not (passages := plan.out / "passages.csv").is_file():
         write_passages(plan.out / TEXT, passages)
@@ -85,7 +87,7 @@ def prepare(plan: DemoPlan, watch: Watch = ignore) -> None:
 
     The files of the task's dev and test rows are left out of the text: no model has seen the rows that are scored.
     """
-    watch(Notice("# the English in the docstrings of every installed library, and a task drawn from it"))
+    watch(Notice("# the English docstrings of all installed packages, and a task made of them"))
     passages = collect(folders=plan.source or None)
     documents: dict[str, list[str]] = {}
     owners = {}
@@ -158,8 +160,8 @@ def run(stage: Stage, watch: Watch = ignore, *, shows_output: bool = True) -> st
             raise
     if process.returncode:
         raise UserError(
-            f"`{stage.command}` ended with status {process.returncode}. What came before it is kept: once the cause is "
-            "fixed, the same demo goes on from here.",
+            f"`{stage.command}` ended with status {process.returncode}. All earlier steps are kept: when the cause "
+            "is fixed, the same command continues here.",
             code="child-failed",
         )
     return "".join(lines) if stage.report_heading else ""
@@ -179,8 +181,8 @@ class DemoRecord:
             before = json.loads(path.read_text(encoding="utf-8"))
             if changes := difference(before["settings"], settings):
                 raise UserError(
-                    f"{path.parent} holds a demo with other settings ({'; '.join(changes)}). Remove it, or "
-                    "give another folder with --out.",
+                    f"{path.parent} contains a demo with other settings ({'; '.join(changes)}). Remove it, or "
+                    "choose another folder with --out.",
                     code="begun-with-other-settings",
                 )
             self.seconds, self.outputs = before["seconds"], before["outputs"]

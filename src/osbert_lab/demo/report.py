@@ -54,7 +54,7 @@ def write_demo_report(
     loss = [value for _, value in curve(pretraining, "held_out.mlm.loss")]
     for line in main_figures(facts, test, loss=loss[-1] if loss else None, classes=classes):
         watch(Notice(line))
-    watch(Notice(f"{total:.0f} s in all; the report is {path}"))
+    watch(Notice(f"{total:.0f} s in total; the report is {path}"))
     return path
 
 

@@ -76,8 +76,8 @@ def make_task(passages: Sequence[DocstringText], *, train: int = 450) -> Library
     labels = tuple(sorted(library for library, count in sizes.most_common(CLASSES) if count >= 20))
     if len(labels) < 2:
         raise UserError(
-            "The docstrings of this installation are too few to make a task of: two libraries must have 20 passages "
-            "each. Was Python installed without its .py files?",
+            "There are too few docstrings to make a task: at least two packages must have 20 passages each. Was "
+            "Python installed without its .py files?",
             code="no-data",
         )
     chosen = [passage for passage in long_enough if passage.library in labels]

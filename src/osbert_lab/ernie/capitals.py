@@ -37,7 +37,7 @@ class Capitals(Objective):
         sequences = packer.spans(Documents.of(documents), rng)
         capitals = sequences.documents.capitals
         if capitals is None:
-            raise ValueError("the documents have no marks of capitals")
+            raise ValueError("the corpus was built without --capitals")
         firsts = ~packer.tokenizer.continuation[sequences.documents.ids]
         return replace(sequences, piece_labels={self.name: np.where(firsts, capitals, -1).astype(np.int8)})
 

@@ -45,7 +45,7 @@ class Dialogue(Objective):
     def __post_init__(self) -> None:
         """Raise ValueError for a fraction out of range."""
         if not 0 <= self.fake <= 1:
-            raise ValueError(f"fake is a fraction between 0 and 1, not {self.fake}")
+            raise ValueError(f"fake must be a fraction between 0 and 1, not {self.fake}")
 
     def examples(self, documents: Sequence[Document], packer: Packer, rng: np.random.Generator) -> Sequences:
         """Return three turns each, [CLS] a [SEP] b [SEP] c [SEP]; conversations of fewer turns are left out.
@@ -55,7 +55,7 @@ class Dialogue(Objective):
         if packer.length < self.shortest(packer.form):
             raise ValueError(f"three turns need {self.shortest(packer.form)} tokens, not {packer.length}")
         if sources(documents) < self.fewest_documents:
-            raise ValueError("a turn is replaced by one of another source, and there is only one")
+            raise ValueError("fake turns come from another source, but there is only one source")
         room = packer.length - self.shortest(packer.form) + TURNS
         turns = Sentences(Documents.of(documents), longest=room // TURNS)
         roles = self._roles(turns)

@@ -40,7 +40,7 @@ class Distance(Objective):
     def examples(self, documents: Sequence[Document], packer: Packer, rng: np.random.Generator) -> Sequences:
         """Return pairs that walk through each document in turn, as those of next-sentence prediction do."""
         if sources(documents) < self.fewest_documents:
-            raise ValueError("pairs need two documents with text, of two sources")
+            raise ValueError("pairs need two documents with text, from two sources")
         sentences = sentences_of(Documents.of(documents), packer)
         aims, middles, lasts = plan_pairs(sentences, packer, rng)
         labels = rng.integers(3, size=len(sentences))

@@ -59,7 +59,7 @@ class AnalysisPlan(ABC):
         analysis = analyse(self.model, data=self.data, out=self.out / "analysis", request=request, watch=_tenths(watch))
         comparison = self.compare_with_paper(analysis)
         if comparison is None:
-            raise UserError(f"{self.data} holds too little for {self.needed}.", code="no-data")
+            raise UserError(f"{self.data} contains too little data for {self.needed}.", code="no-data")
         name = display_name(self.model)
         write_json(self.out / "results.json", {"model": name, "notes": [*analysis.notes], **comparison.results})
         lines = [self.title, "", *comparison.lines, "", *analysis.notes]

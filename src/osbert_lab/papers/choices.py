@@ -22,21 +22,22 @@ def narrow_table(table: PaperTable, scale: TableScale, shared: str = RECIPE) -> 
 
     Raises UserError with all unknown recipes and tasks, and for options that the table does not have.
     """
-    problems = Problems(heading=f"{table.name} cannot be run so")
+    problems = Problems(heading=f"{table.name} cannot be run with these options")
     rows = _rows(table, scale.recipes, problems)
     if table.recipes and scale.jobs > 1:
         problems.add(
-            f"--jobs {scale.jobs}: recipes are compared at equal seconds, so one run at a time. Leave it out.",
+            f"--jobs {scale.jobs}: recipes are compared at equal times, so only one run can train at a time. "
+            "Remove --jobs.",
             code="options-exclude-each-other",
         )
     if table.recipes and shared != RECIPE:
         problems.add(
-            f"--recipe {shared}: each row of {table.name} has a recipe of its own. Give --recipes {shared}.",
+            f"--recipe {shared}: each row of {table.name} has its own recipe. Use --recipes {shared}.",
             code="options-exclude-each-other",
         )
     if not table.curves and scale.points != TableScale.points:
         problems.add(
-            f"--points {scale.points}: {table.name} has no points on the way, figure5 has. Leave it out.",
+            f"--points {scale.points}: {table.name} has no intermediate points (figure5 has). Remove --points.",
             code="options-exclude-each-other",
         )
     if scale.tasks:
@@ -64,11 +65,11 @@ def at_steps(table: PaperTable, encoders: TableEncoders, points: int) -> PaperTa
     steps = settings.training.steps
     if settings.minutes:
         raise UserError(
-            "The points of the figure are steps, which minutes leave open. Give --steps, not --minutes.",
+            "The points of the figure are steps, whose number --minutes leaves open. Give --steps instead.",
             code="options-exclude-each-other",
         )
     if points > steps:
-        raise UserError(f"--points {points} are more than the {steps:,} steps of pretraining.", code="invalid-value")
+        raise UserError(f"--points {points} is more than the {steps:,} steps of pretraining.", code="invalid-value")
     # The points are `every` steps apart. The last point is the final model, so it needs no row of its own here.
     every = steps // points
     keeping = {} if points == 1 else {"training.models_every": every}
@@ -91,7 +92,7 @@ def _rows(table: PaperTable, recipes: str, problems: Problems) -> tuple[TableRow
         return table.rows
     if not table.recipes:
         problems.add(
-            f"--recipes: the rows of {table.name} are not recipes. Give --recipe for the one that all share.",
+            f"--recipes: the rows of {table.name} are not recipes. Use --recipe for the recipe that all rows share.",
             code="options-exclude-each-other",
         )
         return table.rows
@@ -130,7 +131,7 @@ def _columns(table: PaperTable, word: str, problems: Problems) -> list[TableColu
         if not equals:
             known = ", ".join(dict.fromkeys(column.set for column in columns))
             raise UserError(
-                f"{table.name} has no data set '{name}' of its own, but {known}. Say where yours is: {name}=FOLDER.",
+                f"{table.name} has no data set '{name}', only {known}. Give its folder: {name}=FOLDER.",
                 code="missing-file",
             )
     except UserError as error:

@@ -165,7 +165,7 @@ def _questions(path: Path, rows: int) -> bytes:
         sizes = [len(paragraph["qas"]) for paragraph in paragraphs]
     except (KeyError, TypeError) as error:
         raise UserError(
-            f"{path} is no file in SQuAD's form (data, paragraphs, qas): {error!r}.", code="wrong-format"
+            f"{path} is not a file in SQuAD's format (data, paragraphs, qas): {error!r}.", code="wrong-format"
         ) from error
     articles = [{"title": "", "paragraphs": [paragraphs[index]]} for index in sample_parts(sizes, rows)]
     # Every kept paragraph becomes an article of its own: titles do not matter for the task.

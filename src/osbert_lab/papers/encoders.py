@@ -216,19 +216,19 @@ def choose(
     conflict."""
     if model is None and corpus is None:
         either = "" if table.varied else "--model M to fine-tune a model of yours, or "
-        raise UserError(f"Give {either}--corpus C to pretrain on.", code="missing-option")
+        raise UserError(f"Give {either}--corpus C for pretraining.", code="missing-option")
     if model is None:
         assert corpus is not None
         usual = table.usual
         return PretrainedEncoders(recipe=recipe, corpus=corpus, settings=settings, usual=usual, opening=opening)
     if table.varied:
         raise UserError(
-            "The rows of this table are encoders that differ: give --corpus to pretrain them, not --model.",
+            "The rows of this table are different encoders. Give --corpus to pretrain them, not --model.",
             code="options-exclude-each-other",
         )
     if corpus or settings:
         raise UserError(
-            "With --model nothing is pretrained: leave --corpus and the settings of pretraining away.",
+            "With --model nothing is pretrained. Remove --corpus and the settings of pretraining.",
             code="options-exclude-each-other",
         )
     return GivenEncoder(model=model)

@@ -35,7 +35,7 @@ class Ensemble:
             return
         predictions_by_run: list[list[Prediction]] = []
         for number, run in enumerate(self.runs, 1):
-            watch(Notice(f"ensemble: the answers of {run} ({number} of {len(self.runs)})"))
+            watch(Notice(f"ensemble: answers of {run} ({number} of {len(self.runs)})"))
             engine = load_engine(run)
             task, records = load(engine.fine_tuned, ("dev",), fit=False)
             predictions_by_run.append(engine.predict_records(records["dev"]))
@@ -50,7 +50,5 @@ def _answers(predictions: Sequence[Prediction]) -> list[AnswerPrediction]:
         if isinstance(prediction, AnswerPrediction) and prediction.margin is None
     ]
     if len(answers) < len(predictions):
-        raise UserError(
-            "Only runs that answer every question can answer together (SQuAD 1.1).", code="unsupported-model"
-        )
+        raise UserError("An ensemble needs runs that answer every question (SQuAD 1.1).", code="unsupported-model")
     return answers

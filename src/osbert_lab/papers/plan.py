@@ -63,12 +63,15 @@ class TablePlan:
         self.begin()
         absent = [column.name for column in self.table.columns if column not in self.columns]
         if absent := absent + [test.name for test in self.table.words if test not in self.word_tests]:
-            watch(Notice(f"No data for {', '.join(absent)} in {self.data}: left out."))
+            watch(Notice(f"No data for {', '.join(absent)} in {self.data}: skipped."))
         if self.table.left_out:
-            watch(Notice(f"No corpus for {', '.join(self.table.left_out)} beside the common one: left out."))
+            watch(Notice(f"No corpus for {', '.join(self.table.left_out)} beside the common one: skipped."))
         if self.whole:
             watch(Notice(self.whole))
-        commands, failed = ChildCommands(self.scale.jobs), Problems(heading="Some runs failed; the others are kept")
+        commands, failed = (
+            ChildCommands(self.scale.jobs),
+            Problems(heading="Some runs failed; the finished ones are kept"),
+        )
         study = Study(work=commands.work, stop=commands.stop, threads=self.scale.jobs, problems=failed, watch=watch)
         study.run([*self.trials()])
         failed.stop_if_any()
@@ -186,8 +189,8 @@ class TablePlan:
         before = json.loads(path.read_text("utf-8"))
         if changes := self._changes(before, protocol):
             raise UserError(
-                f"{self.out} holds runs with another protocol ({'; '.join(changes)}). Give another --out, or the same "
-                "settings and data.",
+                f"{self.out} contains runs with another protocol ({'; '.join(changes)}). Choose another --out, or "
+                "use the same settings and data.",
                 code="begun-with-other-settings",
             )
         # Columns of earlier calls stay in the protocol although this call may run other columns.
@@ -224,6 +227,6 @@ class TablePlan:
                 plan = read_plan(column.task or column.set, settings, model=self.out, data=self._data(column))
             except UserError as error:
                 raise UserError(
-                    f"Fine-tuning on it cannot be done (--finetuning): {error}", code=error.code, codes=error.codes
+                    f"The fine-tuning (--finetuning) cannot be run: {error}", code=error.code, codes=error.codes
                 ) from error
         load(plan.task, SPLITS)

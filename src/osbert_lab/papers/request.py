@@ -65,7 +65,7 @@ class TableRequest:
         """Return the plan of an analysis. Raises UserError for options that apply only to tables that train models."""
         if self.settings or self.corpus or self.scale != TableScale() or self.recipe != RECIPE:
             raise UserError(
-                f"{self.name} measures a model and trains none: of the options it takes --model, --data and --out.",
+                f"{self.name} measures a model and trains none: it takes only --model, --data and --out.",
                 code="options-exclude-each-other",
             )
         if self.model is None:

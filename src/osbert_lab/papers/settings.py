@@ -78,7 +78,7 @@ def _refuse_joined(words: Sequence[str]) -> None:
             # Show the old argument in the new spelling: a prefix for every option in it.
             each = re.sub(r"(?<!\S)--(?=\w)", "--finetuning.", value if equals else after)
             raise UserError(
-                f"--finetuning takes one setting at a time: {each or '--finetuning.epochs 3'}", code="replaced-option"
+                f"--finetuning takes one setting per option: {each or '--finetuning.epochs 3'}", code="replaced-option"
             )
 
 

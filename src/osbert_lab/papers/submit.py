@@ -41,7 +41,7 @@ def submit(
     what cannot be made with the reason.
     """
     if out.suffix.lower() != ".zip":
-        raise UserError(f"{out}: the server takes a .zip file; give --out glue.zip.", code="unknown-output-format")
+        raise UserError(f"{out}: GLUE's server takes a .zip file. Give --out glue.zip.", code="unknown-output-format")
     require_file(out)
     runs_by_task = find_runs(runs, opening)
 
@@ -98,7 +98,7 @@ def find_runs(runs: Path, opening: Opening = CAREFUL) -> dict[str, GlueRun]:
     Runs of other tasks are not opened. Raises UserError when there is none, or when two are of one task.
     """
     if not runs.is_dir():
-        raise UserError(f"{runs}: no such folder.", code="missing-file")
+        raise UserError(f"{runs}: there is no such folder.", code="missing-file")
     runs_by_task: dict[str, GlueRun] = {}
     wanted = {one.task for one in SUBMISSION}
     # The folder may be a run itself.
@@ -111,13 +111,14 @@ def find_runs(runs: Path, opening: Opening = CAREFUL) -> dict[str, GlueRun]:
         assert task is not None  # its recipe names one
         if task.name in runs_by_task:
             raise UserError(
-                f"{runs_by_task[task.name].folder} and {folder} are both runs of {task.name}: leave one of them.",
+                f"{runs_by_task[task.name].folder} and {folder} are both runs of {task.name}. Remove one of them "
+                "from the command.",
                 code="duplicate-name",
             )
         runs_by_task[task.name] = GlueRun(folder=folder, task=task)
     if not runs_by_task:
         sets = ", ".join(sorted(wanted))
-        raise UserError(f"{runs} holds no finished run of one of GLUE's sets ({sets}).", code="not-a-model")
+        raise UserError(f"{runs} contains no finished run of a GLUE set ({sets}).", code="not-a-model")
     return runs_by_task
 
 
@@ -158,7 +159,9 @@ def every_row(task: Task, path: Origin, problems: Problems) -> Iterator[Record]:
     for number, (row, record) in enumerate(task.source.inputs(path).rows(problems)):
         if record is None:
             problems.add(
-                f"{path}, line {row.line}: the text is empty. The server wants every row: write it.", code="empty-text"
+                f"{path}, line {row.line}: the text is empty, but GLUE's server expects a prediction for every "
+                "row. Fill it in.",
+                code="empty-text",
             )
         else:
             yield dataclasses.replace(record, number=number)

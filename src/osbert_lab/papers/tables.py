@@ -138,7 +138,7 @@ class PaperTable:
         rows = tuple(row.shrink(factor) for row in self.rows)
         if rows == self.rows:
             raise UserError(
-                "The rows of this table have no widths of their own: give --model.width, not --shrink.",
+                "The rows of this table have no widths of their own. Use --model.width instead of --shrink.",
                 code="options-exclude-each-other",
             )
         return replace(self, rows=rows)
@@ -152,8 +152,8 @@ class PaperTable:
         if not available_rows:
             row = self.rows[0]
             raise UserError(
-                f"{row.name} learns from a corpus of its own, which is missing: {row.own_corpus(corpus)}. Build it "
-                "there, or give further --recipes.",
+                f"{row.name} is trained on its own corpus, which is missing: {row.own_corpus(corpus)}. Build it "
+                "there, or choose other --recipes.",
                 code="missing-file",
             )
         return replace(
@@ -187,7 +187,7 @@ class PaperTable:
         """
         present = tuple(column for column in self.columns if column.find(data))
         if not present and not any(test.find(data) for test in self.words):
-            problems = Problems(heading=f"This table cannot be run: {data} has none of its data sets")
+            problems = Problems(heading=f"This table cannot be run: {data} contains none of its data sets")
             for column in self.columns:
                 problems.add_from(column.name, column.missing(data))
             problems.stop_if_any()

@@ -100,7 +100,7 @@ def read_pairs(path: Path) -> list[Pair]:
             pairs.append((row[0].lower(), row[1].lower(), float(row[column])))
         except (IndexError, ValueError):
             raise UserError(
-                f"{path}, line {number}: {row} are not two words and a score.", code="unusable-row"
+                f"{path}, line {number}: expected two words and a score, not {row}.", code="unusable-row"
             ) from None
     return pairs
 
@@ -118,5 +118,5 @@ def read_questions(path: Path) -> dict[str, list[list[str]]]:
         elif len(words) == 4 and sections:
             section.append(words)
         elif words:
-            raise UserError(f"{path}, line {number}: {line[:60]!r} are not four words.", code="unusable-row")
+            raise UserError(f"{path}, line {number}: expected four words, not {line[:60]!r}.", code="unusable-row")
     return sections

@@ -63,7 +63,7 @@ class RecurrentDecoder:
     def begin(self, prompts: Sequence[Example], *, most: int, beams: int = 1) -> Tensor:
         """Read the sources and prompts, one row each, and return the scores (rows, V) of each next piece."""
         if len({len(prompt) for prompt in prompts}) > 1 or any(prompt.source is None for prompt in prompts):
-            raise ValueError("a decoder's prompts have a source each, and are equally long")
+            raise ValueError("the prompts of a decoder must each have a source and be equally long")
         sources = [
             replace(prompt.source, record=row, targets={}) for row, prompt in enumerate(prompts) if prompt.source
         ]

@@ -29,8 +29,8 @@ class StaticVectorMethod:
         """Raise UserError if there are several processes, or another encoder to go on from."""
         if processes > 1 or is_continued:
             raise UserError(
-                f"The recipe {recipe} learns vectors from nothing, in processes of its own: leave out "
-                f"{'--from' if is_continued else 'torchrun, and give --workers'}.",
+                f"The recipe {recipe} trains vectors from scratch, with its own worker processes. Remove "
+                f"{('--from' if is_continued else 'torchrun, and use --workers')}.",
                 code="options-exclude-each-other",
             )
 

@@ -43,8 +43,8 @@ def one_round(learner: AnyLearner, tables: Tensor, path: Path, workers: int) -> 
                 return sum((future.result() for future in waiting), Totals())
             except BrokenProcessPool as error:
                 raise UserError(
-                    "A process was ended from outside, most often for want of memory. Give the same command again with "
-                    f"fewer --workers (now {workers}): it goes on from the last round.",
+                    "A worker process was killed, most often because memory ran out. Give the same command again "
+                    f"with fewer --workers (now {workers}); it continues from the last round.",
                     code="out-of-memory",
                 ) from error
 

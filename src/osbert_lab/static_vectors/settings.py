@@ -46,7 +46,7 @@ class StaticSettings:
         if not self.learning_rate > 0:
             raise ValueError(f"learning_rate must be above 0, not {self.learning_rate}")
         if not 0 <= self.minutes < float("inf"):
-            raise ValueError(f"minutes must be above 0, or 0 to go by epochs, not {self.minutes}")
+            raise ValueError(f"minutes must be above 0, or 0 to train for the epochs, not {self.minutes}")
 
 
 @dataclass(frozen=True, kw_only=True)

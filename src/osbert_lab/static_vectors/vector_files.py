@@ -48,12 +48,15 @@ class VectorFiles:
         require_file(target)
         if target.suffix not in SUFFIXES or (self.form == "glove" and target.suffix == ".bin"):
             allowed = ".txt" if self.form == "glove" else ".txt or .vec (text) or .bin (binary)"
-            raise UserError(f"{target}: a file of word vectors as {self.form} ends in {allowed}.", code="invalid-value")
+            raise UserError(
+                f"{target}: the name of a file of word vectors in the format {self.form} must end in {allowed}.",
+                code="invalid-value",
+            )
         folder = open_folder(source, opening)
         if folder.architecture.layers:
             raise UserError(
-                f"{source} has {folder.architecture.layers} layers, so that its vectors depend on the context; a file "
-                "of word vectors has one for each word. osbert embed writes the vectors of texts.",
+                f"{source} has {folder.architecture.layers} layers, so its vectors depend on the context. A file "
+                "of word vectors has one vector per word. osbert embed writes the vectors of texts.",
                 code="not-convertible",
             )
         table = folder.backbone.embedding

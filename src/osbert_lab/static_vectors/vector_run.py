@@ -76,7 +76,7 @@ class VectorRun:
             clock=self._clock(),
         )
         if not learner.counts.any():
-            raise UserError(f"{self.corpus.folder} has no words that vectors could be learnt of.", code="no-data")
+            raise UserError(f"{self.corpus.folder} contains no words to learn vectors for.", code="no-data")
         tables = self._rounds(learner)
         if tables is None:
             return False
@@ -145,7 +145,7 @@ class VectorRun:
         else:
             self.resumed = True
             first = list(checkpoints.read(done).weights.values())
-            self.watch(Notice(f"Going on from the checkpoint of round {done:,}."))
+            self.watch(Notice(f"Continuing from the checkpoint of round {done:,}."))
         workers = self.settings.workers or threads()
         self.watch(
             Notice(
@@ -162,7 +162,7 @@ class VectorRun:
         with one_round(learner, tables, self.out / TABLES, workers) as learn:
             for number in self._numbers(done, learner):
                 if self.wish.signal:
-                    self.watch(Notice(f"Stopped after round {number:,}. The same command goes on from there."))
+                    self.watch(Notice(f"Stopped after round {number:,}. The same command continues from there."))
                     return None
                 self._measure(number, learn, metrics)
                 self._save(checkpoints, number + 1, tables)
@@ -188,8 +188,8 @@ class VectorRun:
         totals = learn(number)
         if not number and not totals.count:
             raise UserError(
-                f"Nothing can be learnt from {self.corpus.folder}: no word has another one beside it in its document. "
-                "Build the corpus of longer texts, or keep more words (--sample 0).",
+                f"No vectors can be learned from {self.corpus.folder}: no word has a neighbour in its document. "
+                "Build the corpus from longer texts, or keep more words (--sample 0).",
                 code="too-little-data",
             )
         line = {
@@ -207,13 +207,13 @@ class VectorRun:
         try:
             checkpoints.save(Checkpoint(step=step, weights=named, optimizer={}, state={"step": step}))
         except WriteError as error:
-            self.watch(Notice(f"{error}. The run goes on without this checkpoint.", warning=True))
+            self.watch(Notice(f"{error}. The run continues without this checkpoint.", warning=True))
 
     def _write(self, learner: AnyLearner, tables: Tensor) -> None:
         vectors = learner.vectors(tables)
         if not torch.isfinite(vectors).all():
             raise UserError(
-                f"The vectors have become infinite or undefined. Give a lower --learning-rate (now "
+                "The vectors have become infinite or undefined. Use a lower --learning-rate (now "
                 f"{self.settings.learning_rate:g}) and another --out.",
                 code="training-diverged",
             )

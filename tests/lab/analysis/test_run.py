@@ -105,7 +105,7 @@ def test_a_stopped_run_keeps_what_is_finished(
     assert (tmp_path / "out" / "analysis.json").read_text() == (tmp_path / "whole" / "analysis.json").read_text()
     events: list[object] = []
     again = osbert.analyse(runs["encoder"], data=folder, out=tmp_path / "out", watch=events.append, **SETTINGS)
-    assert again == replace(whole, folder=tmp_path / "out") and "nothing is computed again" in str(events[-1])
+    assert again == replace(whole, folder=tmp_path / "out") and "Nothing was computed again" in str(events[-1])
 
 
 def test_a_model_without_attention_has_a_geometry_alone(

@@ -56,7 +56,7 @@ def test_a_demo_from_beginning_to_end(
     monkeypatch.setattr(chain, "run", in_this_process)
     assert run("demo", *first_half) == 0
     output, errors = capsys.readouterr()
-    assert "done before" in output
+    assert "finished earlier" in output
     assert "Traceback" not in output + errors
     demo = tmp_path / "demo"
     commands = [line[2:] for line in output.splitlines() if line.startswith("$ osbert ")]

@@ -259,7 +259,7 @@ def test_table_1_takes_a_model_and_prints_what_it_measured_beside_the_paper(
         assert all(value in error for value in values), error
     words[1] = "table5"
     assert run(*words) == 1 and "--corpus C" in capsys.readouterr().err
-    assert run(*words, *given) == 1 and "are encoders that differ" in capsys.readouterr().err
+    assert run(*words, *given) == 1 and "are different encoders" in capsys.readouterr().err
 
 
 def test_an_average_is_made_of_all_columns_or_of_none(tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ class DomainTexts:
             return cls._in_memory([*rows])
         paths = [Path(file) for file in files]
         if missing := [str(path) for path in paths if not path.exists()]:
-            raise UserError(f"{', '.join(missing)}: no such file.", code="missing-file")
+            raise UserError(f"{', '.join(missing)}: there is no such file.", code="missing-file")
         paths = [inner for path in paths for inner in _inside(path, without)]
         rowed = [path for path in paths if plain_suffix(path) in TABLES and path.is_file()]
         return cls(
@@ -201,8 +201,8 @@ def adapt(request: AdaptationRequest, *, watch: Watch = ignore, wish: Interrupti
         heads = _of_heads(main, plan, fresh)
         watch(
             Notice(
-                f"{request.model} has no head for {' and '.join(fresh)}: a new one learns first, on the encoder as it "
-                "is, so that its mistakes do not disturb what the encoder has learnt."
+                f"{request.model} has no head for {' and '.join(fresh)}. A new head is trained first on the frozen "
+                "encoder, so that its errors do not disturb what the encoder has learned."
             )
         )
         pretrain(heads, watch=watch, wish=wish)
@@ -226,7 +226,7 @@ def _prepare(request: AdaptationRequest, watch: Watch) -> PretrainRequest:
     name = recipe_for(request.model, request.opening)
     settings, capitals = _objective(request, origin, name, watch)
     if isinstance(request.texts, list) and not request.texts:
-        raise UserError("Name files of texts after the model: osbert adapt MODEL texts.csv --out RUN.", code="no-data")
+        raise UserError("Give the text files after the model: osbert adapt MODEL texts.csv --out RUN.", code="no-data")
     source = DomainTexts.find(request.texts, options.reading, without=request.out)
     general = None if options.general is None else DomainTexts.find(options.general, TableReading())
     for line in source.describe(options.text):
@@ -256,7 +256,7 @@ def _prepare(request: AdaptationRequest, watch: Watch) -> PretrainRequest:
         begun=request.begun,
     )
     if general is None and other_text(main.plan()):
-        watch(Notice(f"General text: what {request.model} was measured on before."))
+        watch(Notice(f"General text: the held-out text of {request.model}."))
         return main
     general_files = _general(request, general, watch)
     if general_files is not None:
@@ -273,9 +273,9 @@ def _objective(request: AdaptationRequest, origin: Origin, name: str, watch: Wat
     settings = dict(request.settings)
     if origin.architecture.has_decoder and "objectives" not in settings:
         raise UserError(
-            f"{request.model} is an encoder-decoder, and the recipe {name} masks pieces, from which no decoder learns "
-            "to write. Name that of its pretraining: --objectives spans (T5), denoise (BART), fragment (MASS), "
-            "translation (CoVe).",
+            f"{request.model} is an encoder-decoder, but the recipe {name} masks pieces, which does not train a "
+            "decoder. Choose the objective of its pretraining: --objectives spans (T5), denoise (BART), fragment "
+            "(MASS), translation (CoVe).",
             code="missing-option",
         )
     # A left-to-right model cannot predict masked pieces, so its own objective replaces the recipe's.
@@ -293,7 +293,7 @@ def _objective(request: AdaptationRequest, origin: Origin, name: str, watch: Wat
         )
         watch(
             Notice(
-                f"{request.model} makes vectors of sentences: its pooling ({sentences.pooling}), normalisation and "
+                f"{request.model} is a sentence encoder: its pooling ({sentences.pooling}), normalisation and "
                 f"length are kept. {why}"
             )
         )
@@ -356,7 +356,7 @@ def _is_begun(request: AdaptationRequest, identity: Mapping[str, Any]) -> bool:
     path = request.parts / NOTE
     if not path.exists() and RunFolder(request.out).begun:
         raise UserError(
-            f"{request.out} holds a run already, and not what an adaptation goes on from ({path} is missing). Give "
+            f"{request.out} already contains a run, but no adaptation to continue ({path} is missing). Choose "
             "another --out.",
             code="output-holds-something-else",
         )
@@ -365,8 +365,8 @@ def _is_begun(request: AdaptationRequest, identity: Mapping[str, Any]) -> bool:
     before = read_own(path, "Give another --out, or remove the folder.")
     if lines := recipe.difference(before, identity):
         raise UserError(
-            f"{request.out} holds an adaptation that was begun otherwise ({'; '.join(lines)}). Give another --out, or "
-            "remove the folder.",
+            f"{request.out} contains an adaptation with other settings ({'; '.join(lines)}). Choose another --out, "
+            "or remove the folder.",
             code="begun-with-other-settings",
         )
     return True

@@ -152,7 +152,9 @@ def convert(
     to = cast(FolderForm | Literal["onnx"], settings.to)
     if form := form_of(source):
         if to != "osbert":
-            raise UserError(f"{source} holds {form.content}: give --to osbert first.", code="not-convertible")
+            raise UserError(
+                f"{source} contains {form.content}: convert it with --to osbert first.", code="not-convertible"
+            )
         with claim(target) as claimed_path:
             return Conversion(target=target, notes=form.read(source, claimed_path), problems=[])
     with claim(target) as claimed_path:
@@ -162,7 +164,7 @@ def convert(
         problems = model.report.problems
         if problems and not settings.anyway:
             raise UserError(
-                f"{count(problems)} above; nothing was written. --anyway writes {target} without them.",
+                f"{count(problems)} above; nothing was written. --anyway writes {target} without these parts.",
                 code="not-convertible",
             )
         if to == "onnx":
@@ -187,7 +189,7 @@ def open_model(source: Path, hint: TaskHint, opening: Opening, watch: Watch) -> 
     model = conversion.model_of(conversion.open_any(source, opening), hint)
     if model.task is None and (hint.kind or hint.labels):
         raise UserError(
-            f"{source} has no layer of a task that --task and --labels could be about: leave them out.",
+            f"{source} has no task layer that --task and --labels could describe. Remove them.",
             code="options-exclude-each-other",
         )
     watch(SourceModel(path=source, model=model))
@@ -198,4 +200,4 @@ def check_target(source: Path, target: Path) -> None:
     """Raise UserError if the target cannot be written, or the source does not exist."""
     require_free(target)
     if not source.exists() and not list(source.parent.glob(f"{source.name}.*")):
-        raise UserError(f"{source} is not there.", code="missing-file")
+        raise UserError(f"{source} does not exist.", code="missing-file")

@@ -43,7 +43,7 @@ def find_form(name: str) -> ModelFileForm:
     """Return the form of a name. Raises UserError if there is none."""
     extension = extensions(GROUP).get(name)
     if extension is None:
-        raise UserError(f"There is no form '{name}' of a model.{nearest(name, form_names())}", code="invalid-value")
+        raise UserError(f"'{name}' is not a model format.{nearest(name, form_names())}", code="invalid-value")
     form: ModelFileForm = extension.load()
     return form
 

@@ -129,7 +129,9 @@ def _records(task: Task, texts: Data, settings: DistilSettings, watch: Watch) ->
 def _read_unlabelled(task: Task, texts: Data, watch: Watch) -> list[Record]:
     """Return records of a file, or of rows in memory, without labels."""
     if isinstance(texts, str | Path) and not Path(texts).is_file():
-        raise UserError(f"{texts}: no such file. --texts takes one with texts, a row each.", code="missing-file")
+        raise UserError(
+            f"{texts}: there is no such file. --texts takes a file with one text per row.", code="missing-file"
+        )
     path_or_tables = Path(texts) if isinstance(texts, str | Path) else tables(texts)
     origin = path_or_tables if isinstance(path_or_tables, Path) else next(iter(path_or_tables.values()))
     inputs = task.source.switch_data(path_or_tables, {}).source.inputs(origin)
@@ -188,8 +190,8 @@ def read_student(plan: FinetunePlan, teacher: TeacherRun, settings: LessonSettin
     if not settings.layers:
         if layers > teacher.layers:
             raise UserError(
-                f"{plan.model} has {layers} layers, the teacher {teacher.path} {teacher.layers}: a student has no more "
-                "than its teacher. Name a smaller --student.",
+                f"{plan.model} has {layers} layers, more than the {teacher.layers} of the teacher {teacher.path}. "
+                "Choose a smaller --student.",
                 code="invalid-value",
             )
         return model, f"{plan.model}, {format_count(layers, 'layer')} of {model.backbone.architecture.width}"
@@ -197,7 +199,7 @@ def read_student(plan: FinetunePlan, teacher: TeacherRun, settings: LessonSettin
         backbone = fewer_layers(model.backbone, settings.layers)
     except ValueError as error:
         raise UserError(
-            f"{plan.model}: {error}. Give other --layers, or another encoder as --student.", code="invalid-value"
+            f"{plan.model}: {error}. Choose other --layers, or another encoder as --student.", code="invalid-value"
         ) from error
     chosen = ", ".join(str(layer + 1) for layer in select_layers(model.backbone, settings.layers))
     return dataclasses.replace(model, backbone=backbone), f"layers {chosen} of the teacher's {layers}"
@@ -207,12 +209,13 @@ def check_student(student: StartingModel, teacher: TeacherRun, settings: LessonS
     """Raise UserError if student and teacher have different tokenizers and the loss compares their tokens."""
     if student.tokenizer.fingerprint == teacher.tokenizer.fingerprint:
         return
-    problems = Problems(heading=f"{student.source} has another vocabulary than the teacher {teacher.path}")
+    problems = Problems(heading=f"{student.source} and the teacher {teacher.path} have different vocabularies")
     if teacher.task.per_token:
         problems.add(
-            f"{teacher.task.name} is taught piece by piece: take a --student with the teacher's, or --layers.",
+            f"{teacher.task.name} is distilled token by token. Choose a --student with the teacher's vocabulary, "
+            "or use --layers.",
             code="mismatched-tokenizer",
         )
     if settings.states:
-        problems.add("States belong to pieces: leave --states out.", code="options-exclude-each-other")
+        problems.add("--states compares the states of tokens. Remove it.", code="options-exclude-each-other")
     problems.stop_if_any()

@@ -51,9 +51,7 @@ class LessonSettings:
         if not self.temperature:
             raise ValueError("temperature must be above 0")
         if not (self.soft or self.states):
-            raise ValueError(
-                "soft and states are both 0: nothing is learnt of the teacher (osbert finetune needs none)"
-            )
+            raise ValueError("soft and states are both 0, so nothing would be learned from the teacher")
 
 
 @dataclass(frozen=True, kw_only=True)

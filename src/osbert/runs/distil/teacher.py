@@ -55,14 +55,14 @@ class TeacherRun:
         head = learner.heads[task.name]
         if head.form == "vectors":
             raise UserError(
-                f"{path} reads the two texts of a pair apart: its head gives vectors, whose size is the encoder's, and "
-                "not scores that a student could learn. Fine-tune the teacher with --few-shot none.",
+                f"{path} encodes the two texts of a pair separately: its outputs are vectors, not scores that a "
+                "student could learn. Fine-tune the teacher with --few-shot none.",
                 code="unsupported-model",
             )
         if head.frozen is not None:
             raise UserError(
-                f"{path} stands on an encoder that did not learn (--features): only an encoder that was fine-tuned can "
-                "teach. Fine-tune without --features first.",
+                f"{path} uses a frozen encoder (--features), which cannot be a teacher. Fine-tune without "
+                "--features first.",
                 code="unsupported-model",
             )
         tokenizer = folder.tokenizer
@@ -106,13 +106,14 @@ def _read_untuned_task(folder: Folder) -> Task:
     if task is None or folder.is_exported:
         has = "an export" if folder.is_exported else "an encoder without a task"
         raise UserError(
-            f"{folder} is {has}: the teacher is a fine-tuned run. osbert finetune TASK --model ENCODER makes one.",
+            f"{folder} is {has}, but the teacher must be a fine-tuned run. Make one with osbert finetune TASK "
+            "--model ENCODER.",
             code="not-a-model",
         )
     if task.form not in ("tokens", "span") and (task.form, task.values) not in TAUGHT:
         raise UserError(
-            f"{folder} was fine-tuned for {task.name}, which cannot be distilled: classify, multilabel, regress, tag "
-            "and span can. Fine-tune the smaller encoder by itself: osbert finetune.",
+            f"{folder} was fine-tuned for {task.name}, which cannot be distilled (only classify, multilabel, "
+            "regress, tag and span can). Fine-tune the smaller encoder with osbert finetune instead.",
             code="unsupported-model",
         )
     settings = RunFolder(folder.path).facts.get("settings", {}).get(task.name)

@@ -186,7 +186,7 @@ def export(
         engine = open_run(run, opening, watch)
         _require_form(engine, run)
         if engine.task is None and engine.writes:
-            watch(Notice(f"What is exported of {run} gives states of texts; it does not write them."))
+            watch(Notice(f"The export of {run} returns states of texts; it does not generate text."))
         data = None if settings.data is None else Path(settings.data)
         rows = None if settings.unchecked else development(engine, run, data, options or LabelledOptions())
         with whole_folder(claimed_path) as folder:
@@ -220,8 +220,7 @@ def development(
     if task is None:
         if data is not None:
             raise UserError(
-                f"{run} is exported as an encoder, whose states are compared on pieces drawn at random: leave --data "
-                "out.",
+                f"{run} is exported as an encoder, which is compared on randomly drawn pieces. Remove --data.",
                 code="options-exclude-each-other",
             )
         return None
@@ -229,12 +228,12 @@ def development(
         task = task.source.switch_data(data, options.as_settings(task))
     elif options.as_settings(task):
         raise UserError(
-            "--label and how to read a file (--text, ...) go with --data.", code="options-exclude-each-other"
+            "--label and the options for reading a file (--text, ...) need --data.", code="options-exclude-each-other"
         )
     elif not task.data or not Path(task.data).exists():
         raise UserError(
-            f"The data that {run} was fine-tuned on, {task.data or 'unknown'}, is not here. Give labelled rows to "
-            "compare on, --data FILE; or --unchecked to compare nothing.",
+            f"The data that {run} was fine-tuned on ({task.data or 'unknown'}) is missing. Give labelled rows for "
+            "the comparison with --data FILE, or skip it with --unchecked.",
             code="missing-option",
         )
     split = "all" if data is not None and data.is_file() else "dev"
@@ -280,11 +279,11 @@ def refuse(comparison: ExportComparison, tolerance: float) -> None:
     drop = comparison.drop
     if drop is not None and not drop <= tolerance:  # a score that is NaN is never good enough
         raise UserError(
-            f"{comparison.criterion} drops by {drop:.4f}, more than --tolerance {tolerance:g}; nothing was written. "
-            "Allow for more, or leave --int8 out.",
+            f"{comparison.criterion} drops by {drop:.4f}, more than --tolerance {tolerance:g}; nothing was "
+            "written. Raise --tolerance, or remove --int8.",
             code="check-failed",
         )
     if math.isnan(comparison.difference):
         raise UserError(
-            "Some of what the run or the export gives is no number; nothing was written.", code="not-finite"
+            "The run or the export returns values that are not finite; nothing was written.", code="not-finite"
         )

@@ -64,7 +64,7 @@ def sample_masks(
     masked = next((part for part in plan.objectives.values() if isinstance(part, MaskedLanguage)), None)
     if masked is None:
         raise UserError(
-            f"--masks shows what mlm does, and objectives = {list(plan.objectives)} leaves it out.",
+            f"--masks shows what mlm masks, but objectives = {list(plan.objectives)} does not include it.",
             code="options-exclude-each-other",
         )
     loader = plan.loader(length=plan.settings.data.length)

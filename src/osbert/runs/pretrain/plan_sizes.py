@@ -136,8 +136,8 @@ def candidates(plan: PretrainPlan, kind: str) -> list[Size]:
     sizes = sorted((_count(candidate, steps) for candidate in plans.values()), key=lambda size: size.flops)
     if not sizes[0].weights:
         raise UserError(
-            f"Sizes are compared by the weights in their blocks, of which models of family = {model.family} have none. "
-            "Choose a size yourself; osbert bench says how fast it trains.",
+            f"Sizes are compared by the weights in their blocks, but models of family = {model.family} have no "
+            "blocks. Choose a size yourself; osbert bench measures how fast it trains.",
             code="invalid-setting",
         )
     return sizes

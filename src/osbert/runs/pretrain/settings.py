@@ -63,7 +63,7 @@ class DataSettings(LoaderSettings):
         """Raise ValueError for fractions out of range."""
         super().__post_init__()
         if not 0 <= self.long_share <= 1:
-            raise ValueError(f"long_share is a share from 0 to 1, not {self.long_share}")
+            raise ValueError(f"long_share must be a fraction from 0 to 1, not {self.long_share}")
 
 
 def conflicts(objectives: Mapping[str, Objective], data: DataSettings, model: Sizes) -> Iterator[str]:
@@ -178,13 +178,16 @@ class Recipe:
     def __post_init__(self) -> None:
         """Raise ValueError for negative minutes, and for a limit of forgetting that is never evaluated."""
         if not 0 <= self.minutes < float("inf"):
-            raise ValueError(f"minutes must be above 0, or 0 to go by training.steps, not {self.minutes}")
+            raise ValueError(f"minutes must be above 0, or 0 to train for training.steps, not {self.minutes}")
         if self.forgetting is not None and not self.forgetting > 0:
             raise ValueError(f"forgetting must be above 0, not {self.forgetting}")
         if (
             self.forgetting and (training := getattr(self, "training", None)) and not training.evaluate_every
         ):  # in `schema`
-            raise ValueError("training.evaluate_every = 0 never looks at forgetting: give steps, or --forgetting none")
+            raise ValueError(
+                "--forgetting is checked at each evaluation, but training.evaluate_every = 0 means none: give a "
+                "number of steps, or --forgetting none"
+            )
 
 
 def schema(objectives: Sequence[str], *, family: str | None = None, trust: bool = False) -> type:
@@ -318,7 +321,7 @@ def read_plan(
 
     before = None if origin is None else Origin.open(origin, opening)
     if not name and before is None:
-        raise UserError("Name a recipe, such as cpu, or go on from a run with --from.", code="missing-recipe")
+        raise UserError("Give a recipe, such as cpu, or continue from a run with --from.", code="missing-recipe")
     user_recipe = "" if name in recipe.recipe_names() else name  # a recipe that the user wrote, or chose by its path
     model = None if before is None else before.table() | ({} if name else before.objectives())
     name = name or before.recipe()  # type: ignore[union-attr]
@@ -368,10 +371,10 @@ def _recipe_settings(name: str, part: str) -> frozenset[str]:
 def _check_out(out: Path, inputs: Mapping[str, Path | None], problems: Problems) -> None:
     """Add problems that prevent writing a run into `out`; `inputs`: the folders that are read, by description."""
     if out.exists() and not out.is_dir():
-        problems.add(f"{out} is a file, and a folder is to be written. Give another --out.", code="output-is-file")
+        problems.add(f"{out} is a file, but the run needs a folder. Choose another --out.", code="output-is-file")
     for what, folder in inputs.items():
         if folder is not None and out.resolve() == folder.resolve():
-            problems.add(f"--out and {what} are the same folder, {out}. Give another --out.", code="output-is-input")
+            problems.add(f"--out and {what} are the same folder, {out}. Choose another --out.", code="output-is-input")
 
 
 def read_settings(
@@ -417,7 +420,7 @@ def recipe_schema(name: str, table: Mapping[str, Any], given: Mapping[str, Any],
         raise UserError(f"{name}: {error}" if name else str(error), code=error.code, codes=error.codes) from error
     except (TypeError, ValueError) as error:
         raise UserError(
-            f"objectives = {list(base.objectives)} cannot be: {error}", code="options-exclude-each-other"
+            f"objectives = {list(base.objectives)} cannot be combined: {error}", code="options-exclude-each-other"
         ) from error
 
 
@@ -437,7 +440,7 @@ def _check(plan: PretrainPlan, problems: Problems) -> None:
     settings, corpus = plan.settings, plan.corpus
     if plan.tokenizer.fingerprint != corpus.fingerprint:
         problems.add(
-            f"the tokenizer in {corpus.folder} is not the one that the corpus was built with: build the corpus again.",
+            f"the tokenizer in {corpus.folder} is not the one that the corpus was built with. Build the corpus again.",
             code="mismatched-tokenizer",
         )
     try:
@@ -466,7 +469,8 @@ def _check(plan: PretrainPlan, problems: Problems) -> None:
         problems.add(conflict, code="invalid-setting")
     if settings.minutes and "training.steps" in plan.given:
         problems.add(
-            f"--steps {settings.training.steps} and {settings.minutes:g} minutes both say how long to train. Give one.",
+            f"--steps {settings.training.steps} and --minutes {settings.minutes:g} both set the length of "
+            "training. Remove one of them.",
             code="options-exclude-each-other",
         )
     _check_lengths(plan, problems)
@@ -525,15 +529,15 @@ def _check_form(plan: PretrainPlan, problems: Problems) -> None:
     for objective in plan.objectives.values():
         if objective.pairs and second >= max(model.segments, 1):
             problems.add(
-                f"{objective.name} makes pairs, whose second text is segment {second}. "
-                f"Set model.segments = {second + 1}.",
+                f"{objective.name} trains on pairs, whose second text has segment {second}. Set model.segments = "
+                f"{second + 1}.",
                 code="invalid-setting",
             )
         reads_first = not model.summary_is_last and getattr(model, "summary", "first") not in ("mean", "late")
         if objective.pairs and tokenizer.form.summary == "last" and reads_first:
             problems.add(
-                f"{objective.name} reads the first token of a sequence, but those of the corpus's tokenizer end with "
-                'the piece that stands for them. Set model.summary = "last", or take another tokenizer.',
+                f"{objective.name} reads the first token of a sequence, but the corpus's tokenizer puts the "
+                'summary token last. Set model.summary = "last", or use another tokenizer.',
                 code="invalid-setting",
             )
     check_first_position(model, tokenizer, problems)

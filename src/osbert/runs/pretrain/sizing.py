@@ -106,7 +106,7 @@ def compare_sizes(request: SizeRequest, run: Path, watch: Watch = ignore) -> Siz
     if absent:
         samples = assume_samples(sizes)
     else:
-        watch(Notice(f"Training a few sizes for {request.seconds:g} s in all, to see how fast this machine is."))
+        watch(Notice(f"Training a few sizes for {request.seconds:g} s in total to measure this machine's speed."))
         samples = plan_sizes.measure(to_measure(sizes, kind), run, seconds=request.seconds * (1 - LOADING))
     estimates = [plan_sizes.estimate(size, samples, limits) for size in sizes]
     best = choose(estimates, available_memory(kind, absent=absent))
@@ -122,7 +122,7 @@ def choose_device(wanted: str, *, gpu: bool) -> tuple[str, bool]:
         wanted = "cuda" if gpu else "cpu"
     elif gpu and not wanted.startswith("cuda"):
         raise UserError(
-            f"--gpu plans for a GPU, but training.device is {wanted}. Leave one of them out.",
+            f"--gpu plans for a GPU, but training.device is {wanted}. Remove one of the two.",
             code="options-exclude-each-other",
         )
     return wanted, wanted.startswith("cuda") and not torch.cuda.is_available()
@@ -166,13 +166,13 @@ def choose(estimates: Sequence[SizeEstimate], memory: float) -> SizeEstimate:
     if not fitting:
         least = min(row.memory for row in estimates)
         raise UserError(
-            f"Not even the smallest size fits: it takes {least / 1e9:,.1f} GB of memory, and there are "
-            f"{memory / 1e9:,.1f} GB. Give a smaller --data.batch, or --micro-tokens.",
+            f"Even the smallest size does not fit: it needs {least / 1e9:,.1f} GB of memory, and "
+            f"{memory / 1e9:,.1f} GB are available. Use a smaller --data.batch or --micro-tokens.",
             code="out-of-memory",
         )
     if not fitting[0].tokens:
         raise UserError(
-            "The time is too short: beginning a run and ending it take about 15 s. Give more --minutes.",
+            "The time is too short: starting and finishing a run take about 15 s. Give more --minutes.",
             code="too-little-time",
         )
     best = min(fitting, key=lambda row: row.loss.middle)
@@ -245,7 +245,7 @@ def check_out(out: Path) -> None:
         first, _, text = out.read_text(encoding="utf-8", errors="replace").partition("\n")
         if first != OURS.format(_seal(text)):
             raise UserError(
-                f"{out} is there already, and is not as `osbert plan` wrote it. Give another --out.",
+                f"{out} exists already and was changed since `osbert plan` wrote it. Choose another --out.",
                 code="output-exists",
             )
 

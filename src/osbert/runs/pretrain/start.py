@@ -52,7 +52,8 @@ class Origin:
         """Read the config and the tokenizer of a folder. Raises UserError if it has no encoder or is damaged."""
         if not (folder / "config.json").is_file():
             raise UserError(
-                f"{folder} holds no encoder (config.json is missing). Give the folder of a finished run or of a model.",
+                f"{folder} contains no encoder (config.json is missing). Give the folder of a finished run or of a "
+                "model.",
                 code="missing-file",
             )
         source = open_folder(folder, opening)
@@ -123,20 +124,21 @@ class Origin:
         free = (*FREE, "length") if self.architecture.any_length else FREE
         if model.family != (family := self.architecture.family):
             problems.add(
-                f"family is {model.family}, but the encoder in {self.folder} has {family}. Leave it out.",
+                f"family is {model.family}, but the encoder in {self.folder} is of family {family}. Remove the "
+                "setting.",
                 code="invalid-setting",
             )
             return
         for name, before, now in self.architecture.differences(model):
             if name not in free:
                 problems.add(
-                    f"model.{name} is {now}, but the encoder in {self.folder} has {before}. Leave it out.",
+                    f"model.{name} is {now}, but the encoder in {self.folder} has {before}. Remove the setting.",
                     code="invalid-setting",
                 )
         if not extends(tokenizer, self.tokenizer):
             problems.add(
-                f"the corpus was built with another tokenizer than that of {self.folder}. Build it with --tokenizer "
-                f"{self.folder}, or with one that `osbert tokenizer extend {self.folder} ...` made.",
+                f"the corpus was built with a tokenizer other than that of {self.folder}. Build it with "
+                f"--tokenizer {self.folder}, or with one made by `osbert tokenizer extend {self.folder} ...`.",
                 code="mismatched-tokenizer",
             )
 

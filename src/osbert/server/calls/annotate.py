@@ -92,7 +92,11 @@ def _read(values: Mapping[str, Any]) -> tuple[AnnotatedTable, list[Row]]:
     """Return the records as a table, and the row of each. Raises Refusal (422) unless each record has one text."""
     table = tables([*values["examples"], *values["records"]])["all"]
     if not isinstance(table, AnnotatedTable):
-        raise Refusal(422, "The records are of no annotation tool that is known.", field="records")
+        raise Refusal(
+            422,
+            "The format of the records is not supported: they are not the export of a known annotation tool.",
+            field="records",
+        )
     # The further examples come first in the table, and its lines count from 1.
     first = len(values["examples"]) + 1
     problems = Problems(heading="The records cannot be read")

@@ -51,7 +51,7 @@ class Call:
 
     def too_late(self) -> Refusal:
         """Return the refusal (504) of a request whose time is up."""
-        return Refusal(504, "The request could not be answered in its time.")
+        return Refusal(504, "The request was not answered within its deadline.")
 
     def option(self, values: RequestFields) -> Hashable:
         """Return the options that requests must share to be read in one pass."""
@@ -106,7 +106,7 @@ def encode_record(model: ServerModel, record: Record, field: str, *, empty: bool
 def require_fit(item: Item, field: str, *, length: int) -> Item:
     """Return the item. Raises Refusal (422) if a sequence exceeds `length` tokens, or all are without pieces."""
     if cut := sum(example.truncated + max(0, len(example) - length) for example in item.examples):
-        raise Refusal(422, f"{cut:,} pieces more than fit: the model reads {length} tokens.", field=field)
+        raise Refusal(422, f"The text is {cut:,} pieces too long: the model reads {length} tokens.", field=field)
     require_pieces(item, field)
     return item
 

@@ -128,5 +128,5 @@ class GenerateCall(Call):
         chosen, limits = writer.writer.options, model.writing
         for field, value, most in (("most", chosen.most, limits.pieces), ("beams", chosen.beams, limits.beams)):
             if value > most:
-                raise Refusal(413, f"{field} is at most {most:,} on this server, not {value:,}.", field=field)
+                raise Refusal(413, f"{field} must be at most {most:,} on this server, not {value:,}.", field=field)
         return writer

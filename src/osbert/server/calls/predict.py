@@ -82,7 +82,7 @@ class PredictCall(Call):
         """Return an item for each text, pair or row. Raises Refusal (422) if one does not fit the model."""
         texts, rows = values.get("texts"), values.get("records")
         if (texts is None) == (rows is None):
-            raise Refusal(422, "Give one of texts and records.", field="texts")
+            raise Refusal(422, "Send either texts or records, not both.", field="texts")
         if rows is not None:
             if not model.engine.fine_tuned.reads_rows:
                 raise Refusal(422, f"The model {model.name} reads texts, not records.", field="records")
@@ -199,7 +199,7 @@ class AnswerCall(Call):
         item = item_of(model, (values["question"], values["paragraph"]), "question", empty=True)
         if cut := sum(example.truncated for example in item.examples):
             limit = model.engine.fine_tuned.description.limit(model.engine.packer)
-            raise Refusal(422, f"{cut:,} pieces more than are read: the model reads {limit}.", field="question")
+            raise Refusal(422, f"The input is {cut:,} pieces too long: the model reads {limit}.", field="question")
         return [item]
 
     def fields(

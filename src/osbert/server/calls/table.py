@@ -40,7 +40,7 @@ def all_calls(edges: Iterable[Edge]) -> dict[str, Call]:
             continue
         if edge.is_own and before:
             raise UserError(
-                f"The kind {edge.kind} declares the call /v1/{edge.call}, which is another one's.",
+                f"The kind {edge.kind} declares the call /v1/{edge.call}, but another kind uses that name.",
                 code="invalid-component",
             )
         if edge.is_own:
@@ -48,8 +48,8 @@ def all_calls(edges: Iterable[Edge]) -> dict[str, Call]:
         elif edge.call and not before:
             known = ", ".join(CALLS)
             raise UserError(
-                f"The kind {edge.kind} is served by the call {edge.call}, which there is not: there are {known}. "
-                "Declare the fields of its request and answer.",
+                f"The kind {edge.kind} is served by the call {edge.call}, which does not exist; the calls are "
+                f"{known}. Declare the fields of its request and answer.",
                 code="invalid-component",
             )
     return calls

@@ -85,7 +85,7 @@ def _read(path: Path, encoding: str, problems: Problems) -> Iterator[TaggedWords
 def _place_sentence(path: Path, rows: TaggedWords, part: Part, sampling: Sampling, problems: Problems) -> Placed | None:
     for tag, line in zip(rows.tags or (), rows.lines, strict=False):
         if not TAG.fullmatch(tag):
-            problems.add(f"{path}, line {line}: {tag!r} is no chunk of CoNLL-2000.", code="unusable-row")
+            problems.add(f"{path}, line {line}: {tag!r} is not a chunk tag of CoNLL-2000.", code="unusable-row")
             return None
     placement = place_words(rows.words, f"{path}, line {rows.lines[0]}", sampling.packer, problems)
     if not placement:

@@ -100,7 +100,7 @@ def _patterns(path: Path, sampling: Sampling, problems: Problems) -> Iterator[st
             yield pattern
         else:
             problems.add(
-                f"{path}, line {row.line}: '{pattern}' does not have {SUBJECT} and {OBJECT} once each.",
+                f"{path}, line {row.line}: '{pattern}' must contain {SUBJECT} and {OBJECT} exactly once.",
                 code="unusable-row",
             )
 

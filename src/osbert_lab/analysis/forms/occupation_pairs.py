@@ -47,7 +47,7 @@ class OccupationForm(DataForm):
         for path in (file for file in sentences_by_path if file.name[:3].lower() == "pro"):
             partner = path.with_name(f"anti{path.name[3:]}")
             if partner not in sentences_by_path:
-                problems.add(f"{path}: {partner.name} is not beside it.", code="missing-file")
+                problems.add(f"{path}: the file {partner.name} is missing beside it.", code="missing-file")
                 continue
             others = sentences_by_path[partner]
             pairs += [
@@ -93,12 +93,12 @@ def _pair(
     text, line = sentence
     location = f"{paths[0]}, line {line}"
     if other is None:
-        problems.add(f"{location}: {paths[1].name} has no sentence of this number.", code="unusable-row")
+        problems.add(f"{location}: {paths[1].name} has no sentence with this number.", code="unusable-row")
         return None
     pronoun = next((PRONOUNS[word] for word in re.findall(r"\[(\w+)\]", text.lower()) if word in PRONOUNS), None)
     if pronoun is None:
         known = ", ".join(PRONOUNS)
-        problems.add(f"{location}: none of {known} is in brackets.", code="unusable-row")
+        problems.add(f"{location}: none of {known} is in square brackets.", code="unusable-row")
         return None
     locations = (location, f"{paths[1]}, line {other[1]}")
     more, less = (
