@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
+from osbert.reading.data_file import DataFile
 from osbert.reading.documents import read_chunks
 from osbert.reading.inputs import OpenInput, Repairs, find_inputs
 from osbert.reading.parquet import read_rows
@@ -211,7 +212,7 @@ def test_texts_in_parquet_that_are_not_utf_8_are_named_or_replaced(tmp_path: Pat
     path = tmp_path / "a.parquet"
     parquet.write_table(pyarrow.table({"id": pyarrow.array(range(5)), "text": column}), path)
     with refusal("wrong-encoding", "a.parquet", "4", "text"):
-        list(read_rows(path))
+        list(read_rows(DataFile(path)))
     with refusal("wrong-encoding", "a.parquet", "4"):
         list(read_chunks([path]))
     repairs = Repairs()

@@ -7,6 +7,7 @@ import csv
 import gzip
 import io
 import lzma
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,10 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from osbert.errors import Problems, UserError
-from osbert.reading import compression, form
+from osbert.reading import data_file
 from osbert.reading.columns import TextColumns, choose
 from osbert.reading.delimited import parse
-from osbert.reading.file_forms import contract
 from osbert.reading.splits import find_splits
 from osbert.reading.table import TableReading, open_table
 from osbert.reading.tagged.files import TagReading, read_tagged
@@ -389,31 +389,62 @@ def test_excels_hint_at_the_delimiter_is_obeyed(tmp_path: Path, hint: str, delim
     assert [row.line for row in rows] == ([3, 4] if header else [2, 3])
 
 
+TABLES = {
+    "a.csv": b'text,label\n"so, so",pos\nbad,neg\n',
+    "a.csv.gz": gzip.compress(b'text,label\n"so, so",pos\nbad,neg\n'),
+    "a.tsv": b'text\tlabel\nso "so"\tpos\n"bad\tneg\n',
+    "a.txt": b"so, so\nbad\n",
+    "a.jsonl": b'{"text": "so, so", "label": "pos"}\n{"text": "bad", "label": "neg"}\n',
+    "a.json": b'[{"text": "so, so"}, {"text": "bad"}]',
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_small_file_is_opened_once(tmp_path: Path, name: str, opens: Callable[[], int]) -> None:
+    table = open_table(write(tmp_path, name, TABLES[name]))
+    assert len(list(table.rows(problems()))) == len(list(table.rows(problems()))) == 2
+    table.file.require_same(whole=True)
+    assert opens() == 1
+
+
 @pytest.mark.parametrize("name", ["a.csv", "a.csv.gz", "a.txt"])
-def test_a_plain_file_is_opened_once_for_its_form_and_once_for_its_rows(tmp_path: Path, name: str, monkeypatch) -> None:
-    content = b'text,label\n"so, so",pos\nbad,neg\n'
-    path = write(tmp_path, name, gzip.compress(content) if name.endswith(".gz") else content)
-    opened: list[str] = []
+def test_a_large_file_is_opened_once_for_its_form_and_once_by_each_pass(
+    tmp_path: Path, name: str, opens: Callable[[], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(data_file, "SMALL", 0)
+    table = open_table(write(tmp_path, name, TABLES[name]))
+    assert opens() == 1
+    assert list(table.rows(problems()))
+    assert opens() == 2
 
-    def count(file, *arguments, **options):
-        opened.append(str(file))
-        return real(file, *arguments, **options)
 
+def test_the_quotes_of_a_large_tab_separated_file_take_one_pass(
+    tmp_path: Path, opens: Callable[[], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(data_file, "SMALL", 0)
+    bare = "".join(f'"text {number}\t{number}\n' for number in range(5000))
+    table = open_table(write(tmp_path, "a.tsv", bare))
+    assert not table.format.quotes and len(list(table.rows(problems()))) == 5000
+    assert opens() == 3  # for the signature of WebAnno, the quotes and the rows
+
+
+def test_columns_of_tags_are_opened_once(tmp_path: Path, opens: Callable[[], int]) -> None:
+    path = write(tmp_path, "a.csv", "EU\tB-ORG\nrejects\tO\n")
+    assert read_tagged(path, TagReading(), problems(), labelled=True).sentences
+    assert opens() == 1
+
+
+@pytest.fixture
+def opens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """Return a function that counts how often files of the test were opened to be read."""
+    opened: list[object] = []
     real = io.open
+
+    def count(file: object, mode: str = "r", *arguments: object, **options: object) -> object:
+        if mode == "rb" and Path(str(file)).parent == tmp_path:
+            opened.append(file)
+        return real(file, mode, *arguments, **options)
+
     for module in (io, builtins):
         monkeypatch.setattr(module, "open", count)
-    table = open_table(path)
-    assert opened.count(str(path)) == 1
-    opened.clear()
-    assert list(table.rows(problems()))
-    assert opened.count(str(path)) == 1
-
-
-def test_columns_of_tags_are_opened_once_for_an_annotation_tool_and_once(tmp_path: Path, monkeypatch) -> None:
-    path = write(tmp_path, "a.csv", "EU\tB-ORG\nrejects\tO\n")
-    opened: list[Path] = []
-    real = compression.open_packed
-    for module in (form, contract):
-        monkeypatch.setattr(module, "open_packed", lambda path: opened.append(path) or real(path))
-    assert read_tagged(path, TagReading(), problems(), labelled=True).sentences
-    assert opened == [path, path]
+    return lambda: len(opened)

@@ -11,9 +11,9 @@ from typing import Any
 from osbert.corpus.filters import Filters
 from osbert.errors import UserError
 from osbert.files import read_sealed, write_sealed
+from osbert.reading.data_file import all_sampled_sha256, sampled_sha256
 from osbert.reading.documents import DocumentOptions
 from osbert.reading.inputs import Input
-from osbert.reading.snapshot import all_sampled_sha256, sampled_sha256
 from osbert.recipe import difference
 from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.text.phrases import Phrases

@@ -325,8 +325,11 @@ def decompress(raw: BinaryIO, name: str, *, display_name: str, limit: UnpackingL
     return Stream(raw, name=display_name)
 
 
-def open_packed(path: Path) -> io.BufferedReader:
-    """Open a file and decompress it by the endings of its name. Reading damaged data raises UserError."""
-    raw = path.open("rb")
-    limit = UnpackingLimit(str(path), os.fstat(raw.fileno()).st_size)
+def open_packed(path: Path, raw: BinaryIO | None = None) -> io.BufferedReader:
+    """Open a file and decompress it by the endings of its name. Reading damaged data raises UserError.
+
+    `raw`: the file if it is open already; it is closed together with the result.
+    """
+    raw = raw or path.open("rb")
+    limit = UnpackingLimit(str(path), path.stat().st_size)
     return io.BufferedReader(decompress(raw, path.name, display_name=str(path), limit=limit), BUFFER)

@@ -18,9 +18,8 @@ def parse(
     quotes inside stand for one (RFC 4180). A quote elsewhere in a cell is a plain character. A row that violates this
     is skipped and added to `problems`. Memory is that of one row.
     """
-    source = _Source(lines)
-    for line in source:
-        start = source.number
+    numbered = enumerate(lines, 1)
+    for start, line in numbered:
         text = line.rstrip("\r\n")
         if not text.strip() and delimiter not in text:  # a line of tabs alone is a row of empty cells
             if blanks:
@@ -30,42 +29,25 @@ def parse(
             yield start, text.split(delimiter)
             continue
         try:
-            yield start, _cells(line, delimiter, source)
+            yield start, _cells(line, delimiter, numbered)
         except ValueError as error:
             problems.add(f"{name}, line {start}: {error}", code="unusable-row")
 
 
-class _Source:
-    """An iterator over lines that counts them."""
-
-    def __init__(self, lines: Iterator[str]) -> None:
-        self._lines = lines
-        self.number = 0
-
-    def __iter__(self) -> _Source:
-        return self
-
-    def __next__(self) -> str:
-        line = next(self._lines)
-        self.number += 1
-        return line
-
-
-def _cells(text: str, delimiter: str, source: _Source) -> list[str]:
-    """Split one row with quotes; it reads further lines while a quoted cell is open."""
+def _cells(text: str, delimiter: str, numbered: Iterator[tuple[int, str]]) -> list[str]:
+    """Split one row with quotes; further lines are read while a quoted cell is open."""
     cells = []
     position = 0
     while True:
         if text.startswith('"', position):
-            cell, text, position = _read_quoted(text, position + 1, source)
+            cell, text, position = _read_quoted(text, position + 1, numbered)
             cells.append(cell)
             if not text[position:].rstrip("\r\n"):
                 return cells
             if not text.startswith(delimiter, position):
                 raise ValueError(
-                    f"text follows a closing quote ({text[position : position + 20]!r}). Double the "
-                    "quotes inside a quoted "
-                    "cell, or give --quotes no if quotes are plain characters here"
+                    f"text follows a closing quote ({text[position : position + 20]!r}). Double the quotes inside a "
+                    "quoted cell, or give --quotes no if quotes are plain characters here"
                 )
         else:
             end = text.find(delimiter, position)
@@ -77,7 +59,7 @@ def _cells(text: str, delimiter: str, source: _Source) -> list[str]:
         position += len(delimiter)
 
 
-def _read_quoted(text: str, position: int, source: _Source) -> tuple[str, str, int]:
+def _read_quoted(text: str, position: int, numbered: Iterator[tuple[int, str]]) -> tuple[str, str, int]:
     """Return (cell, the line in which it ends, the position after its closing quote)."""
     parts: list[str] = []
     size = 0
@@ -86,12 +68,12 @@ def _read_quoted(text: str, position: int, source: _Source) -> tuple[str, str, i
         if end < 0:
             parts.append(text[position:])
             size += len(text) - position
-            following = next(source, None) if size <= MOST_CHARACTERS else None
+            following = next(numbered, None) if size <= MOST_CHARACTERS else None
             if following is None:
                 raise ValueError(
                     "a quoted cell is never closed. Close it, or give --quotes no if quotes are plain characters here"
                 )
-            text, position = following, 0
+            text, position = following[1], 0
         elif text.startswith('""', end):
             parts.append(text[position : end + 1])
             position = end + 2

@@ -8,7 +8,7 @@ import re
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
+from typing import BinaryIO, Literal
 
 from osbert.errors import UserError
 from osbert.reading.compression import Stream
@@ -46,7 +46,21 @@ _PACKAGES = (
 )
 
 
-def foreign(start: bytes, path: Path) -> str:
+_BOMS = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF32_LE, "utf-32"),  # before UTF-16, whose mark it begins with
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+
+
+def bom_encoding(start: bytes) -> str:
+    """Return the encoding of the byte-order mark in the first bytes, UTF-8 if there is none."""
+    return next((name for mark, name in _BOMS if start.startswith(mark)), "utf-8")
+
+
+def foreign(start: bytes, file: Path | BinaryIO) -> str:
     """Return the format of a file and what to do with it; "" if its first bytes, `start`, may be text.
 
     >>> foreign(b"%PDF-1.7", Path("a.csv"))
@@ -55,16 +69,16 @@ def foreign(start: bytes, path: Path) -> str:
     ''
     """
     if start.startswith(_ZIP):
-        return _package(path)
+        return _package(file)
     if start.startswith(b"BZh") and start[4:10] == _BZIP2:
         return "compressed with bzip2: give it an ending such as .csv.bz2"
     return next((what for signature, what in _SIGNATURES if start.startswith(signature)), "")
 
 
-def _package(path: Path) -> str:
+def _package(file: Path | BinaryIO) -> str:
     """Return the format of a ZIP archive, which may be the file of an office program."""
     try:
-        with zipfile.ZipFile(path) as archive:
+        with zipfile.ZipFile(file) as archive:
             names = archive.namelist()
     except (OSError, ValueError, zipfile.BadZipFile, NotImplementedError):  # truncated, or compressed once more
         return f"a ZIP archive or an office file (.xlsx, .ods): unpack it, or {_SHEET}"

@@ -17,20 +17,17 @@ from osbert.errors import Problems, UserError
 from osbert.guarded import parse_json
 from osbert.reading.columns import is_known
 from osbert.reading.compression import open_packed, split_compressions
+from osbert.reading.data_file import DataFile
 from osbert.reading.delimited import parse
-from osbert.reading.encodings import LONGEST, foreign, guess_encoding, refuse_other_unicode
+from osbert.reading.encodings import LONGEST, bom_encoding, foreign, guess_encoding, refuse_other_unicode
 from osbert.reading.parquet import read_columns
 
 Choice = Literal["auto", "yes", "no"]
+JSON_ARRAY = "JSON array"
+"""The title of a form that is read whole, but may be written like JSON lines."""
+JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
 SUFFIXES = (".csv", ".tsv", ".tab", ".jsonl", ".ndjson", ".json", ".txt", ".parquet", ".xlsx", ".spacy")
 
-_BOMS = (
-    (codecs.BOM_UTF8, "utf-8-sig"),
-    (codecs.BOM_UTF32_LE, "utf-32"),  # before UTF-16, whose mark it begins with
-    (codecs.BOM_UTF32_BE, "utf-32"),
-    (codecs.BOM_UTF16_LE, "utf-16"),
-    (codecs.BOM_UTF16_BE, "utf-16"),
-)
 _HINT = re.compile(r"\ufeff?\"?sep=(.)\"?[\r\n]*", re.IGNORECASE)
 """Excel's declaration of the delimiter (sep=;), a line before the first row."""
 _DECIMAL_COMMA = re.compile(r"(?<=\d),(?=\d)")
@@ -100,43 +97,19 @@ class Format:
         return f"{form}, {encoding}; columns: {', '.join(self.columns)}"
 
 
-def open_text(path: Path, encoding: str = "") -> TextIO:
-    """Open a plain, .gz, .xz, .bz2 or .zst file as text whose lines end only at line feeds.
-
-    Without an encoding it is that of the byte-order mark, else UTF-8; the file's `encoding` says which. Raises
-    UserError if there is no encoding of that name, and if the first bytes are those of another kind of file, such as an
-    Excel workbook, or of another Unicode encoding than the UTF-8 that was detected or named.
-    """
-    return _Lines(path, encoding)
-
-
 class _Lines(io.TextIOWrapper):
     """The text of a file with lines of bounded length: a few kilobytes of .gz can hold a line of gigabytes."""
 
-    def __init__(self, path: Path, encoding: str) -> None:
-        encoding = _canonical(encoding)
-        file = open_packed(path)
-        try:
-            start = file.peek(LONGEST)
-            encoding = encoding or bom_encoding(start)
-            if what := foreign(start[:LONGEST], path):
-                raise UserError(f"{path} is no text but {what}.", code="wrong-encoding")
-            if encoding in ("utf-8", "utf-8-sig"):
-                refuse_other_unicode(start, str(path))
-        except UserError:
-            file.close()
-            raise
-        super().__init__(file, encoding=encoding, newline="\n")
-        self.path = path
-        self.number = 0
+    path: Path
+    number = 0
 
     def __next__(self) -> str:  # type: ignore[override] # an iterator of bytes, says its base class's stub
         line = self.readline(LONGEST_LINE + 1)
         self.number += 1
         if len(line) > LONGEST_LINE:
             raise UserError(
-                f"{self.path}, line {self.number}: it has more than {LONGEST_LINE:,} characters. Is it a table, with "
-                "line ends? Cut the text into shorter ones.",
+                f"{self.path}, line {self.number} has more than {LONGEST_LINE:,} characters. Is it a table, with line "
+                "ends? Split the text into shorter ones.",
                 code="too-large",
             )
         if not line:
@@ -144,30 +117,81 @@ class _Lines(io.TextIOWrapper):
         return line
 
 
-def find_format(path: Path, reading: TableReading) -> Format:
-    """Detect the form of a file from its beginning.
+def open_text(file: Path | DataFile, encoding: str = "") -> TextIO:
+    """Open a plain, .gz, .xz, .bz2 or .zst file as text whose lines end only at line feeds.
+
+    Without an encoding it is that of the byte-order mark, else UTF-8; the file's `encoding` says which. Raises
+    UserError if there is no encoding of that name, and if the first bytes are those of another kind of file, such as an
+    Excel workbook, or of another Unicode encoding than the UTF-8 that was detected or named.
+    """
+    encoding = _canonical(encoding)
+    path = file if isinstance(file, Path) else file.path
+    content = open_packed(file) if isinstance(file, Path) else file.open()
+    try:
+        start = content.peek(LONGEST)
+        encoding = encoding or bom_encoding(start)
+        if what := foreign(start[:LONGEST], path):
+            raise UserError(f"{path} is no text but {what}.", code="wrong-encoding")
+        if encoding in ("utf-8", "utf-8-sig"):
+            refuse_other_unicode(start, str(path))
+    except UserError:
+        content.close()
+        raise
+    lines = _Lines(content, encoding=encoding, newline="\n")
+    lines.path = path
+    return lines
+
+
+def read_text(file: DataFile, encoding: str) -> str:
+    """Return the whole text of a file. Raises UserError if it is too large or not text in its encoding."""
+    encoding = _canonical(encoding) or bom_encoding(file.beginning)
+    try:
+        return file.read_all().decode(encoding)
+    except UnicodeError as error:
+        raise decoding_error(file.path, encoding) from error
+
+
+def find_format(file: DataFile, reading: TableReading) -> Format:
+    """Detect the form of a file from its beginning; the quotes of a tab-separated file from all of it.
 
     Raises UserError if it does not exist, is empty, or is not text in its encoding.
     """
+    path = file.path
     if not path.is_file():
         raise UserError(f"{path}: no such file.", code="missing-file")
     if path.suffix.lower() == ".parquet":
-        return Format(kind="parquet", encoding="", columns=read_columns(path))
-    lines, encoding = _sample(path, reading.encoding)
-    if not lines:
-        raise UserError(f"{path} is empty.", code="no-data")
-    if _ends_in_carriage_returns(lines):
-        raise UserError(
-            f"{path}: its lines end in carriage returns alone, as on very old computers. Convert it: "
-            f"tr '\\r' '\\n' < {path.name} > converted{plain_suffix(path)}",
-            code="wrong-format",
-        )
-    suffix = plain_suffix(path)
-    if suffix in (".jsonl", ".ndjson", ".json") or (suffix not in SUFFIXES and lines[0].lstrip().startswith("{")):
-        return Format(kind="jsonl", encoding=encoding, columns=_keys(path, lines), newline=_line_end(lines))
-    if suffix == ".txt" and not reading.delimiter and reading.header != "yes":
-        return Format(kind="lines", encoding=encoding, columns=("text",))
-    return _detect_delimited(path, lines, reading, encoding)
+        return Format(kind="parquet", encoding="", columns=read_columns(file))
+    with open_text(file, reading.encoding) as lines:
+        try:
+            sample = _sample(lines)
+            if not any(line.strip() for line in sample):
+                raise UserError(f"{path} is empty.", code="no-data")
+            if _ends_in_carriage_returns(sample):
+                raise UserError(
+                    f"{path}: its lines end in carriage returns alone, as on very old computers. Convert it: "
+                    f"tr '\\r' '\\n' < {path.name} > converted{plain_suffix(path)}",
+                    code="wrong-format",
+                )
+            suffix = plain_suffix(path)
+            if suffix in JSON_SUFFIXES or (suffix not in SUFFIXES and sample[0].lstrip().startswith("{")):
+                newline = _line_end(sample)
+                return Format(kind="jsonl", encoding=lines.encoding, columns=_keys(path, sample), newline=newline)
+            if suffix == ".txt" and not reading.delimiter and reading.header != "yes":
+                return Format(kind="lines", encoding=lines.encoding, columns=("text",))
+            return _detect_delimited(path, sample, lines, reading)
+        except UnicodeError as error:
+            raise decoding_error(path, lines.encoding) from error
+
+
+def _sample(lines: TextIO) -> list[str]:
+    sample: list[str] = []
+    size = 0
+    for line in islice(lines, _SAMPLE_LINES):
+        sample.append(line)
+        size += len(line)
+        if size > _SAMPLE_CHARACTERS:
+            break
+    return sample
 
 
 def _ends_in_carriage_returns(lines: Sequence[str]) -> bool:
@@ -185,17 +209,6 @@ def plain_suffix(path: Path) -> str:
     return Path(split_compressions(path.name)[0]).suffix.lower()
 
 
-def find_encoding(path: Path, user_encoding: str = "") -> str:
-    """Return the encoding in `user_encoding`, else that of the byte-order mark, else UTF-8.
-
-    Raises UserError if there is no encoding of that name.
-    """
-    if user_encoding:
-        return _canonical(user_encoding)
-    with open_packed(path) as file:
-        return bom_encoding(file.read(4))
-
-
 def _canonical(encoding: str) -> str:
     """Return the canonical name of an encoding, "" for "". Raises UserError if there is none of that name."""
     if not encoding:
@@ -205,11 +218,6 @@ def _canonical(encoding: str) -> str:
         return codecs.lookup(encoding).name
     except LookupError as error:
         raise UserError(f"There is no encoding called '{encoding}'.", code="invalid-value") from error
-
-
-def bom_encoding(start: bytes) -> str:
-    """Return the encoding of the byte-order mark in the first bytes, UTF-8 if there is none."""
-    return next((name for mark, name in _BOMS if start.startswith(mark)), "utf-8")
 
 
 def decoding_error(path: Path, encoding: str) -> UserError:
@@ -257,22 +265,6 @@ def _lacks_bom(path: Path, encoding: str) -> bool:
     return False
 
 
-def _sample(path: Path, encoding: str) -> tuple[list[str], str]:
-    """Return the first lines of a file, [] if they are all blank, and its encoding."""
-    lines, size = [], 0
-    with open_text(path, encoding) as file:
-        encoding = file.encoding
-        try:
-            for line in islice(file, _SAMPLE_LINES):
-                lines.append(line)
-                size += len(line)
-                if size > _SAMPLE_CHARACTERS:
-                    break
-        except UnicodeError as error:
-            raise decoding_error(path, encoding) from error
-    return lines if any(line.strip() for line in lines) else [], encoding
-
-
 def _keys(path: Path, lines: Sequence[str]) -> tuple[str, ...]:
     """Return the keys of the objects in the sample, in the order of their first appearance."""
     keys: dict[str, None] = {}
@@ -291,35 +283,49 @@ def _keys(path: Path, lines: Sequence[str]) -> tuple[str, ...]:
     return tuple(keys)
 
 
-def _detect_delimited(path: Path, lines: Sequence[str], reading: TableReading, encoding: str) -> Format:
-    hint = _HINT.fullmatch(lines[0])
-    rest = list(without_hint(iter(lines)))
+def _detect_delimited(path: Path, sample: Sequence[str], more: TextIO, reading: TableReading) -> Format:
+    """Return the form of a delimited file from its first lines; `more`: the lines after these."""
+    hint = _HINT.fullmatch(sample[0])
+    rest = list(without_hint(iter(sample)))
     delimiter = reading.delimiter.replace("\\t", "\t") or (hint[1] if hint else "")
     if not delimiter and plain_suffix(path) in (".tsv", ".tab") and any("\t" in line for line in rest):
         delimiter = "\t"
     delimiter = delimiter or _delimiter(rest)
-    quotes = _has_quotes(path, encoding, delimiter) if reading.quotes == "auto" else reading.quotes == "yes"
-    rows = list(islice(_rows(rest, delimiter, quotes), _SAMPLE_LINES))
-    header = is_header(rows, reading.names) if reading.header == "auto" else reading.header == "yes"
-    first = rows[0] if rows else [""]
-    names = [cell.strip() for cell in first] if header else [""] * len(first)
-    columns = tuple(name or f"column {index + 1}" for index, name in enumerate(names))
-    repeated = [name for name, count in Counter(columns).items() if count > 1]
-    if repeated:
-        raise UserError(
-            f"{path}: the header names the column '{repeated[0]}' twice: {', '.join(columns)}.", code="duplicate-name"
-        )
+    # Comma-separated files follow RFC 4180. Tab-separated ones exist in both kinds: GLUE has bare quotes in sentences.
+    quotes = reading.quotes != "no"
+    if reading.quotes == "auto" and delimiter == "\t":
+        quotes = _has_quotes(chain(rest, more), delimiter)
+    header, columns = read_header(path, list(islice(_rows(rest, delimiter, quotes), _SAMPLE_LINES)), reading)
     return Format(
         kind="delimited",
-        encoding=encoding,
+        encoding=more.encoding,
         columns=columns,
         delimiter=delimiter,
         quotes=quotes,
         header=header,
         hint=bool(hint),
         surplus=reading.surplus,
-        newline=_line_end(lines),
+        newline=_line_end(sample),
     )
+
+
+def read_header(
+    path: Path, rows: Sequence[Sequence[str]], reading: TableReading, *, width: int = 0
+) -> tuple[bool, tuple[str, ...]]:
+    """Return whether the first of some rows is a header, and the names of at least `width` columns.
+
+    A column without a name is called by its number. Raises UserError if two have the same name.
+    """
+    header = is_header(rows, reading.names) if reading.header == "auto" else reading.header == "yes"
+    first = rows[0] if rows else [""]
+    names = [cell.strip() if header else "" for cell in first] + [""] * (width - len(first))
+    columns = tuple(name or f"column {number}" for number, name in enumerate(names, 1))
+    for index, name in enumerate(columns):
+        if name in columns[:index]:
+            raise UserError(
+                f"{path}: the header names the column '{name}' twice: {', '.join(columns)}.", code="duplicate-name"
+            )
+    return header, columns
 
 
 def _line_end(lines: Sequence[str]) -> str:
@@ -355,30 +361,26 @@ def _delimiter(lines: Sequence[str]) -> str:
     return best if row_agreement(best) > 0 else ","
 
 
-def _has_quotes(path: Path, encoding: str, delimiter: str) -> bool:
-    """Return whether a cell that begins with a quote is quoted.
+def _has_quotes(lines: Iterator[str], delimiter: str) -> bool:
+    """Return whether cells that begin with a quote are quoted: unless that makes more rows of a file unusable.
 
-    Comma-separated files follow RFC 4180. Tab-separated ones exist in both kinds (GLUE has bare quotes in sentences):
-    there cells are quoted unless that makes more rows of the whole file invalid.
+    A row is unusable if it cannot be parsed, or has another number of cells than the first.
     """
-    if delimiter != "\t":
-        return True
-    try:
-        wrong = [_wrong_rows(path, encoding, delimiter, quotes) for quotes in (True, False)]
-    except UnicodeError as error:
-        raise decoding_error(path, encoding) from error
-    # At a tie the cells are quoted, as RFC 4180 has it.
-    return wrong[0] <= wrong[1]
+    plain: Counter[int] = Counter()
+    """Rows by their number of delimiters, the first row's number first, if quotes are plain characters."""
 
+    def count_plain() -> Iterator[str]:
+        for line in lines:
+            text = line.rstrip("\r\n")
+            if text.strip() or delimiter in text:
+                plain[text.count(delimiter)] += 1
+            yield line
 
-def _wrong_rows(path: Path, encoding: str, delimiter: str, quotes: bool) -> int:
-    """Return the number of rows that cannot be parsed or differ from the first in their number of cells."""
     problems = Problems(heading="", limit=0)
-    with open_text(path, encoding) as file:
-        rows = parse(without_hint(file), delimiter=delimiter, quotes=quotes, name="", problems=problems)
-        width = len(next(rows, (0, []))[1])
-        uneven = sum(len(cells) != width for _, cells in rows)
-    return uneven + problems.count
+    rows = parse(count_plain(), delimiter=delimiter, quotes=True, name="", problems=problems)
+    quoted = Counter(len(cells) for _, cells in rows)
+    uneven = [widths.total() - next(iter(widths.values()), 0) for widths in (quoted, plain)]
+    return uneven[0] + problems.count <= uneven[1]  # a tie means quoted, as RFC 4180 has it
 
 
 def is_header(rows: Sequence[Sequence[str]], named: Sequence[str]) -> bool:

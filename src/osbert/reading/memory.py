@@ -6,14 +6,14 @@ None of these libraries is imported; the types are recognised by their methods.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from osbert.errors import Problems, UserError
+from osbert.reading.data_file import DataFile
 from osbert.reading.form import Format
-from osbert.reading.rows import Origin, Row, Table, row_of
-from osbert.reading.table import as_annotated
+from osbert.reading.table import Origin, Row, Table, as_annotated, row_of
 
 Data: TypeAlias = Any
 """Data from a user: a path, rows in one of the forms above, or a mapping from splits to any of these."""
@@ -34,7 +34,7 @@ class MemoryTable(Table):
     objects: Sequence[Mapping[str, Any]]
     split: str = ""
     index: Sequence[int] = ()
-    path: Path = Path()
+    file: DataFile = field(default_factory=lambda: DataFile(Path()))
 
     @property
     def origin(self) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 from osbert.errors import Problems, UserError, nearest
 from osbert.guarded import parse_json
 from osbert.reading.compression import UnpackingLimit
+from osbert.reading.data_file import DataFile
 from osbert.reading.encodings import Errors
 from osbert.reading.inputs import Input, Repairs
 
@@ -23,25 +24,25 @@ def read_texts(source: Input, field: str, *, errors: Errors, repairs: Repairs) -
     Raises UserError if pyarrow is missing, the file is not Parquet, or it has no text column `field`.
     """
     # Columns are read a piece at a time: a row group can be as large as the file.
-    with _open_table(source.path) as table:
+    with _open_table(DataFile(source.path)) as table:
         kinds = {column.name: column.type for column in table.schema_arrow}
         _check_column(str(source.path), field, {name: str(kind) for name, kind in kinds.items()})
         rows = (batch.column(0) for batch in table.iter_batches(batch_size=1024, columns=[field]))
         yield from _texts(rows, str(source.path), errors, repairs)
 
 
-def read_columns(path: Path) -> tuple[str, ...]:
+def read_columns(file: DataFile) -> tuple[str, ...]:
     """Return the column names of a file; raises UserError like `read_texts`."""
-    with _open_table(path) as table:
+    with _open_table(file) as table:
         return tuple(table.schema_arrow.names)
 
 
-def read_rows(path: Path) -> Iterator[Mapping[str, Any]]:
+def read_rows(file: DataFile) -> Iterator[Mapping[str, Any]]:
     """Yield each row as plain values by column; raises UserError like `read_texts`.
 
     Class numbers become names if the datasets library has stored them in the file.
     """
-    with _open_table(path) as table:
+    with _open_table(file) as table:
         row = 0
         classes = _classes(table.schema_arrow.metadata or {})
         for batch in table.iter_batches(batch_size=1024):
@@ -55,7 +56,7 @@ def read_rows(path: Path) -> Iterator[Mapping[str, Any]]:
                 bad = [(row + index, name) for name, column in zip(names, batch.columns) for index in _bad(column)]
                 number, name = min(bad)
                 raise UserError(
-                    f"{path}, row {number + 1:,}: the value in the column '{name}' is not UTF-8 ({error.reason}).",
+                    f"{file.path}, row {number + 1:,}: the value in the column '{name}' is not UTF-8 ({error.reason}).",
                     code="wrong-encoding",
                 ) from error
             row += len(batch)
@@ -74,11 +75,13 @@ def parquet_library(path: Path) -> Any:
 
 
 @contextmanager
-def _open_table(path: Path) -> Iterator[Any]:
+def _open_table(file: DataFile) -> Iterator[Any]:
+    path = file.path
     pyarrow = parquet_library(path)
     try:
+        source = path if file.content is None else pyarrow.BufferReader(file.content)
         # Nothing is read ahead: pyarrow would take the columns' parts of a row group whole.
-        with pyarrow.parquet.ParquetFile(path, pre_buffer=False, buffer_size=BUFFER) as table:
+        with pyarrow.parquet.ParquetFile(source, pre_buffer=False, buffer_size=BUFFER) as table:
             _require_bounded(path, table.metadata)
             yield table
     except (pyarrow.ArrowException, OSError) as error:

@@ -13,9 +13,10 @@ from typing import Any, ClassVar
 
 from osbert.errors import UserError
 from osbert.guarded import LARGEST, read_bytes
-from osbert.reading.file_forms.contract import FOLDER, Beginning, Entry, FileForm
+from osbert.reading.data_file import DataFile
 from osbert.reading.form import TableReading
 from osbert.reading.record_forms.contract import Suggestion, TextOffsets
+from osbert.reading.table import FOLDER, Entry, FileForm
 
 _TEXT_BOUND = re.compile(r"(T\d+)\t(\S+) (\d+ \d+(?:;\d+ \d+)*)(?:\t(.*))?")
 
@@ -28,15 +29,16 @@ class Brat(FileForm):
     suffixes = (".ann", FOLDER)
 
     @classmethod
-    def claims(cls, beginning: Beginning) -> bool:
+    def claims(cls, file: DataFile) -> bool:
         """Return whether a folder holds .ann files, or a file is one."""
-        path = beginning.path
+        path = file.path
         if path.is_dir():
             return any(one.suffix == ".ann" for one in path.iterdir())
         return path.suffix == ".ann" and path.is_file()
 
-    def load(self, path: Path, reading: TableReading) -> list[Entry]:
+    def load(self, file: DataFile, reading: TableReading) -> list[Entry]:
         """Return the documents by name. A .txt file without an .ann file is unlabelled."""
+        path = file.path
         names = sorted(path.glob("*.txt")) if path.is_dir() else [path.with_suffix(".txt")]
         if path.is_dir() and (alone := sorted({one.stem for one in path.glob("*.ann")} - {one.stem for one in names})):
             raise UserError(f"{path} contains {alone[0]}.ann, but no {alone[0]}.txt.", code="missing-file")

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from osbert.errors import UserError
-from osbert.reading.file_forms.contract import Beginning, Entry, FileForm, whole_text
-from osbert.reading.form import TableReading
+from osbert.reading.data_file import DataFile
+from osbert.reading.form import TableReading, read_text
 from osbert.reading.record_forms.contract import TextOffsets
+from osbert.reading.table import Entry, FileForm
 
 _HEAD = "#FORMAT=WebAnno TSV 3"
 _TOKEN = re.compile(r"(\d+-\d+(?:\.\d+)?)\t(\d+)-(\d+)\t([^\t]*)((?:\t[^\t]*)*)")
@@ -32,14 +33,14 @@ class WebAnno(FileForm):
     suffixes = (".tsv",)
 
     @classmethod
-    def claims(cls, beginning: Beginning) -> bool:
+    def claims(cls, file: DataFile) -> bool:
         """Return whether a file begins with the format's first line."""
-        return beginning.text.removeprefix("\ufeff").startswith(_HEAD)
+        return file.first_text.startswith(_HEAD)
 
-    def load(self, path: Path, reading: TableReading) -> list[Entry]:
+    def load(self, file: DataFile, reading: TableReading) -> list[Entry]:
         """Return the sentences, numbered by their first lines. Raises UserError if the layer is ambiguous."""
-        lines = whole_text(path, reading.encoding).split("\n")
-        column = _column(path, [line.rstrip("\r") for line in lines if line.startswith("#T_")])
+        lines = read_text(file, reading.encoding).split("\n")
+        column = _column(file.path, [line.rstrip("\r") for line in lines if line.startswith("#T_")])
         entries: list[Entry] = []
         for number, texts, rows in _sentences(lines):
             try:
@@ -47,7 +48,7 @@ class WebAnno(FileForm):
             except ValueError as error:
                 entries.append((number, error))
         if not entries:
-            raise UserError(f"{path} contains no sentences.", code="no-data")
+            raise UserError(f"{file.path} contains no sentences.", code="no-data")
         return entries
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from osbert.errors import Problems
-from osbert.reading.snapshot import Snapshot
+from osbert.reading.data_file import DataFile
 from osbert.reading.table import open_table
 from osbert.reading.tagged.files import TaggedFile, TagReading, find_tagged, read_tagged
 from osbert.tasks.kinds.classify import Classify
@@ -76,7 +76,7 @@ def test_an_array_that_cannot_be_read(tmp_path: Path, text: str, code: str, valu
 
 
 def test_an_array_larger_than_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("osbert.reading.file_forms.contract.LARGEST", 10)
+    monkeypatch.setattr("osbert.reading.data_file.LARGEST", 10)
     (tmp_path / "in.json").write_text('[{"text": "a"}]')
     with refusal("too-large", "in.json"):
         open_table(tmp_path / "in.json")
@@ -110,7 +110,8 @@ def test_a_folder_of_brat(tmp_path: Path) -> None:
     assert find_tagged(tmp_path) == {"dev": tmp_path / "dev"}
     found = tagged(brat(folder, "unseen", "nobody has", None))  # an .ann file
     assert len(found.sentences) == 2 and found.unlabelled == [3] and "document 3" in found.describe()
-    before = Snapshot(folder)
+    before = DataFile(folder)
+    assert before.sha256
     (folder / "b.ann").write_text("T1\tX 0 6\tnobody\n")
     with refusal("file-changed", folder):
         before.require_same()
@@ -258,6 +259,6 @@ def test_a_workbook_of_strangers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         open_table(written(sheet1=b"<worksheet><row"))
     with refusal("damaged-file", "other.xlsx"):
         open_table(written(workbook=b"no"))
-    monkeypatch.setattr("osbert.reading.file_forms.contract.LARGEST", 100)
+    monkeypatch.setattr("osbert.reading.data_file.LARGEST", 100)
     with refusal("too-large", "in.xlsx"):
         open_table(path)

@@ -13,8 +13,8 @@ import pytest
 
 import tiny_runs
 from osbert.errors import Problems
+from osbert.reading.data_file import DataFile
 from osbert.reading.parquet import read_rows
-from osbert.reading.snapshot import Snapshot
 from osbert.reading.tagged.files import TagReading, read_tagged
 from osbert.runs.contract import Notice
 from osbert.runs.rows import predict as predict_run
@@ -188,7 +188,8 @@ def test_an_output_may_lie_among_the_documents(tagger: Path, tmp_path: Path) -> 
     folder.mkdir()
     (folder / "a.txt").write_text(TEXT)
     (folder / "a.ann").write_text("")
-    before = Snapshot(folder)
+    before = DataFile(folder)
+    assert before.sha256
     (folder / ".out.jsonl.lock").write_text("another process")
     before.require_same(whole=True)
     predict_file(tagger, folder, output=RowOutput(path=folder / "out.jsonl"))
@@ -205,7 +206,7 @@ def test_parquet_keeps_the_names_of_its_classes(classifier: Path, tmp_path: Path
     parquet.write_table(table, path := tmp_path / "in.parquet")
     out = predicted(classifier, path, "out.parquet")
     assert parquet.read_table(out).column("label").to_pylist() == [1]
-    assert [row["label"] for row in read_rows(out)] == ["pos"]
+    assert [row["label"] for row in read_rows(DataFile(out))] == ["pos"]
 
 
 @pytest.mark.parametrize("record", [{"text": TEXT}, *RECORDS.values()], ids=["plain", *RECORDS])

@@ -3,46 +3,43 @@
 from __future__ import annotations
 
 from json import JSONDecodeError
-from pathlib import Path
 from typing import ClassVar
 
 from osbert.errors import UserError, not_json
 from osbert.guarded import parse_json
-from osbert.reading.file_forms.contract import Beginning, Entry, FileForm, whole_text
-from osbert.reading.form import TableReading, plain_suffix
+from osbert.reading.data_file import DataFile
+from osbert.reading.documents import begins_array
+from osbert.reading.form import JSON_ARRAY, JSON_SUFFIXES, TableReading, plain_suffix, read_text
 from osbert.reading.memory import plain_row
-
-_JSON = (".json", ".jsonl", ".ndjson")
+from osbert.reading.table import Entry, FileForm
 
 
 class Array(FileForm):
     """[{...}, {...}]."""
 
-    title: ClassVar[str] = "JSON array"
-    suffixes = (*_JSON, "")
+    title: ClassVar[str] = JSON_ARRAY
+    suffixes = (*JSON_SUFFIXES, "")
 
     @classmethod
-    def claims(cls, beginning: Beginning) -> bool:
+    def claims(cls, file: DataFile) -> bool:
         """Return whether a file begins like an array; of objects, if it has no suffix."""
-        start = beginning.text.removeprefix("\ufeff").lstrip()
-        first, _, rest = start.partition("\n")
-        if not start.startswith("[") or (rest.strip() and first.rstrip().endswith("]")):  # lines, each of them a list
+        if not begins_array(file.first_text):
             return False
-        return plain_suffix(beginning.path) in _JSON or start[1:].lstrip()[:1] == "{"
+        return plain_suffix(file.path) in JSON_SUFFIXES or file.first_text.lstrip()[1:].lstrip()[:1] == "{"
 
-    def load(self, path: Path, reading: TableReading) -> list[Entry]:
-        """Return the items of the array. Raises UserError where it is no JSON."""
-        text = whole_text(path, reading.encoding)
+    def load(self, file: DataFile, reading: TableReading) -> list[Entry]:
+        """Return the items of the array. Raises UserError if it is not JSON."""
+        text = read_text(file, reading.encoding)
         try:
             items = parse_json(text, unique_keys=True)
         except JSONDecodeError as error:
             raise UserError(
-                f"{path}, line {error.lineno}: not a JSON array ({not_json(error)} at character {error.colno}). "
-                "Mend it, or write JSON lines, one object a line.",
+                f"{file.path}, line {error.lineno}: not a JSON array ({not_json(error)} at character {error.colno}). "
+                "Correct it, or write JSON lines, one object per line.",
                 code="wrong-format",
             ) from error
         if not items:
-            raise UserError(f"{path} is empty: its array has no items.", code="no-data")
+            raise UserError(f"{file.path} is empty: its array has no items.", code="no-data")
         rows = ((number, item, plain_row(item)) for number, item in enumerate(items, 1))
         return [
             (number, ValueError(f"{str(item)[:40]!r} is not an object {{...}}") if row is None else row)

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, ClassVar
 
 from osbert.errors import UserError
-from osbert.reading.file_forms.contract import Beginning, Entry, FileForm, most_unpacked, too_large, whole
+from osbert.reading.data_file import DataFile
 from osbert.reading.form import TableReading
 from osbert.reading.record_forms.spacy import classes
+from osbert.reading.table import Entry, FileForm
 
 
 class DocBin(FileForm):
@@ -23,32 +23,32 @@ class DocBin(FileForm):
     suffixes = (".spacy",)
 
     @classmethod
-    def claims(cls, beginning: Beginning) -> bool:
+    def claims(cls, file: DataFile) -> bool:
         """Return whether a file is called .spacy; a damaged one is then reported as such."""
-        return beginning.path.suffix.lower() == ".spacy"
+        return file.path.suffix.lower() == ".spacy"
 
-    def load(self, path: Path, reading: TableReading) -> list[Entry]:
+    def load(self, file: DataFile, reading: TableReading) -> list[Entry]:
         """Return the documents. Raises UserError if spaCy is missing, and if the file is damaged."""
         try:
             import spacy
             import spacy.tokens
         except ImportError as error:
             raise UserError(
-                f"{path}: .spacy files need spaCy: pip install spacy, or write a line of JSON for each document with "
-                "spaCy's Doc.to_json.",
+                f"{file.path}: .spacy files need spaCy. Install it with pip install spacy, or write JSON lines "
+                "with Doc.to_json.",
                 code="missing-library",
             ) from error
-        content, most = whole(path), most_unpacked(path)
+        content = file.read_all()
         try:
-            if len(zlib.decompressobj().decompress(content, most + 1)) > most:
-                raise too_large(path, most)
+            if len(zlib.decompressobj().decompress(content, file.most_unpacked + 1)) > file.most_unpacked:
+                raise file.too_large()
             documents = spacy.tokens.DocBin().from_bytes(content).get_docs(spacy.blank("xx").vocab)
             return list(_rows(documents))
         except UserError:
             raise
         except Exception as error:  # spaCy raises what it meets
             raise UserError(
-                f"{path}: not a DocBin that can be read ({type(error).__name__}: {error}). Write it again with "
+                f"{file.path}: not a DocBin that can be read ({type(error).__name__}: {error}). Write it again with "
                 "DocBin.to_disk.",
                 code="damaged-file",
             ) from error

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 import zipfile
-from collections import Counter
 from collections.abc import Sequence
 from datetime import date, datetime, time
 from itertools import islice
@@ -13,9 +12,10 @@ from typing import Any, ClassVar
 
 from osbert.errors import UserError
 from osbert.reading.compression import UnpackingLimit
+from osbert.reading.data_file import DataFile
 from osbert.reading.encodings import LONGEST, foreign
-from osbert.reading.file_forms.contract import Beginning, Entry, FileForm, most_unpacked, too_large
-from osbert.reading.form import TableReading, is_header
+from osbert.reading.form import TableReading, read_header
+from osbert.reading.table import Entry, FileForm
 
 _MEMBERS = 10_000
 """Most files in a workbook, which is a ZIP archive."""
@@ -34,13 +34,16 @@ class Workbook(FileForm):
     suffixes = (".xlsx",)
 
     @classmethod
-    def claims(cls, beginning: Beginning) -> bool:
+    def claims(cls, file: DataFile) -> bool:
         """Return whether a file is called .xlsx and is a ZIP archive with the parts of a workbook."""
-        path = beginning.path
-        return path.suffix.lower() == ".xlsx" and "Excel workbook" in foreign(beginning.raw[:LONGEST], path)
+        if file.path.suffix.lower() != ".xlsx":
+            return False
+        with file.open_raw() as raw:
+            return "Excel workbook" in foreign(file.beginning[:LONGEST], raw)
 
-    def load(self, path: Path, reading: TableReading) -> list[Entry]:
+    def load(self, file: DataFile, reading: TableReading) -> list[Entry]:
         """Return the rows of the first sheet. Raises UserError if openpyxl is missing or if the file is unusable."""
+        path = file.path
         try:
             import openpyxl
         except ImportError as error:
@@ -49,10 +52,10 @@ class Workbook(FileForm):
                 code="missing-library",
             ) from error
         try:
-            _require_bounded(path)
-            with path.open("rb") as file, warnings.catch_warnings():
+            _require_bounded(file)
+            with file.open_raw() as raw, warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # about what it leaves out, such as rules for input
-                book = openpyxl.load_workbook(file, read_only=True, data_only=True, keep_links=False)
+                book = openpyxl.load_workbook(raw, read_only=True, data_only=True, keep_links=False)
                 limit = UnpackingLimit(str(path), path.stat().st_size)
                 rows = _cells(book.worksheets[0], limit)
                 book.close()
@@ -68,21 +71,20 @@ class Workbook(FileForm):
         return _entries(path, rows, reading)
 
 
-def _require_bounded(path: Path) -> None:
+def _require_bounded(file: DataFile) -> None:
     """Raise UserError if a workbook unpacks to too much, or declares XML entities (billion laughs)."""
-    with zipfile.ZipFile(path) as archive:
+    with file.open_raw() as raw, zipfile.ZipFile(raw) as archive:
         members = archive.infolist()
-        most = most_unpacked(path)
-        if sum(member.file_size for member in members) > most or len(members) > _MEMBERS:
-            raise too_large(path, most)
+        if sum(member.file_size for member in members) > file.most_unpacked or len(members) > _MEMBERS:
+            raise file.too_large()
         for member in members:
             if not member.filename.endswith((".xml", ".rels")):
                 continue
-            with archive.open(member) as file:
-                start = file.read(_PROLOGUE)
+            with archive.open(member) as content:
+                start = content.read(_PROLOGUE)
             if b"<!DOCTYPE" in start or b"<!ENTITY" in start or start[:2] in (b"\xff\xfe", b"\xfe\xff"):
                 raise UserError(
-                    f"{path}: {member.filename} declares entities, as no workbook does.", code="damaged-file"
+                    f"{file.path}: {member.filename} declares entities, as no workbook does.", code="damaged-file"
                 )
 
 
@@ -106,16 +108,11 @@ def _entries(path: Path, rows: Sequence[tuple[int, list[Any]]], reading: TableRe
     if not rows:
         raise UserError(f"{path}: its first sheet is empty.", code="no-data")
     sample = [["" if cell is None else str(cell) for cell in cells] for _, cells in islice(rows, _LOOKED)]
-    header = is_header(sample, reading.names) if reading.header == "auto" else reading.header == "yes"
-    names = [cell.strip() for cell in sample[0]] if header else []
-    width = max(len(names), max(len(cells) for _, cells in rows))
-    names += [""] * (width - len(names))
-    columns = [name or f"column {index + 1}" for index, name in enumerate(names)]
-    if repeated := [name for name, count in Counter(columns).items() if count > 1]:
-        raise UserError(
-            f"{path}: the header names the column '{repeated[0]}' twice: {', '.join(columns)}.", code="duplicate-name"
-        )
-    return [(number, dict(zip(columns, [*cells, *[None] * (width - len(cells))]))) for number, cells in rows[header:]]
+    width = max(len(cells) for _, cells in rows)
+    header, columns = read_header(path, sample, reading, width=width)
+    return [
+        (number, dict(zip(columns, [*cells, *[None] * (len(columns) - len(cells))]))) for number, cells in rows[header:]
+    ]
 
 
 def _plain(cell: Any) -> Any:

@@ -12,8 +12,8 @@ from typing import Any
 from osbert.errors import Problems, UserError, not_json
 from osbert.guarded import parse_json
 from osbert.reading.columns import ROLES
-from osbert.reading.file_forms.array import Array
-from osbert.reading.form import decoding_error, open_text, plain_suffix
+from osbert.reading.data_file import DataFile
+from osbert.reading.form import JSON_ARRAY, JSON_SUFFIXES, decoding_error, open_text, plain_suffix
 from osbert.reading.splits import USUAL, find_words
 from osbert.reading.table import Origin, Table, TableReading, is_whole, open_records
 from osbert.reading.tagged.rows import TaggedWords, apart, check_tags, cover_words, marks, read_columns, words_of
@@ -21,7 +21,6 @@ from osbert.reading.tagged.schemes import EntitySpan, Spelling, read_tags, recog
 from osbert.terminal import one_line
 from osbert.text.words import Range, Split, ranges
 
-_JSON = (".json", ".jsonl", ".ndjson")
 _WORDS, _TAGS, _ENTITIES, _TEXTS = (ROLES[role] for role in ("words", "tags", "entities", "tagged text"))
 CALLED = {**USUAL, "dev": (*USUAL["dev"], "testa"), "test": (*USUAL["test"], "testb")}
 """Words in file names that identify the splits; eng.testa and eng.testb are those of CoNLL-2003."""
@@ -109,17 +108,17 @@ def read_tagged(origin: Origin, reading: TagReading, problems: Problems, *, labe
     Without `labelled`, tags are optional. Raises UserError if the file does not exist, is damaged, or is not text in
     its encoding.
     """
-    table = origin if isinstance(origin, Table) else open_records(origin, TableReading(encoding=reading.encoding))
+    file = DataFile(origin) if isinstance(origin, Path) else origin.file
+    table = origin if isinstance(origin, Table) else open_records(file, TableReading(encoding=reading.encoding))
     if table:
         return _Reader(table.called, table.place, reading, problems, labelled=labelled).table(table)
-    assert isinstance(origin, Path)
-    path = origin
+    path = file.path
     if not path.is_file():
         raise UserError(f"{path}: no such file.", code="missing-file")
     reader = _Reader(str(path), lambda line: f"{path}, line {line}", reading, problems, labelled=labelled)
-    with open_text(path, reading.encoding) as lines:
+    with open_text(file, reading.encoding) as lines:
         try:
-            return reader.objects(lines) if plain_suffix(path) in _JSON else reader.columns(lines)
+            return reader.objects(lines) if plain_suffix(path) in JSON_SUFFIXES else reader.columns(lines)
         except UnicodeError as error:
             raise decoding_error(path, lines.encoding) from error
 
@@ -185,7 +184,7 @@ class _Reader:
     def table(self, table: Table) -> TaggedFile:
         self.tagged_file.form, _, _ = table.format.describe().partition("; columns: ")
         self.tagged_file.unit = table.unit
-        by_tool = table.format.kind == "records" and table.format.title != Array.title
+        by_tool = table.format.kind == "records" and table.format.title != JSON_ARRAY
         for row in table.rows(self.problems):
             if self.labelled and by_tool and row.source.get("entities", ()) is None:
                 self.tagged_file.unlabelled.append(row.line)

@@ -24,10 +24,10 @@ from osbert.interop.folder import open_folder
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.lock import claim
 from osbert.reading.columns import TextColumns, choose
+from osbert.reading.data_file import sampled_sha256
 from osbert.reading.form import SUFFIXES, plain_suffix
 from osbert.reading.inputs import files_below, kind_of
 from osbert.reading.memory import Data, tables
-from osbert.reading.snapshot import sampled_sha256
 from osbert.reading.table import Table, TableReading, open_table
 from osbert.runs.adapt.settings import HEADS, PLAIN, SENTENCES, AdaptationOptions
 from osbert.runs.contract import Notice, Watch, ignore

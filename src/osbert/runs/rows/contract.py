@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from osbert.runs.contract import Watch
 
 if TYPE_CHECKING:
-    from osbert.reading.snapshot import Snapshot
+    from osbert.reading.data_file import DataFile
 
 ROWS = "rows"
 """The name of the part that holds the text of rows."""
@@ -74,7 +74,7 @@ class RowJob(ABC):
     cursor: ClassVar[str] = READ
     """The name in a tally of the number of rows of the file that are done."""
 
-    before: Snapshot
+    before: DataFile
     facts: Mapping[str, Any]
 
     @abstractmethod

@@ -23,7 +23,7 @@ from osbert.inference.vectors.settings import VectorSettings
 from osbert.interop.folder import open_folder
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.lock import claim
-from osbert.reading.snapshot import Snapshot
+from osbert.reading.data_file import DataFile
 from osbert.reading.table import Row
 from osbert.remote.addresses import display_path
 from osbert.remote.cache import address_of
@@ -128,7 +128,7 @@ class EmbeddingJob(RowJob):
     engine: Engine
     embedder: Embedder
     batches: RowBatches
-    before: Snapshot
+    before: DataFile
     facts: Mapping[str, Any]
 
     def check(self, watch: Watch) -> int:

@@ -13,7 +13,7 @@ from osbert.analysis.settings import AttributionOptions
 from osbert.errors import Problems, UserError
 from osbert.interop.folder import open_folder
 from osbert.interop.opening import CAREFUL, Opening
-from osbert.reading.snapshot import Snapshot
+from osbert.reading.data_file import DataFile
 from osbert.reading.table import Row
 from osbert.runs.contract import Watch
 from osbert.runs.rows.contract import ROWS, RowJob, RowProgress, RowSink
@@ -71,7 +71,8 @@ class ExplanationSource:
         weights = folder.fingerprint  # before `load`, which frees the memory of the weights
         engine = load(folder)
         task = engine.fine_tuned.source.switch_data(self.file, self.options.file.as_settings(engine.fine_tuned))
-        before, inputs = Snapshot(self.file), task.source.inputs(self.file)
+        inputs = task.source.inputs(self.file)
+        before = inputs.table.file if inputs.table else DataFile(self.file)
         facts = {
             "input": before.sha256,
             "weights": weights,
@@ -129,7 +130,7 @@ class ExplanationJob(RowJob):
     source: ExplanationSource
     engine: Engine
     rows: Inputs
-    before: Snapshot
+    before: DataFile
     facts: Mapping[str, Any]
 
     def check(self, watch: Watch) -> int:

@@ -15,7 +15,7 @@ from osbert.inference.generate import TextWriter
 from osbert.interop.folder import open_folder
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.models.generation.settings import Generation, GivenOptions
-from osbert.reading.snapshot import Snapshot
+from osbert.reading.data_file import DataFile
 from osbert.reading.table import Row
 from osbert.runs.contract import Notice, Watch, ignore, report_remarks
 from osbert.runs.rows.contract import ROWS, RowProgress
@@ -122,7 +122,7 @@ class GenerationJob(TableJob):
     writer: TextWriter
     rows: TextRows
     form: RowForm
-    before: Snapshot
+    before: DataFile
     facts: Mapping[str, Any]
 
     def check(self, watch: Watch) -> int:

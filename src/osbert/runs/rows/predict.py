@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from osbert.errors import Problems, UserError
 from osbert.interop.folder import open_folder
 from osbert.interop.opening import CAREFUL, Opening
+from osbert.reading.data_file import DataFile
 from osbert.reading.form import plain_suffix
-from osbert.reading.snapshot import Snapshot
 from osbert.reading.table import Row
 from osbert.runs.contract import Notice, Watch, ignore, report_remarks
 from osbert.runs.rows.contract import ROWS, RowProgress
@@ -92,7 +92,7 @@ class PredictedFile:
         task = engine.fine_tuned.source.switch_data(self.path, self.options.as_settings(engine.fine_tuned))
         inputs = task.source.inputs(self.path)
         form = self._choose_form(task, inputs)
-        before = Snapshot(self.path, name=self.name)
+        before = inputs.table.file if inputs.table else DataFile(self.path, name=self.name)
         written = dataclasses.asdict(self.written) | {"form": "", "out_form": form_name(type(form))}
         facts = {
             "ending": plain_suffix(self.path),
@@ -148,7 +148,7 @@ class PredictionJob(TableJob):
     inputs: Inputs
     columns: PredictionColumns
     form: RowForm
-    before: Snapshot
+    before: DataFile
     facts: Mapping[str, Any]
 
     def check(self, watch: Watch) -> int:

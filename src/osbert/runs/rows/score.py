@@ -16,7 +16,7 @@ from osbert.inference.engine import Engine, load
 from osbert.inference.pieces import language_model, refuse_unscorable, score_texts
 from osbert.interop.folder import open_folder
 from osbert.interop.opening import CAREFUL, Opening
-from osbert.reading.snapshot import Snapshot
+from osbert.reading.data_file import DataFile
 from osbert.reading.table import Row
 from osbert.runs.contract import Notice, Watch, ignore, report_remarks
 from osbert.runs.rows.contract import ROWS, RowProgress
@@ -169,7 +169,7 @@ class ScoringJob(TableJob):
     rows: TextRows
     form: RowForm
     options: ScoringOptions
-    before: Snapshot
+    before: DataFile
     facts: Mapping[str, Any]
 
     def check(self, watch: Watch) -> int:

@@ -48,6 +48,7 @@ def form_of(path: Path) -> str:
     object; all else is a text a line. Raises UserError when it is empty, or is no text.
     """
     from osbert.reading.columns import is_known  # late: the command line needs the name of standard input alone
+    from osbert.reading.data_file import DataFile
     from osbert.reading.form import TableReading, find_format
 
     with path.open("rb") as file:
@@ -58,7 +59,7 @@ def form_of(path: Path) -> str:
         return "parquet"
     if start[:1] in (b"{", b"["):
         return "json"
-    form = find_format(path, TableReading())
+    form = find_format(DataFile(path), TableReading())
     if form.kind != "delimited" or (len(form.columns) == 1 and not (form.header and is_known(form.columns[0]))):
         return "txt"
     return "tsv" if form.delimiter == "\t" else "csv"

@@ -13,7 +13,7 @@ from osbert.inference.embedder import Embedder
 from osbert.inference.engine import Engine
 from osbert.inference.vectors.files import ENDS
 from osbert.reading.columns import TextColumns, choose, is_known
-from osbert.reading.snapshot import Snapshot
+from osbert.reading.data_file import DataFile
 from osbert.reading.table import Row, Table, TableReading, open_table, require_columns
 from osbert.remote.addresses import local_copy, local_output
 from osbert.remote.cache import reading_copies
@@ -78,7 +78,7 @@ class TextRows:
     """
 
     file: Path
-    before: Snapshot
+    before: DataFile
     table: Table
     columns: TextColumns
     count: int = 0
@@ -95,8 +95,8 @@ class TextRows:
             encoding=options.encoding,
             names=tuple(filter(None, (options.text, options.pair))),
         )
-        table = require_columns(open_table(path, reading))
-        before = Snapshot(path, name=NAME if file == STREAM else str(file))
+        before = DataFile(path, name=NAME if file == STREAM else str(file))
+        table = require_columns(open_table(before, reading))
         user_columns = TextColumns(text=options.text, pair=options.pair)
         columns = choose(table.columns, user_columns=user_columns, path=before.name, labelled=False)
         return cls(file=file, before=before, table=table, columns=TextColumns(text=columns.text, pair=columns.pair))

@@ -11,8 +11,7 @@ from pydantic import Field
 
 from osbert.errors import Problems
 from osbert.reading.memory import tables
-from osbert.reading.rows import Row
-from osbert.reading.table import AnnotatedTable
+from osbert.reading.table import AnnotatedTable, Row
 from osbert.runs.rows.forms.contract import ResultRow, RowLayout
 from osbert.runs.rows.forms.records import JsonRecords
 from osbert.runs.rows.prediction_settings import PredictionColumns, WrittenPrediction

@@ -12,6 +12,7 @@ from typing import ClassVar
 from osbert.data.example import Example
 from osbert.data.pack import Packer
 from osbert.errors import UserError
+from osbert.reading.data_file import DataFile
 from osbert.reading.documents import DocumentOptions
 from osbert.reading.form import TableReading, find_format, open_text, plain_suffix
 from osbert.tasks import Task
@@ -49,7 +50,7 @@ class FileHead:
         if plain_suffix(self.path) not in TABLES:
             return frozenset()
         try:
-            return frozenset(find_format(self.path, TableReading(header="yes")).columns)
+            return frozenset(find_format(DataFile(self.path), TableReading(header="yes")).columns)
         except (UserError, OSError):
             return frozenset()
 

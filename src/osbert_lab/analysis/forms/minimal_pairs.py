@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from osbert.reading.rows import Row
+from osbert.reading.table import Row
 from osbert.terminal import format_count
 from osbert_lab.analysis.forms.contract import DataForm, FileHead, Sampling
 from osbert_lab.analysis.judgements import MinimalPair, work

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from osbert.reading.file_forms.array import Array
+from osbert.reading.form import JSON_ARRAY
 from osbert.reading.record_forms.contract import Suggestion
-from osbert.reading.rows import Table
-from osbert.reading.table import AnnotatedTable, WholeTable
+from osbert.reading.table import AnnotatedTable, Table, WholeTable
 from osbert.runs.rows.forms.contract import ResultRow, RowForm, RowLayout, as_json, free_names
 
 
 def holds_array(table: Table | None) -> bool:
     """Return whether a table's file is a JSON array; a workbook, which is read whole as well, is none."""
     held = table.inner if isinstance(table, AnnotatedTable) else table
-    return held is not None and held.format.title == Array.title
+    return held is not None and held.format.title == JSON_ARRAY
 
 
 class JsonRecords(RowForm):

@@ -14,7 +14,7 @@ from osbert import guarded
 from osbert.errors import Problems, UserError, not_json
 from osbert.guarded import parse_json
 from osbert.reading.columns import ROLES, Header
-from osbert.reading.form import decoding_error, find_encoding, open_text, plain_suffix
+from osbert.reading.form import decoding_error, open_text, plain_suffix
 from osbert.reading.table import Row
 from osbert.tasks.kinds.span.questions import Gold, Question
 from osbert.terminal import one_line
@@ -37,9 +37,9 @@ def read_json(path: Path, *, encoding: str = "") -> Any:
         return None
     if not path.is_file():
         raise UserError(f"{path}: no such file.", code="missing-file")
-    encoding = find_encoding(path, encoding)
     try:
         with open_text(path, encoding) as file:
+            encoding = file.encoding
             most = max(SMALL, TIMES * path.stat().st_size)
             text = file.read(most + 1).removeprefix("\ufeff")  # some codecs, such as utf-16-le, keep the mark
         if len(text) > most:

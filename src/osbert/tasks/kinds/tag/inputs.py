@@ -8,6 +8,7 @@ from pathlib import Path
 
 from osbert.errors import Problems
 from osbert.reading.columns import ROLES, TextColumns, choose
+from osbert.reading.data_file import DataFile
 from osbert.reading.form import SUFFIXES, open_text, plain_suffix
 from osbert.reading.table import Origin, Row, Table, TableReading, open_records, open_table, require_columns
 from osbert.reading.tagged.files import TaggedFile, TagReading, read_tagged, to_sentence
@@ -28,12 +29,12 @@ def plain_inputs(origin: Origin, reading: TagReading, record_of: RecordOf, *, do
     Raises UserError if the file cannot be read.
     """
     table_settings = TableReading(encoding=reading.encoding, names=(reading.text,) if reading.text else ())
-    table = origin if isinstance(origin, Table) else open_records(origin, table_settings)
+    file = DataFile(origin) if isinstance(origin, Path) else origin.file
+    table = origin if isinstance(origin, Table) else open_records(file, table_settings)
     if table is None:
-        assert isinstance(origin, Path)
-        if origin.is_file() and (plain_suffix(origin) not in SUFFIXES or _has_columns(origin, reading)):
-            return _columns(origin, reading, documents=documents)
-        table = open_table(origin, table_settings)
+        if file.path.is_file() and (plain_suffix(file.path) not in SUFFIXES or _has_columns(file, reading)):
+            return _columns(file.path, reading, documents=documents)
+        table = open_table(file, table_settings)
     objects = table.format.objects or table.format.kind == "parquet"
     words = next((name for name in ROLES["words"] if name in table.columns and objects), "")
     return _objects(table, words, reading) if words else _texts(table, reading, record_of)
@@ -80,13 +81,13 @@ def _texts(table: Table, reading: TagReading, record_of: RecordOf) -> Inputs:
     return Inputs.of(table, record, f"text from '{name}'", lines=True)
 
 
-def _has_columns(path: Path, reading: TagReading) -> bool:
+def _has_columns(file: DataFile, reading: TagReading) -> bool:
     """Return whether a text file has one word per line: followed by its tag, or alone and with blank lines between."""
-    if plain_suffix(path) not in (".txt", ".tsv", ".tab"):
+    if plain_suffix(file.path) not in (".txt", ".tsv", ".tab"):
         return False
-    with open_text(path, reading.encoding) as file:
+    with open_text(file, reading.encoding) as text:
         try:
-            lines = [line.rstrip() for line in islice(file, SAMPLE)]
+            lines = [line.rstrip() for line in islice(text, SAMPLE)]
         except UnicodeError:
             return False  # the reader of tables says where
     rows = [line.split("\t") if "\t" in line else line.split() for line in lines if line]

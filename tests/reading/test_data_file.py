@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from osbert.reading import snapshot
-from osbert.reading.snapshot import all_sampled_sha256, sampled_sha256
+from osbert.reading import data_file
+from osbert.reading.data_file import all_sampled_sha256, sampled_sha256
 
 
 @pytest.mark.parametrize("size", [0, 1, 15, 16, 17, 64])
 def test_every_byte_of_a_small_file_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    monkeypatch.setattr(snapshot, "BLOCK", 16)
-    monkeypatch.setattr(snapshot, "BLOCKS", 4)
+    monkeypatch.setattr(data_file, "BLOCK", 16)
+    monkeypatch.setattr(data_file, "BLOCKS", 4)
     path, content = tmp_path / "a.txt", os.urandom(size)
     path.write_bytes(content)
     hashes = {sampled_sha256(path)}
@@ -27,8 +27,8 @@ def test_every_byte_of_a_small_file_counts(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_of_a_large_file_evenly_spaced_blocks_count_with_both_ends(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(snapshot, "BLOCK", 16)
-    monkeypatch.setattr(snapshot, "BLOCKS", 4)
+    monkeypatch.setattr(data_file, "BLOCK", 16)
+    monkeypatch.setattr(data_file, "BLOCKS", 4)
     path, content = tmp_path / "a.txt", bytes(316)
     path.write_bytes(content)
     before, seen = sampled_sha256(path), []
