@@ -31,9 +31,7 @@ def main() -> None:
     project = target / "pyproject.toml"
     tables = re.split(r"(?m)^(?=\[)", project.read_text(encoding="utf-8"))
     kept = [table for table in tables if not re.search(r'= "osbert_lab[.:]', table)]
-    project.write_text(
-        "".join(kept).replace('osbert_lab = ["papers/tables/*.toml", "py.typed"]\n', ""), encoding="utf-8"
-    )
+    project.write_text(re.sub(r"(?m)^osbert_lab = .*\n", "", "".join(kept)), encoding="utf-8")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(target / ".venv")], check=True)
     python = target / ".venv" / "bin" / "python"
     purelib = Path(sysconfig.get_path("purelib", vars={"base": str(target / ".venv")}))

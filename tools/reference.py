@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import importlib
-import importlib.resources
 import re
 import types
 import typing
@@ -312,10 +311,8 @@ def recipe_settings_page() -> str:
         "The files that `osbert pretrain NAME` reads. `further` is the recipe of `pretrain --from`, and those called "
         "`adapt` are those of `osbert adapt`.\n"
     )
-    folder = importlib.resources.files("osbert.recipes")
-    for name in recipe.recipe_names():
-        text = (folder / f"{name}.toml").read_text(encoding="utf-8")
-        parts.append(f"### Recipe {name}\n\n```toml\n{text.strip()}\n```\n")
+    for name, file in recipe.packaged_recipes().items():
+        parts.append(f"### Recipe {name}\n\n```toml\n{file.read_text(encoding='utf-8').strip()}\n```\n")
     return "\n".join(parts)
 
 

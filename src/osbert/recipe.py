@@ -20,11 +20,13 @@ import tomllib
 import types
 import typing
 from collections.abc import Iterator, Mapping
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union
 
 from osbert import guarded, peers
 from osbert.errors import Problems, UnknownSetting, UserError, nearest
+from osbert.extensions import extensions
 
 Settings = TypeVar("Settings")
 Table = dict[str, Any]
@@ -34,10 +36,20 @@ infinite."""
 SURROGATE = re.compile("[\ud800-\udfff]")
 
 
+def packaged_recipes() -> Mapping[str, Traversable]:
+    """Return the TOML files of the packaged recipes by name, sorted.
+
+    Other packages add folders of recipes by entry points in the group `osbert.recipes`.
+    """
+    packages = [*(extension.value for extension in extensions("osbert.recipes").values()), "osbert.recipes"]
+    entries = (entry for package in packages for entry in importlib.resources.files(package).iterdir())
+    recipes = {entry.name.removesuffix(".toml"): entry for entry in entries if entry.name.endswith(".toml")}
+    return dict(sorted(recipes.items()))
+
+
 def recipe_names() -> list[str]:
-    """Return the names of the recipes that are packaged with osbert."""
-    folder = importlib.resources.files("osbert.recipes")
-    return sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml"))
+    """Return the names of the packaged recipes."""
+    return [*packaged_recipes()]
 
 
 def read(name_or_path: str | Path) -> Table:
@@ -54,13 +66,12 @@ def read(name_or_path: str | Path) -> Table:
                 f"{path}: not a recipe: it is not text in UTF-8 ({error.reason} at byte {error.start})",
                 code="invalid-recipe",
             ) from error
-    elif str(name_or_path) in recipe_names():
-        text = (importlib.resources.files("osbert.recipes") / f"{name_or_path}.toml").read_text(encoding="utf-8")
+    elif file := (recipes := packaged_recipes()).get(str(name_or_path)):
+        text = file.read_text(encoding="utf-8")
     else:
-        known = recipe_names()
-        hint = nearest(str(name_or_path), known)
+        hint = nearest(str(name_or_path), [*recipes])
         raise UserError(
-            f"No recipe '{name_or_path}': it is neither a file nor one of {', '.join(known)}.{hint}",
+            f"No recipe '{name_or_path}': it is neither a file nor one of {', '.join(recipes)}.{hint}",
             code="unknown-recipe",
         )
     try:

@@ -77,7 +77,7 @@ def test_the_reference_has_every_result_and_every_member(reference: ModuleType) 
 def test_the_settings_of_every_recipe_are_described(reference: ModuleType) -> None:
     page = reference.recipe_settings_page()
     assert "`learning_rate`" in page
-    for path in (ROOT / "src" / "osbert" / "recipes").glob("*.toml"):
+    for path in (ROOT / "src").glob("*/recipes/*.toml"):
         assert f"### Recipe {path.stem}\n" in page
         for table, settings in tomllib.loads(path.read_text(encoding="utf-8")).items():
             if isinstance(settings, dict):
