@@ -26,7 +26,6 @@ osbert.export
 osbert.extend_tokenizer
 osbert.find_duplicates
 osbert.finetune
-osbert.finetune_glue
 osbert.generate
 osbert.load
 osbert.mix_corpora
@@ -50,6 +49,7 @@ osbert.sklearn.TextRegressor
 osbert_lab.analyse
 osbert_lab.compare_encoders
 osbert_lab.find_topics
+osbert_lab.finetune_glue
 """
 """What users may import. Whoever adds, renames or removes a name changes this list, CHANGELOG.md and docs/python.md."""
 METHODS = {

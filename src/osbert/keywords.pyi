@@ -220,7 +220,7 @@ class DistilKeywords(TrainingKeywords, OptimizerKeywords, EvaluateKeywords, tota
     data_map: bool
 
 class FinetuneKeywords(TrainingKeywords, OptimizerKeywords, OpeningKeywords, total=False):
-    """Settings of osbert.finetune and osbert.finetune_glue."""
+    """Settings of osbert.finetune."""
 
     evaluate_every: str
     patience: int

@@ -1,7 +1,7 @@
 """The lab of osbert: analyses of models, the experiments of papers, topics of texts, and the demo.
 
 osbert itself does without this package, which comes in the same distribution. Its verbs are verbs of `osbert`, and the
-functions below are also `osbert.analyse`, `osbert.compare_encoders` and `osbert.find_topics`.
+functions below are also attributes of `osbert`, such as `osbert.analyse`.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from osbert.signatures import takes_settings_of
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from osbert.keywords import FindDuplicatesKeywords
+    from osbert.keywords import FindDuplicatesKeywords, FinetuneKeywords
     from osbert_lab.analysis.model_analysis import ModelAnalysis
     from osbert_lab.keywords import AnalyseKeywords, CompareEncodersKeywords
     from osbert_lab.topics.result import TopicTally
 
-__all__ = ["analyse", "compare_encoders", "find_topics"]
+__all__ = ["analyse", "compare_encoders", "find_topics", "finetune_glue"]
 
 
 @takes_settings_of("osbert_lab.analysis.settings:AnalysisRequest")
@@ -80,6 +80,25 @@ def compare_encoders(
     request = recipe.settings(ComparisonRequest, options)
     places = [locate(model, watch=watch).path for model in models]
     return run_comparison(places, data=Path(data), out=Path(out), request=request, watch=watch)
+
+
+@takes_settings_of("osbert.runs.finetune.plan:every_call_schema")
+def finetune_glue(
+    *, model: str | Path, data: str | Path, out: str | Path, watch: Watch = ignore, **settings: Unpack[FinetuneKeywords]
+) -> dict[str, float]:
+    """Fine-tune a run for each set of GLUE in the folder `data`; return the official scores in per cent, by column.
+
+    `data` has the sets' own folders: CoLA, SST-2, MRPC, ...; a missing one is reported by an event. `out`: the
+    folder of the runs, each named for its task (`out/cola`), and of the table, glue.txt and glue.json. `settings` and
+    `watch` are as for `finetune`. The same call resumes after a stop and repeats no finished set. Raises
+    osbert.errors.UserError before any training for data that cannot be used, and at the end for a set that failed.
+
+    >>> osbert.finetune_glue(model="encoder", data="glue", out="runs", epochs=8, batch=8, learning_rate=1e-2)
+    {'CoLA': 100.0}
+    """
+    from osbert_lab.papers.glue_runs import finetune_glue as run
+
+    return run(model=model, data=data, out=out, watch=watch, **settings)
 
 
 @takes_settings_of("osbert.runs.vector_input:VectorInputKeywords")

@@ -337,22 +337,3 @@ def distil(
         settings=settings,
     )
     return run(request, watch=watch)
-
-
-@takes_settings_of("osbert.runs.finetune.plan:every_call_schema")
-def finetune_glue(
-    *, model: str | Path, data: str | Path, out: str | Path, watch: Watch = ignore, **settings: Unpack[FinetuneKeywords]
-) -> dict[str, float]:
-    """Fine-tune a run for each set of GLUE in the folder `data`; return the official scores in per cent, by column.
-
-    `data` has the sets' own folders: CoLA, SST-2, MRPC, ...; a missing one is reported by an event. `out`: the
-    folder of the runs, each named for its task (`out/cola`), and of the table, glue.txt and glue.json. `settings` and
-    `watch` are as for `finetune`. The same call resumes after a stop and repeats no finished set. Raises
-    osbert.errors.UserError before any training for data that cannot be used, and at the end for a set that failed.
-
-    >>> osbert.finetune_glue(model="encoder", data="glue", out="runs", epochs=8, batch=8, learning_rate=1e-2)
-    {'CoLA': 100.0}
-    """
-    from osbert.runs.finetune.glue import finetune_glue as run
-
-    return run(model=model, data=data, out=out, watch=watch, **settings)

@@ -15,10 +15,10 @@ from osbert.console.arguments import InputFile, checks_options
 from osbert.console.opening_options import ModelFolder, OpeningOptions
 from osbert.console.output import Result
 from osbert.errors import UserError
-from osbert.evaluation.glue import SETS
 from osbert.interop.opening import CAREFUL
 from osbert.options import parse_settings, takes_settings
 from osbert.runs.finetune.plan import schemas
+from osbert.runs.study.runner import find_suite
 
 SEVERAL = (
     "Several tasks at once are named one after the other, and --data is the folder with the data of each, which "
@@ -34,7 +34,7 @@ FIRST = ("epochs", "batch", "learning_rate", "length", "dev", "text", "label", "
 def settings_of(words: Sequence[str]) -> list[type]:
     """Return the schemas of the tasks in the words after the verb; by default that of classify."""
     tasks = [*itertools.takewhile(lambda word: not word.startswith("-"), words)] or ["classify"]
-    return schemas(["classify"] if tasks[0] in ("glue", "multi") else tasks)
+    return schemas(["classify"] if tasks[0] == "multi" or find_suite(tasks) else tasks)
 
 
 def _read(task: str, words: Sequence[str]) -> tuple[tuple[str, ...], dict[str, Any]]:
@@ -42,7 +42,8 @@ def _read(task: str, words: Sequence[str]) -> tuple[tuple[str, ...], dict[str, A
     if task == "multi":
         raise UserError(SEVERAL, code="replaced-option")
     tasks = (task, *itertools.takewhile(lambda word: not word.startswith("-"), words))
-    schemes = schemas([one.task for one in SETS]) if tasks == ("glue",) else settings_of(tasks)
+    suite = find_suite(tasks)
+    schemes = schemas(suite.tasks) if suite else settings_of(tasks)
     return tasks, parse_settings(words[len(tasks) - 1 :], *schemes)
 
 
@@ -50,7 +51,7 @@ def _check(arguments: Mapping[str, Any]) -> None:
     from osbert.runs.finetune.records import check_settings
 
     tasks, settings = _read(arguments["task"], arguments.get("settings", ()))
-    if tasks != ("glue",):
+    if not find_suite(tasks):
         check_settings(tasks, settings)
 
 
@@ -101,16 +102,16 @@ def finetune(
 
 
 def finetune_tasks(tasks: Sequence[str], settings: Mapping[str, Any], *, model: Path, data: Path, out: Path) -> Result:
-    """Fine-tune a run, or one for each set of GLUE, and print its events; a signal ends it after a checkpoint."""
+    """Fine-tune a run, or one for each set of a suite, and print its events; a signal ends it after a checkpoint."""
     from osbert.console.training_consoles import TrainingConsole
     from osbert.runs.finetune.finetune import finetune as run
-    from osbert.runs.finetune.glue import finetune_glue
     from osbert.training.interruption import Interruption, StopRequest
 
     wish = Interruption()
     try:
         with TrainingConsole() as watch:
-            call = finetune_glue if tasks == ("glue",) else partial(run, tasks)
+            suite = find_suite(tasks)
+            call = suite.finetune if suite else partial(run, tasks)
             return call(model=model, data=data, out=out, watch=watch, wish=wish, **settings)
     except StopRequest:
         raise KeyboardInterrupt if wish.signal == signal.SIGINT else SystemExit(wish.status) from None

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from osbert.errors import UserError
-from osbert.evaluation.glue import COLUMNS, SETS
 from osbert.files import replace_file
 from osbert.reading.splits import find_named
 from osbert.tasks.kinds.span.files import read_json
+from osbert_lab.papers.glue import COLUMNS, SETS
 
 DOCUMENT = b"-DOCSTART-"
 TRAIN, PACKED = "train", ".xz"

@@ -10,7 +10,6 @@ from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 from osbert import components, recipe
 from osbert.errors import Problems, UserError
-from osbert.evaluation.glue import SETS, SUBMISSION, SubmissionFile
 from osbert.files import replace_file, require_file
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.task_files import read_task
@@ -20,6 +19,7 @@ from osbert.runs.contract import Notice, Watch, ignore
 from osbert.tasks import Record, Task
 from osbert.tasks.tables import TableTask
 from osbert.training.run_folder import RECIPE, RunFolder
+from osbert_lab.papers.glue import SETS, SUBMISSION, SubmissionFile
 
 AX = ("ax", "diagnostic")
 """Names of the diagnostic set's folder, in lower case."""

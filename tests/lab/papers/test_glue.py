@@ -13,11 +13,11 @@ from sklearn.metrics import matthews_corrcoef
 
 from osbert.commands.evaluate import evaluate
 from osbert.commands.finetune import finetune
-from osbert.evaluation.glue import COLUMNS, SETS, SUBMISSION, average
 from osbert.inference.engine import load
-from osbert.runs.finetune.glue import finetune_glue
 from osbert.training.trainer import Trainer
 from osbert_lab.commands.submit import submit
+from osbert_lab.papers.glue import COLUMNS, SETS, SUBMISSION, average
+from osbert_lab.papers.glue_runs import finetune_glue
 from osbert_lab.papers.published import TABLE_1
 from osbert_lab.papers.submit import find_runs
 from osbert_lab.papers.submit import test_rows as _test_rows

@@ -1,8 +1,8 @@
-"""One runner for several runs: seeds, searches, GLUE's sets, the paper's tables; each run once, a collapsed one again.
+"""One runner for several runs: seeds, searches, suites of data sets, tables of papers.
 
-A trial is a run folder, so a study that was stopped goes on where it was: what is finished is only read. A trial that
-gives every development row the same answer has collapsed: it is kept, named, and run once more with another seed; the
-second run counts however it ends.
+A trial is a run folder, so a stopped study resumes: finished trials are only read. A trial that gives every development
+row the same answer has collapsed: its folder is kept, and the trial runs once more with another seed. The second run
+counts however it ends.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from osbert.errors import Problems, UserError
+from osbert.extensions import extensions
 from osbert.runs.contract import Watch, ignore
 from osbert.training.run_folder import RunFolder
 
@@ -26,6 +27,25 @@ RESTART = 1000
 """Added to the seed of a collapsed run for the run that replaces it."""
 
 Returned = TypeVar("Returned")
+
+
+class TaskSuite(Protocol):
+    """A suite of data sets that `osbert finetune NAME` fine-tunes one by one, such as GLUE.
+
+    Other packages add suites by entry points in the group `osbert.runs.study.suites`.
+    """
+
+    tasks: Sequence[str]
+    """The names of its tasks, whose settings the command takes."""
+
+    def finetune(self, **call: Any) -> Mapping[str, float]:
+        """Fine-tune a run for each data set; return the scores. The keywords are those of `finetune`."""
+
+
+def find_suite(tasks: Sequence[str]) -> TaskSuite | None:
+    """Return the suite of data sets that a single word names, such as glue; None if the words name tasks."""
+    extension = extensions("osbert.runs.study.suites").get(tasks[0]) if len(tasks) == 1 else None
+    return extension.load() if extension else None
 
 
 @dataclass(frozen=True, kw_only=True)

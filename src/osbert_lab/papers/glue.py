@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from osbert.tasks import Prediction
 
@@ -87,3 +87,19 @@ SUBMISSION = (
     SubmissionFile(file="AX.tsv", task="mnli", rows="ax"),
 )
 """The files that the evaluation server expects, with the header index, prediction."""
+
+
+class GlueSuite:
+    """The suite of `osbert finetune glue`."""
+
+    tasks = tuple(dataset.task for dataset in SETS)
+
+    def finetune(self, **call: Any) -> Mapping[str, float]:
+        """Fine-tune a run for each set whose data are there; see `finetune_glue`."""
+        from osbert_lab.papers.glue_runs import finetune_glue  # loads torch, which the settings do not need
+
+        return finetune_glue(**call)
+
+
+GLUE = GlueSuite()
+"""The suite, for the entry point."""

@@ -10,7 +10,6 @@ from typing import Any
 
 from osbert import components
 from osbert.errors import Problems, UserError
-from osbert.evaluation.glue import COLUMNS, SETS, GlueSet, average
 from osbert.files import refuse_foreign, write_json, write_text
 from osbert.interop.hub import locate
 from osbert.lock import claim
@@ -25,6 +24,7 @@ from osbert.runs.study.runner import Study, StudyTrial
 from osbert.tasks import Task, load
 from osbert.training.interruption import Interruption
 from osbert.training.run_folder import RunFolder
+from osbert_lab.papers.glue import COLUMNS, SETS, GlueSet, average
 
 RESULTS, TABLE = "glue.json", "glue.txt"
 WRONG = "GLUE cannot be run so"
@@ -56,12 +56,12 @@ def finetune_glue(
     """
     with claim(Path(out)) as folder, reading_copies():
         model_path = locate(model, watch=watch).path
-        glue = Glue(model=model_path, reader=ModelReader.of(model_path), settings=settings, watch=watch, wish=wish)
+        glue = GlueStudy(model=model_path, reader=ModelReader.of(model_path), settings=settings, watch=watch, wish=wish)
         return glue.run(Path(local_data(data)), folder)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Glue:
+class GlueStudy:
     """Fine-tunes a model on each set, with the same settings."""
 
     model: Path
