@@ -22,9 +22,6 @@ from osbert.interop.files.json_files import read_object
 from osbert.interop.files.weight_files import read_tensors
 from osbert.interop.folder import open_folder
 from osbert.interop.sentence_files import read_sentence_model
-from osbert.interop.tensorflow.bundle import open_bundle
-from osbert.interop.tensorflow.checksum import mask_checksum
-from osbert.interop.tensorflow.table import MAGIC, write_number
 from osbert.interop.tokenizers import read_any_tokenizer
 from osbert.interop.tuned_files import read_whole
 
@@ -33,7 +30,7 @@ Attack = Callable[[Path], Opening]
 ATTACKS: dict[str, Attack] = {}
 HEAVY = {
     *("config_of_objects", "safetensors_with_a_long_header", "index_of_many_shards", "pickle_that_is_compressed"),
-    *("vocabulary_of_many_lines", "tensorflow_index_of_many_rows"),
+    "vocabulary_of_many_lines",
     *("recipe_of_many_tables", "config_of_empty_lists"),
 }
 """Those that take seconds to write."""
@@ -289,29 +286,6 @@ def old_pickle_of_a_byte_array(folder: Path) -> Opening:
         for value in (0x1950A86A20F9469CFC6C, 1001, {}, {"a": _Called(bytearray, 1 << 30)}, []):
             file.write(pickle.dumps(value, 2))
     return partial(read_tensors, folder)
-
-
-def _index(folder: Path, key: bytes, count: int) -> Opening:
-    """Write an index whose rows all repeat one key, with a byte of their own."""
-    block = write_number(0) + write_number(len(key)) + write_number(0) + key
-    block += (write_number(len(key)) + write_number(1) + write_number(0) + b"z") * count
-    block += struct.pack("<2I", 0, 1)
-    rows = write_number(0) + write_number(len(block))
-    index = write_number(0) + write_number(1) + write_number(len(rows)) + b"z" + rows + struct.pack("<2I", 0, 1)
-    whole = b"".join(part + b"\0" + mask_checksum(part + b"\0").to_bytes(4, "little") for part in (block, index))
-    handles = rows + write_number(len(block) + 5) + write_number(len(index))
-    (folder / "model.ckpt.index").write_bytes(whole + handles.ljust(40, b"\0") + MAGIC.to_bytes(8, "little"))
-    return partial(open_bundle, folder / "model.ckpt")
-
-
-@attack
-def tensorflow_index_of_shared_prefixes(folder: Path) -> Opening:
-    return _index(folder, b"k" * 100_000, 60_000)
-
-
-@attack
-def tensorflow_index_of_many_rows(folder: Path) -> Opening:
-    return _index(folder, b"k" * 1000, 1_000_000)
 
 
 @attack

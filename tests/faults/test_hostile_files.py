@@ -21,7 +21,15 @@ SECONDS = 10.0
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is read from /proc")
 
 
-@pytest.mark.parametrize("module", ["hostile_folders", "hostile_tokenizers", "hostile_data"])
+@pytest.mark.parametrize(
+    "module",
+    [
+        "hostile_folders",
+        "hostile_tokenizers",
+        "hostile_data",
+        pytest.param("hostile_checkpoints", marks=pytest.mark.lab),
+    ],
+)
 def test_hostile_files_cost_a_message(module: str) -> None:
     attacks = importlib.import_module(module)
     names = [name for name in attacks.ATTACKS if LONG or name not in attacks.HEAVY]

@@ -39,6 +39,7 @@ from osbert.tasks.sets.squad import Squad
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 from refusals import refusal
 
+GOOGLE = pytest.param("google", marks=pytest.mark.lab)
 TOLERANCE = 2e-5
 TEXT, OTHER = "the film was very good , not bad .", "ann lives in new york !"
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
@@ -93,7 +94,7 @@ def equal(first: ModelParts, second: ModelParts) -> bool:
     return all(torch.equal(tensor, states[1][name]) for name, tensor in states[0].items())
 
 
-@pytest.mark.parametrize("form", ["huggingface", "google"])
+@pytest.mark.parametrize("form", ["huggingface", GOOGLE])
 @pytest.mark.parametrize("kind", [*TASKS, "pretraining"])
 def test_round_trips_lose_nothing(runs: Callable[[str], Path], tmp_path: Path, kind: str, form: Any) -> None:
     source = model_of(open_any(runs(kind)))
@@ -180,18 +181,11 @@ def test_a_folder_that_holds_only_what_was_tuned_becomes_a_whole_model(
     assert moved.abs().max() > 1e-3
 
 
-def test_a_checkpoint_beside_a_config_json_is_taken_for_what_it_is(tmp_path: Path) -> None:
-    """As google-research/bert's models were put up for Hugging Face's readers."""
-    for path in (Path(__file__).parent / "tensorflow" / "bert").iterdir():
-        shutil.copy(path, tmp_path / path.name.replace("bert_config", "config"))
-    assert open_any(tmp_path).form == "google"
-
-
 def test_what_others_do_not_see_is_told(runs: Callable[[str], Path], make_learner: Callable[..., Learner]) -> None:
     assert list(notes(model_of(open_any(runs("classify"))), "huggingface")) == []
     (told,) = notes(model_of(open_any(runs("crf"))), "huggingface")
     assert told.startswith("Only osbert reads the head 'tag' (crf.")
-    (told,) = notes(model_of(open_any(runs("pretraining"))), "google")
+    (told,) = notes(model_of(open_any(runs("pretraining"))), "huggingface")
     assert told == (
         "Only osbert reads the head 'sentence_order': one that others make in its place has random weights."
     )
@@ -210,8 +204,6 @@ def test_a_left_to_right_pretraining_comes_back(
     write_model_as(source, tmp_path / "there", "huggingface")
     assert type(transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "there")).__name__ == "BertLMHeadModel"
     assert equal(source, model_of(open_any(tmp_path / "there")))
-    with refusal("not-convertible", "left_to_right"):
-        write_model_as(source, tmp_path / "google", "google")
 
 
 def test_a_folder_without_a_model_is_refused_as_on_opening(tmp_path: Path) -> None:
@@ -248,8 +240,6 @@ def test_what_they_have_no_model_for_is_refused(tmp_path: Path, make_learner: Ca
     model = model_of(open_any(tmp_path))
     with refusal("not-convertible"):
         write_model_as(model, tmp_path / "there", "huggingface")
-    with refusal("not-convertible"):
-        write_model_as(model, tmp_path / "there", "google")
     assert not (tmp_path / "there").exists()
 
 
@@ -268,7 +258,7 @@ def test_other_heads_or_pieces_are_no_small_difference(runs: Callable[[str], Pat
         differences(tag, other)
 
 
-@pytest.mark.parametrize("form", ["osbert", "huggingface", "google"])
+@pytest.mark.parametrize("form", ["osbert", "huggingface", GOOGLE])
 def test_how_a_text_gets_its_vector_goes_along(runs: Callable[[str], Path], tmp_path: Path, form: Any) -> None:
     folder = shutil.copytree(runs("pretraining"), tmp_path / "run")
     kept = SentenceModel(pooling="weighted", normalize=True, length=12)
@@ -284,6 +274,7 @@ def test_how_a_text_gets_its_vector_goes_along(runs: Callable[[str], Path], tmp_
         differences(there, model_of(open_any(folder)))
 
 
+@pytest.mark.lab
 def test_a_damaged_word_on_vectors_is_told(runs: Callable[[str], Path], tmp_path: Path) -> None:
     write_model_as(model_of(open_any(runs("pretraining"))), tmp_path, "google")
     config = json.loads((tmp_path / "bert_config.json").read_text())

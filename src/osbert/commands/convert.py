@@ -10,9 +10,9 @@ from cyclopts import Parameter
 from osbert.console.opening_options import ModelFolder, OpeningOptions
 from osbert.console.output import Result, print_notices, watching
 from osbert.errors import UserError
+from osbert.interop.foreign_forms import TargetForm
 from osbert.interop.opening import CAREFUL
 from osbert.runs.contract import Notice
-from osbert.runs.convert.model_files import TargetForm
 
 
 def convert(

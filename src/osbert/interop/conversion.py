@@ -1,4 +1,4 @@
-"""Conversion of a model between three forms: osbert's, Hugging Face's and google-research/bert's.
+"""Conversion of a model between osbert's form, Hugging Face's and those of other packages (foreign_forms.py).
 
     Folder -> ModelParts (a learner with all of its heads, a task, and a report on every tensor) -> folder
 
@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import torch
@@ -28,7 +27,8 @@ from osbert.files import write_json, write_text
 from osbert.interop import sentence_files
 from osbert.interop.files.json_files import read_if_there
 from osbert.interop.files.weight_files import SAFE, write_tensors
-from osbert.interop.folder import Folder, FolderForm, open_folder, pretraining_heads
+from osbert.interop.folder import Folder, open_folder, pretraining_heads
+from osbert.interop.foreign_forms import ForeignForm, find_folder_form, folder_forms
 from osbert.interop.hub import ModelLocation
 from osbert.interop.huggingface import names
 from osbert.interop.huggingface.folders import (
@@ -42,7 +42,6 @@ from osbert.interop.huggingface.folders import (
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.sentence_files import PROMPTS, SentenceModel, write_sentence_model
 from osbert.interop.task_files import FIELD, LAYERS, NOT_NEEDED, FolderTask, TaskHint, as_field, as_recipe, task_of
-from osbert.interop.tensorflow import checkpoint as google
 from osbert.interop.tokenizers import write_any_tokenizer
 from osbert.interop.tuned_files import has_weights
 from osbert.models.contract import Head, Learner
@@ -57,7 +56,7 @@ class ModelParts:
 
     `sentences`: the settings of a sentence model, or None. `units`: the published last layer, "weight" and "bias", if
     it is stored in the user's unit beside ours. `report` has a row for each tensor, by Hugging Face's names or
-    TensorFlow's.
+    the foreign form's.
     """
 
     source: Folder
@@ -69,20 +68,22 @@ class ModelParts:
 
 
 def open_any(path: Path, opening: Opening = CAREFUL) -> Folder:
-    """Return a run folder, a Hugging Face folder, or a folder (or prefix) of a TensorFlow checkpoint.
+    """Return a run folder, a Hugging Face folder, or a folder with a foreign checkpoint, which `path` may name.
 
     Raises UserError if it is none of them, or a checkpoint cannot be read.
     """
     has_config = (path / "config.json").is_file()
-    prefix = None if has_config and has_weights(path) else google.checkpoint(path)
-    if prefix is not None:
-        google_folder = google.read_google(prefix)
-        return Folder(ModelLocation(path=google_folder.folder, name=str(path)), opening, checkpoint=google_folder)
+    forms = [] if has_config and has_weights(path) else folder_forms()
+    for form in forms:
+        checkpoint = form.find(path)
+        if checkpoint is not None:
+            foreign = form.read(checkpoint)
+            return Folder(ModelLocation(path=foreign.folder, name=str(path)), opening, foreign=foreign)
     if path.exists() and not has_config:
         RunFolder(path).refuse_unended()
         raise UserError(
-            f"{path} is no model: it has neither config.json, as run folders and Hugging Face's have, nor a "
-            f"TensorFlow checkpoint such as {google.PREFIX}.index.",
+            f"{path} is not a model: it has no config.json, as run folders and Hugging Face folders have"
+            f"{''.join(f', and no {form.content}' for form in forms)}.",
             code="not-a-model",
         )
     return open_folder(path, opening)
@@ -113,9 +114,9 @@ def model_of(source: Folder, hint: TaskHint | None = None) -> ModelParts:
     rows = _add_head_remarks([*_without(source.report.rows, filled), *filled], folder_task, filled)
     # A table of pieces may have more rows than the tokenizer has pieces.
     rows = [of_pieces(row, len(source.tokenizer)) for row in rows]
-    if source.checkpoint:
-        rows += [_other(name, shape) for name, shape in source.checkpoint.unused.items()]
-        rows = [_to_google_row(row) for row in rows]
+    if foreign := source.foreign:
+        rows += [_unused_row(name, shape, foreign.form) for name, shape in foreign.unused.items()]
+        rows = [foreign.form.rename(row) for row in rows]
     # The backbone and the heads have the weights now: a large model should not be in memory twice.
     source.release()
     return ModelParts(
@@ -128,7 +129,7 @@ def model_of(source: Folder, hint: TaskHint | None = None) -> ModelParts:
     )
 
 
-def write_model_as(model: ModelParts, folder: Path, form: FolderForm) -> None:
+def write_model_as(model: ModelParts, folder: Path, form: str) -> None:
     """Write a model in a form. Raises UserError, before writing anything, if the form has no such model."""
     closed = osbert_only_reason(model.learner.backbone.architecture, model.learner)
     if closed and form == "huggingface":
@@ -139,10 +140,10 @@ def write_model_as(model: ModelParts, folder: Path, form: FolderForm) -> None:
     )
     if model.task and form != "osbert":
         config[FIELD] = as_field(model.task)
-    if form == "google":
+    if form not in ("osbert", "huggingface"):
         if model.sentences:
             config[sentence_files.FIELD] = sentence_files.as_field(model.sentences)
-        google.write_google(config, tensors, model.source.tokenizer, folder)
+        find_folder_form(form).write(config, tensors, model.source.tokenizer, folder)
         return
     folder.mkdir(parents=True, exist_ok=True)
     sizes = model.learner.backbone.architecture
@@ -157,7 +158,7 @@ def write_model_as(model: ModelParts, folder: Path, form: FolderForm) -> None:
         _write_run(model, folder)
 
 
-def notes(model: ModelParts, form: FolderForm | Literal["onnx"]) -> Iterator[str]:
+def notes(model: ModelParts, form: str) -> Iterator[str]:
     """Yield a sentence for each part of a model that other libraries will not see in this form."""
     if form == "osbert":
         return
@@ -217,18 +218,10 @@ def _add_head_remarks(rows: list[TensorRow], folder_task: FolderTask, filled: li
     return judged
 
 
-def _other(name: str, shape: tuple[int, ...]) -> TensorRow:
-    if google.of_optimizer(name):
-        return TensorRow(name=name, shape=shape, status="unused", remark="of use in training alone")
+def _unused_row(name: str, shape: tuple[int, ...], form: ForeignForm) -> TensorRow:
+    if form.is_training_state(name):
+        return TensorRow(name=name, shape=shape, status="unused", remark="used in training only")
     return TensorRow(name=name, shape=shape, status="unused", expected=False, remark="unknown")
-
-
-def _to_google_row(row: TensorRow) -> TensorRow:
-    """Return a row with the tensor's name and shape in a TensorFlow checkpoint, unless it already has them."""
-    if "/" in row.name or "." not in row.name:
-        return row
-    name = google.tensorflow_name(row.name)
-    return replace(row, name=name, shape=row.shape[::-1] if name.endswith("/kernel") else row.shape)
 
 
 def _write_run(model: ModelParts, folder: Path) -> None:

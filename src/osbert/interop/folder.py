@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
@@ -22,6 +22,7 @@ from osbert.guarded import require_regular
 from osbert.interop import sentence_files
 from osbert.interop.files.json_files import read_object
 from osbert.interop.files.weight_files import ONNX, fingerprint
+from osbert.interop.foreign_forms import ForeignModel
 from osbert.interop.hub import ModelLocation, locate
 from osbert.interop.huggingface import configs, names
 from osbert.interop.huggingface.folders import (
@@ -39,7 +40,6 @@ from osbert.interop.huggingface.generation_config import DecoderStart, read_writ
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.sentence_files import SentenceModel
 from osbert.interop.task_files import read_task
-from osbert.interop.tensorflow.checkpoint import GoogleFolder
 from osbert.interop.tokenizers import read_any_tokenizer
 from osbert.interop.tuned_files import has_weights, read_whole
 from osbert.models.contract import Backbone, Head, Learner, Sizes
@@ -51,7 +51,6 @@ from osbert.tasks import Task
 from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.training.run_folder import FACTS, RECIPE, RunFolder
 
-FolderForm = Literal["osbert", "huggingface", "google"]
 COMPANIONS = ("generator",)
 """Subfolders for models that pretraining trains beside the encoder (ELECTRA)."""
 
@@ -73,8 +72,8 @@ def open_folder(
 class Folder:
     """A folder that holds a model. Each part is read when it is first used, and only once.
 
-    `name` and `commit`: those of a model from a hub; the path and "" for a local folder. `checkpoint`: the content
-    of a google-research/bert folder, whose `path` then holds the tokenizer.
+    `name` and `commit`: those of a model from a hub; the path and "" for a local folder. `foreign`: the content of a
+    folder in another form (foreign_forms.py), whose `path` then holds the tokenizer.
 
     The hashes of a finished run are compared before the first part is read. Every part is made once, so a caller that
     trains the backbone does not share the Folder.
@@ -85,7 +84,7 @@ class Folder:
         location: ModelLocation,
         opening: Opening = CAREFUL,
         *,
-        checkpoint: GoogleFolder | None = None,
+        foreign: ForeignModel | None = None,
     ) -> None:
         """Wrap a folder without reading it."""
         self.location = location
@@ -93,7 +92,7 @@ class Folder:
         self.name = location.name or str(location.path)
         self.commit = location.commit
         self.opening = opening
-        self.checkpoint = checkpoint
+        self.foreign = foreign
         self.unusable_heads: dict[str, str] = {}
         """Why a head of pretraining that has weights here is not among `heads`, which fills this, by name."""
 
@@ -102,10 +101,10 @@ class Folder:
         return str(self.path)
 
     @property
-    def form(self) -> FolderForm:
-        """The form of the folder. An export has the form of the folder that was exported."""
-        if self.checkpoint:
-            return "google"
+    def form(self) -> str:
+        """The form of the folder: "osbert", "huggingface" or a foreign one. An export has that of its source."""
+        if self.foreign:
+            return self.foreign.form.name
         return "osbert" if any((self.path / name).is_file() for name in (RECIPE, FACTS)) else "huggingface"
 
     @property
@@ -124,7 +123,7 @@ class Folder:
                 code="not-a-model",
             )
         if not folder.exists():
-            raise UserError(f"{folder} is not there.", code="missing-file")
+            raise UserError(f"{folder} does not exist.", code="missing-file")
         RunFolder(folder).refuse_unended()
         raise UserError(
             f"{folder} is no model: it has no config.json. A finished run, or a Hugging Face folder, has.",
@@ -134,14 +133,14 @@ class Folder:
     @cached_property
     def config(self) -> Mapping[str, Any]:
         """The fields of config.json, by Hugging Face's names. Raises UserError as `require_config`."""
-        if self.checkpoint:
-            return {"architectures": ["ForSequenceClassification"], **self.checkpoint.config}  # run_classifier.py's
+        if self.foreign:
+            return self.foreign.config
         return read_object(self._verified / "config.json")
 
     @cached_property
     def architecture(self) -> Sizes:
         """The settings of the backbone. Raises UserError if the config has unsupported values."""
-        return configs.architecture(self.config, where=str(self.path if self.checkpoint else self.path / "config.json"))
+        return configs.architecture(self.config, where=str(self.path if self.foreign else self.path / "config.json"))
 
     @cached_property
     def tokenizer(self) -> AnyTokenizer:
@@ -167,7 +166,7 @@ class Folder:
 
         Raises UserError when its files are damaged, or ask for a pooling that there is not here.
         """
-        if self.checkpoint:
+        if self.foreign:
             return sentence_files.of_field(self.config, where=str(self))
         return sentence_files.read_sentence_model(self._verified)
 
@@ -222,7 +221,7 @@ class Folder:
     @cached_property
     def writing(self) -> WritingDefaults:
         """How the model generates text if nothing is given: generation_config.json, if it has no task."""
-        if self.task or self.checkpoint or self.is_exported:
+        if self.task or self.foreign or self.is_exported:
             return WritingDefaults(options=GenerationOptions())
         sizes, form = self.architecture, self.tokenizer.form
         before = form.before if sizes.writes_whole_texts else ()
@@ -281,14 +280,14 @@ class Folder:
     @cached_property
     def _verified(self) -> Path:
         """The path, after checking that it holds a model with unchanged files."""
-        if not self.checkpoint:
+        if not self.foreign:
             self.require_config()
         self.opening.check(self.path)
         return self.path
 
     @cached_property
     def _stored(self) -> dict[str, Tensor]:
-        return self.checkpoint.tensors if self.checkpoint else read_whole(self._verified)
+        return self.foreign.tensors if self.foreign else read_whole(self._verified)
 
     @cached_property
     def _assembled(self) -> tuple[Backbone, Report]:

@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar, Literal, cast
+from typing import ClassVar
 
 from osbert.errors import UserError
 from osbert.files import require_free, whole_folder
 from osbert.interop import conversion
 from osbert.interop.conversion import ModelParts
-from osbert.interop.folder import FolderForm
+from osbert.interop.foreign_forms import OSBERT_FORMS, find_file_form, folder_form_names, form_of_file
 from osbert.interop.huggingface.folders import Report, TensorRow
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.sentence_files import prompt_remarks
@@ -20,7 +20,6 @@ from osbert.interop.task_files import TaskHint
 from osbert.lock import claim
 from osbert.runs.contract import Watch, ignore
 from osbert.runs.convert.comparison import compare
-from osbert.runs.convert.model_files import FORMS, find_form, form_of
 from osbert.terminal import in_columns
 
 LAYER = re.compile(r"\blayer[._](\d+)\b")
@@ -29,15 +28,13 @@ LAYER = re.compile(r"\blayer[._](\d+)\b")
 def describe_model(model: ModelParts) -> str:
     """Describe the result in one line."""
     sizes = model.learner.backbone.architecture
-    forms: dict[FolderForm, str] = {
-        "osbert": "a run of osbert's",
-        "huggingface": "Hugging Face's",
-        "google": "TensorFlow's",
-    }
+    source = model.source
+    osbert_title = "a run of osbert's" if source.form == "osbert" else "Hugging Face's"
+    title = source.foreign.form.title if source.foreign else osbert_title
     heads = ", ".join(model.learner.heads) or "no head"
     task = f"; task {model.task.name}" if model.task else ""
-    pieces = f"{len(model.source.tokenizer):,} pieces"
-    return f"{forms[model.source.form]}, {sizes.layers} layers of {sizes.width}, {pieces}; {heads}{task}"
+    pieces = f"{len(source.tokenizer):,} pieces"
+    return f"{title}, {sizes.layers} layers of {sizes.width}, {pieces}; {heads}{task}"
 
 
 def table_lines(report: Report) -> Iterator[str]:
@@ -85,7 +82,7 @@ def count(rows: Sequence[TensorRow]) -> str:
 class ConversionSettings:
     """The target's format, and facts that the source's files may lack.
 
-    `to`: one of FORMS, or the name of a form in one file (model_files.py). `task`: the purpose of the last layer.
+    `to`: the name of a form (interop/foreign_forms.py has those of other packages). `task`: that of the last layer.
     `labels`: the names of its outputs, in order. `anyway`: write the target even if a tensor is a problem.
     """
 
@@ -139,18 +136,18 @@ def convert(
     opening: Opening = CAREFUL,
     watch: Watch = ignore,
 ) -> Conversion:
-    """Convert a model between osbert's run folders, Hugging Face's and google-research/bert's, or to ONNX.
+    """Convert a model between osbert's run folders, Hugging Face folders and foreign forms, or to ONNX.
 
-    Files of another form (model_files.py) become run folders, and some models become such files.
+    A model in one file, such as a table of word vectors, becomes a run folder first.
 
     The target is complete or missing. Raises UserError if a tensor is a problem, unless settings.anyway, and if the
     outputs of both forms differ on a few texts.
     """
-    if settings.to not in FORMS:
-        find_form(settings.to).write(source, target, opening)
+    to = settings.to
+    if to not in folder_form_names():
+        find_file_form(to).write(source, target, opening)
         return Conversion(target=target, notes=[], problems=[])
-    to = cast(FolderForm | Literal["onnx"], settings.to)
-    if form := form_of(source):
+    if form := form_of_file(source):
         if to != "osbert":
             raise UserError(
                 f"{source} contains {form.content}: convert it with --to osbert first.", code="not-convertible"
@@ -178,7 +175,7 @@ def convert(
             else:
                 conversion.write_model_as(model, folder, to)
                 compare(source, folder, hint, opening.again, watch)
-                for name in model.source.companions if to != "google" else ():
+                for name in model.source.companions if to in OSBERT_FORMS else ():
                     beside = conversion.model_of(conversion.open_any(source / name, opening.again))
                     conversion.write_model_as(beside, folder / name, to)
     return Conversion(target=target, notes=[*conversion.notes(model, to)], problems=problems)

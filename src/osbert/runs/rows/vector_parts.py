@@ -13,13 +13,14 @@ from numpy.typing import NDArray
 from osbert.data.example import Example
 from osbert.inference.embedder import Embedder
 from osbert.inference.vectors.files import ENDS
-from osbert.interop.tensorflow.features import feature_line
 from osbert.reading.table import Row
 from osbert.runs.rows.contract import RowSink
 from osbert.runs.rows.vector_output import LINES
 
 TEXTS = ("text", "pair")
 """Stored names of the columns of texts, whatever their names in the input."""
+DECIMALS = 6
+"""Decimal places of the hidden states in JSON lines, as in extract_features.py of google-research/bert."""
 ROWS, CHARACTERS = 2**13, 2**19
 """Most texts in a window, and about the most characters: large enough for batches of texts of similar length."""
 
@@ -94,13 +95,23 @@ class RowBatches:
         }
 
     def _lines(self, rows: Sequence[Row], groups: Sequence[Sequence[Example]], values: Any, before: int) -> bytes:
-        """Return JSON lines. The index of a text, from 0, is that of its line, or for tables of its row."""
+        """Return JSON lines with each token's hidden states, as extract_features.py of google-research/bert writes.
+
+        The index of a text, from 0, is that of its line, or for tables of its row. Layer -1 is the last one.
+        """
         layers, tokenizer = self.embedder.layers.numbers, self.embedder.packer.tokenizer
         lines = []
         for offset, (row, (example,), states) in enumerate(zip(rows, groups, values, strict=True)):
-            tokens = [tokenizer.vocabulary[piece] for piece in example.ids.tolist()]
+            numbers = np.round(states.astype(np.float64), DECIMALS).reshape(len(example), len(layers), -1)
+            features = [
+                {
+                    "token": tokenizer.vocabulary[piece],
+                    "layers": [{"index": layer, "values": values} for layer, values in zip(layers, token, strict=True)],
+                }
+                for piece, token in zip(example.ids.tolist(), numbers.tolist(), strict=True)
+            ]
             index = before + offset if self.tables else row.line - 1
-            lines.append(feature_line(index, tokens, states.reshape(len(tokens), len(layers), -1), layers) + "\n")
+            lines.append(json.dumps({"linex_index": index, "features": features}, allow_nan=False) + "\n")
         return "".join(lines).encode()
 
     def _vector_lines(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 
-from osbert.interop.tensorflow.checksum import mask_checksum
+from osbert_lab.tensorflow.checksum import mask_checksum
 
 MAGIC = 0xDB4775248B80FB57
 FOOTER = 48

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,15 +14,19 @@ import torch
 
 from osbert.data.batch import collate
 from osbert.data.example import Example
+from osbert.interop.conversion import model_of, open_any
 from osbert.interop.folder import open_folder
 from osbert.interop.huggingface.configs import architecture
 from osbert.interop.huggingface.folders import assemble, fill_heads, normalize_names, to_huggingface
-from osbert.interop.tensorflow import checkpoint as google
-from osbert.interop.tensorflow.bundle import open_bundle, write_bundle
 from osbert.interop.tokenizers import read_tokenizer
+from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
-from osbert.models.heads.predictions import MaskedLanguageHead, SequenceHead
+from osbert.models.heads.grouped import SpanHead
+from osbert.models.heads.predictions import MaskedLanguageHead, NumberHead, SequenceHead
+from osbert.models.heads.tagging import TagHead
 from osbert.text.tokenizer import SPECIALS, Tokenizer
+from osbert_lab.tensorflow import checkpoint as google
+from osbert_lab.tensorflow.bundle import open_bundle, write_bundle
 from refusals import refusal
 
 WRITTEN = Path(__file__).parent / "bert"
@@ -96,14 +101,17 @@ def test_further_variables_are_named_and_the_optimizers_known() -> None:
     ],
 )
 def test_fine_tuned_layers_have_the_names_of_their_scripts(
-    tmp_path: Path, make_learner: Callable[..., Learner], kind: str, theirs: dict[str, tuple[int, ...]]
+    tmp_path: Path, kind: str, theirs: dict[str, tuple[int, ...]]
 ) -> None:
     """run_classifier.py and run_squad.py of google-research/bert; the second kind of scores, in units, as our own."""
-    from osbert.models.heads.grouped import SpanHead
-
-    learner = make_learner([] if kind == "span" else [kind], activation="gelu_tanh")
-    if kind == "span":
-        learner = Learner(learner.backbone, {"span": SpanHead(learner.backbone, target="span")})
+    backbone = small_sizes(activation="gelu_tanh").build()
+    heads = {
+        "classify": partial(SequenceHead, labels=3),
+        "regress": NumberHead,
+        "tag": partial(TagHead, labels=5),
+        "span": SpanHead,
+    }
+    learner = Learner(backbone, {kind: heads[kind](backbone, target=kind)}).eval()
     scale = 2.0 if kind == "regress" else 1.0
     config, tensors = to_huggingface(learner, scale=scale)
     google.write_google(config, tensors, pieces(60), tmp_path)
@@ -120,20 +128,24 @@ def test_fine_tuned_layers_have_the_names_of_their_scripts(
         assert torch.equal(found.tensors[name], tensor), name
 
 
+def small_sizes(**changes: Any) -> Architecture:
+    return Architecture(layers=2, heads=2, width=16, feedforward=40, vocabulary=60, length=24, **changes)
+
+
 def pieces(count: int, **flags: bool) -> Tokenizer:
     return Tokenizer([*SPECIALS, *(f"w{number}" for number in range(count - 5))], **flags)
 
 
-def test_the_case_of_the_vocabulary_is_kept(tmp_path: Path, make_learner: Callable[..., Learner]) -> None:
-    config, tensors = to_huggingface(make_learner([]))
+def test_the_case_of_the_vocabulary_is_kept(tmp_path: Path) -> None:
+    config, tensors = to_huggingface(Learner(small_sizes().build(), {}))
     for lowercase in (True, False):
         google.write_google(config, tensors, pieces(60, lowercase=lowercase), tmp_path)
         assert read_tokenizer(tmp_path) == pieces(60, lowercase=lowercase)
 
 
-def test_what_their_code_has_not_is_refused(tmp_path: Path, make_learner: Callable[..., Learner]) -> None:
-    changes = {"positions": "rotary", "epsilon": 1e-5, "biases": False, "direction": "left_to_right"}
-    config, tensors = to_huggingface(make_learner([], **changes))
+def test_what_their_code_has_not_is_refused(tmp_path: Path) -> None:
+    sizes = small_sizes(positions="rotary", epsilon=1e-5, biases=False, direction="left_to_right")
+    config, tensors = to_huggingface(Learner(sizes.build(), {}))
     settings = ("biases = False", "positions = rotary", "direction = left_to", "epsilon = 1e-05", "ideographs")
     with refusal("not-convertible", *settings, "lowercase = True", "strip_accents = False"):
         google.write_google(config, tensors, pieces(60, strip_accents=False, cjk=False), tmp_path / "none")
@@ -180,3 +192,20 @@ def test_sizes_that_are_not_those_of_the_weights_are_told(tmp_path: Path) -> Non
     (tmp_path / "bert_config.json").write_text(json.dumps({**config, "hidden_act": "linear"}))
     with refusal("unsupported-model", "hidden_act", "linear"):
         opened(tmp_path)
+
+
+def test_a_checkpoint_beside_a_config_json_is_taken_for_what_it_is(tmp_path: Path) -> None:
+    """As google-research/bert's models were put up for Hugging Face's readers."""
+    for path in WRITTEN.iterdir():
+        shutil.copy(path, tmp_path / path.name.replace("bert_config", "config"))
+    assert open_any(tmp_path).form == "google"
+
+
+def test_a_weight_that_is_not_finite_is_refused(tmp_path: Path) -> None:
+    shutil.copytree(WRITTEN, tmp_path / "bert")
+    bundle = open_bundle(tmp_path / "bert" / "bert_model.ckpt")
+    tensors = {name: bundle.read(name) for name in bundle.entries}
+    tensors["bert/pooler/dense/bias"][0] = torch.nan
+    write_bundle(tensors, tmp_path / "bert" / "bert_model.ckpt")
+    with refusal("not-finite", "bert_model.ckpt", "1"):
+        model_of(open_any(tmp_path / "bert"))

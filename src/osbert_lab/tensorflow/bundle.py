@@ -19,8 +19,8 @@ from torch import Tensor
 from osbert.errors import Problems, UserError
 from osbert.files import replace_file
 from osbert.guarded import read_bytes
-from osbert.interop.tensorflow.checksum import mask_checksum
-from osbert.interop.tensorflow.table import Row, read_number, read_table, write_number, write_table
+from osbert_lab.tensorflow.checksum import mask_checksum
+from osbert_lab.tensorflow.table import Row, read_number, read_table, write_number, write_table
 
 INDEX = ".index"
 TYPES = {

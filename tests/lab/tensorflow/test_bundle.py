@@ -12,9 +12,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from osbert.interop.tensorflow.bundle import open_bundle, write_bundle
-from osbert.interop.tensorflow.checksum import POLYNOMIAL, checksum, mask_checksum
-from osbert.interop.tensorflow.table import MAGIC, read_table, write_table
+from osbert_lab.tensorflow.bundle import open_bundle, write_bundle
+from osbert_lab.tensorflow.checksum import POLYNOMIAL, checksum, mask_checksum
+from osbert_lab.tensorflow.table import MAGIC, read_table, write_table
 from refusals import refusal
 
 WRITTEN = Path(__file__).parent

@@ -7,7 +7,7 @@ code are stored in the same files, where this module reads them: our heads below
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +17,14 @@ from osbert.errors import Problems, UserError
 from osbert.files import write_json, write_text
 from osbert.interop.files.json_files import read_object
 from osbert.interop.files.weight_files import require_finite
+from osbert.interop.foreign_forms import ForeignModel
 from osbert.interop.huggingface import configs, names
-from osbert.interop.tensorflow.bundle import INDEX, Bundle, open_bundle, write_bundle
+from osbert.interop.huggingface.folders import TensorRow
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Sizes
 from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.text.tokenizer import Tokenizer
+from osbert_lab.tensorflow.bundle import INDEX, Bundle, open_bundle, write_bundle
 
 CONFIG = "bert_config.json"
 OTHER_CONFIG = "config.json"
@@ -51,20 +53,6 @@ _HEADS = {
 """Hugging Face's names of head tensors -> theirs, where they do not follow from each other."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class GoogleFolder:
-    """What such a folder holds, in Hugging Face's words.
-
-    `config`: the fields of a config.json. `tensors`: by Hugging Face's names without prefix. `unused`: the shapes of
-    further variables, by their own names. `folder`: where config and vocabulary lie.
-    """
-
-    config: dict[str, Any]
-    tensors: dict[str, Tensor]
-    unused: dict[str, tuple[int, ...]]
-    folder: Path
-
-
 def checkpoint(path: Path) -> Path | None:
     """Return the prefix of the TensorFlow checkpoint at a path; None if there is none.
 
@@ -90,7 +78,7 @@ def checkpoint(path: Path) -> Path | None:
     return path / newest
 
 
-def read_google(prefix: Path) -> GoogleFolder:
+def read_google(prefix: Path) -> ForeignModel:
     """Read a checkpoint, with the config beside it; its tensors in the types they have.
 
     Raises UserError when one of the files is missing or damaged, when a weight is NaN or infinite, or when the config
@@ -112,7 +100,9 @@ def read_google(prefix: Path) -> GoogleFolder:
     read = {bert_name: _read(bundle, name) for name, bert_name in known.items() if name in bundle.entries}
     unused = {name: entry.shape for name, entry in bundle.entries.items() if name not in known}
     require_finite({prefix: ((name, read[bert_name]) for name, bert_name in known.items() if bert_name in read)})
-    return GoogleFolder(config=config, tensors=read, unused=unused, folder=folder)
+    # run_classifier.py writes no architecture; a last layer is taken for its own.
+    config = {"architectures": ["ForSequenceClassification"], **config}
+    return ForeignModel(form=GOOGLE, config=config, tensors=read, unused=unused, folder=folder)
 
 
 def write_google(
@@ -205,3 +195,25 @@ def _newest(state: Path) -> str:
     lines = state.read_text(encoding="utf-8", errors="replace").splitlines() if state.is_file() else []
     paths = [line.partition(":")[2].strip().strip('"') for line in lines if line.startswith("model_checkpoint_path:")]
     return paths[0].replace("\\", "/").rpartition("/")[2] if paths else ""
+
+
+class GoogleForm:
+    """The form of google-research/bert's folders, for `osbert convert`."""
+
+    name, title = "google", "TensorFlow's"
+    content = f"TensorFlow checkpoint such as {PREFIX}.index"
+    find = staticmethod(checkpoint)
+    read = staticmethod(read_google)
+    write = staticmethod(write_google)
+    is_training_state = staticmethod(of_optimizer)
+
+    def rename(self, row: TensorRow) -> TensorRow:
+        """Return a row with the tensor's name and shape in a TensorFlow checkpoint, unless it already has them."""
+        if "/" in row.name or "." not in row.name:
+            return row
+        name = tensorflow_name(row.name)
+        return replace(row, name=name, shape=row.shape[::-1] if name.endswith("/kernel") else row.shape)
+
+
+GOOGLE = GoogleForm()
+"""The form, for the entry point."""
