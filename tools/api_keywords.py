@@ -17,8 +17,8 @@ import osbert
 from osbert.corpus.task_options import TaskOptions
 from osbert.inference.engine import Engine
 from osbert.interop.opening import Opening
+from osbert.runs.file_options import TextOptions
 from osbert.runs.finetune.settings import FinetuneSettings
-from osbert.runs.rows.options import TextOptions
 from osbert.signatures import SettingsSignature, keywords
 from osbert.training.optimizer import OptimizerSettings
 

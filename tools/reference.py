@@ -60,15 +60,15 @@ CLASSES = {
         "osbert.evaluation.confusion.ConfusionMatrix",
         "osbert_lab.analysis.model_analysis.ModelAnalysis",
         "osbert.runs.rows.predict.PredictionTally",
-        "osbert.runs.explain.ExplanationTally",
+        "osbert.runs.rows.explain.ExplanationTally",
         "osbert.runs.rows.score.ScoringTally",
         "osbert.runs.rows.generate.GenerationTally",
         "osbert.runs.training_rows.TrainingRows",
     ),
     "Vectors": (
         "osbert.runs.rows.embed.FileVectors",
-        "osbert.runs.search.Neighbourhood",
-        "osbert.runs.duplicates.DuplicateTally",
+        "osbert.runs.similarity.search.Neighbourhood",
+        "osbert.runs.similarity.duplicates.DuplicateTally",
         "osbert_lab.topics.result.TopicTally",
     ),
     "Tokenizers and corpora": (

@@ -11,7 +11,7 @@ class OpeningKeywords(TypedDict, total=False):
     verify: bool
 
 class TextKeywords(TypedDict, total=False):
-    """Settings of osbert.runs.rows.options.TextOptions."""
+    """Settings of osbert.runs.file_options.TextOptions."""
 
     text: str
     pair: str

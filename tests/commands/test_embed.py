@@ -18,9 +18,9 @@ from osbert.commands.embed import VectorOptions, embed
 from osbert.inference.engine import load
 from osbert.inference.vectors.reading import open_vectors
 from osbert.models.contract import Learner
+from osbert.runs.file_options import TextFile, TextOptions
 from osbert.runs.rows import vector_parts as windows
 from osbert.runs.rows.embed import EmbeddingProgress, embed_file
-from osbert.runs.rows.options import TextFile, TextOptions
 from refusals import refusal
 
 TEXTS = ["a good film", "bad", "the plays . the plays", "film", "poor actor"]

@@ -18,8 +18,8 @@ from osbert.inference.engine import load as load_engine
 from osbert.reading.tagged.schemes import EntitySpan
 from osbert.runs.contract import Notice
 from osbert.runs.evaluate import Evaluation
+from osbert.runs.file_options import LabelledOptions
 from osbert.runs.json_lines import plain
-from osbert.runs.rows.options import LabelledOptions
 from osbert.runs.seen_texts import seen_texts, sketch
 from osbert.tasks import Prediction, Record, load
 from osbert.tasks.kinds.classify import Classify

@@ -17,7 +17,7 @@ from osbert.commands.evaluate import evaluate
 from osbert.commands.finetune import finetune
 from osbert.commands.predict import predict
 from osbert.inference.engine import load
-from osbert.runs.rows.options import TextOptions
+from osbert.runs.file_options import TextOptions
 from osbert.training.tracking import read_lines
 from refusals import refusal
 

@@ -21,7 +21,7 @@ from osbert.commands.predict import predict
 from osbert.inference.engine import load
 from osbert.models.heads.features import FrozenEncoder
 from osbert.reading.tagged.schemes import EntitySpan, read_tags, write_tags
-from osbert.runs.rows.options import LabelledOptions
+from osbert.runs.file_options import LabelledOptions
 from refusals import refusal
 
 QUICK = ("--epochs", "5", "--learning-rate", "1e-2", "--precision", "fp32", "--device", "cpu", "--batch", "8")

@@ -14,7 +14,7 @@ from osbert.errors import Problems, UserError
 from osbert.inference.engine import load
 from osbert.reading.table import open_table
 from osbert.runs.contract import Notice, Watch
-from osbert.runs.rows.options import FileOptions
+from osbert.runs.file_options import FileOptions
 from osbert.runs.rows.output import RowOutput
 from osbert.runs.rows.predict import predict_file
 from osbert.runs.rows.prediction_settings import PredictionOptions

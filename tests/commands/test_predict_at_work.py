@@ -19,9 +19,9 @@ import pytest
 import osbert
 from osbert.commands.predict import predict
 from osbert.inference.engine import Engine, load
+from osbert.runs.file_options import FileOptions
 from osbert.runs.rows import predict as predict_run
 from osbert.runs.rows.forms import parquet as forms_parquet
-from osbert.runs.rows.options import FileOptions
 from osbert.runs.rows.output import RowOutput
 from osbert.runs.rows.prediction_settings import PredictionOptions
 from refusals import refusal

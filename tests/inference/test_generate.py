@@ -16,8 +16,8 @@ from osbert.errors import UserError
 from osbert.evaluation import writing
 from osbert.inference.engine import Engine
 from osbert.models.generation.settings import GenerationOptions, GivenOptions
+from osbert.runs.file_options import EmbeddedOptions
 from osbert.runs.rows.generate import GenerationProgress
-from osbert.runs.rows.options import EmbeddedOptions
 from osbert.text.tokenizer import Tokenizer
 from refusals import refusal
 from terminal import told

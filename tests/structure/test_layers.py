@@ -116,7 +116,7 @@ def test_the_folders_of_the_lab_import_in_one_direction() -> None:
     assert not {(folder, other) for folder, other in edges if (other, folder) in edges}
 
 
-@pytest.mark.parametrize("name", ["models", "interop", "inference"])
+@pytest.mark.parametrize("name", ["models", "tasks", "interop", "inference", "runs"])
 def test_the_folders_of_a_room_import_in_one_direction(name: str) -> None:
     graph: dict[str, set[str]] = {}
     for module, path in MODULES.items():

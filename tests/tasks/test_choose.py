@@ -14,8 +14,8 @@ import pytest
 from osbert.data.encoded_records import EncodedAhead
 from osbert.data.pack import Packer
 from osbert.errors import Problems
+from osbert.runs.file_options import FileOptions
 from osbert.runs.finetune.rows import long_texts
-from osbert.runs.rows.options import FileOptions
 from osbert.tasks import findings, load
 from osbert.tasks.kinds.choose import ChoicePrediction, Choices, Choose, names
 from osbert.tasks.sets.swag import Swag

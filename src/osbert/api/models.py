@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     )
     from osbert.runs.compare import RunComparison
     from osbert.runs.evaluate import EvaluationScores
-    from osbert.runs.explain import ExplanationTally
     from osbert.runs.rows.embed import FileVectors
+    from osbert.runs.rows.explain import ExplanationTally
     from osbert.runs.rows.generate import GenerationTally
     from osbert.runs.rows.predict import PredictionTally
     from osbert.runs.rows.score import ScoringTally
@@ -167,7 +167,7 @@ def predict(
     )
 
 
-@takes_settings_of("osbert.runs.explain:ExplanationKeywords")
+@takes_settings_of("osbert.runs.rows.explain:ExplanationKeywords")
 def explain(
     run: str | Path,
     file: str | Path,
@@ -191,7 +191,7 @@ def explain(
     """
     from osbert import recipe
     from osbert.interop.hub import locate
-    from osbert.runs.explain import ExplanationKeywords, explain_file
+    from osbert.runs.rows.explain import ExplanationKeywords, explain_file
 
     chosen = recipe.settings(ExplanationKeywords, options)
     folder = locate(run, watch=watch).path
@@ -216,7 +216,7 @@ def score(
     """
     from osbert import recipe
     from osbert.interop.hub import locate
-    from osbert.runs.rows.options import TextFile
+    from osbert.runs.file_options import TextFile
     from osbert.runs.rows.score import ScoringKeywords, score_file
 
     chosen = recipe.settings(ScoringKeywords, options)
@@ -241,8 +241,8 @@ def generate(
     """
     from osbert import recipe
     from osbert.interop.hub import locate
+    from osbert.runs.file_options import TextFile
     from osbert.runs.rows.generate import GenerationKeywords, generate_file
-    from osbert.runs.rows.options import TextFile
 
     chosen = recipe.settings(GenerationKeywords, options)
     folder = locate(model, watch=watch).path
@@ -299,8 +299,8 @@ def embed(
     """
     from osbert import recipe
     from osbert.interop.hub import locate
+    from osbert.runs.file_options import TextFile
     from osbert.runs.rows.embed import embed_file
-    from osbert.runs.rows.options import TextFile
     from osbert.runs.rows.vector_options import EmbeddingKeywords
 
     chosen = recipe.settings(EmbeddingKeywords, options)

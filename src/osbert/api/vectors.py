@@ -16,12 +16,12 @@ if TYPE_CHECKING:
         FindDuplicatesKeywords,
         NearestKeywords,
     )
-    from osbert.runs.duplicates import DuplicateTally
-    from osbert.runs.search import Neighbourhood
-    from osbert.runs.vector_input import VectorInput
+    from osbert.runs.similarity.duplicates import DuplicateTally
+    from osbert.runs.similarity.search import Neighbourhood
+    from osbert.runs.similarity.vector_input import VectorInput
 
 
-@takes_settings_of("osbert.runs.search_settings:SearchKeywords")
+@takes_settings_of("osbert.runs.similarity.search_settings:SearchKeywords")
 def search(
     vectors: str | Path,
     queries: str | Sequence[str] | Sequence[tuple[str, str]] | Any,
@@ -49,9 +49,9 @@ def search(
     from osbert import recipe
     from osbert.inference.text_windows import samples
     from osbert.interop.hub import locate
-    from osbert.runs.search import SearchRequest
-    from osbert.runs.search import search as run
-    from osbert.runs.search_settings import SearchKeywords
+    from osbert.runs.similarity.search import SearchRequest
+    from osbert.runs.similarity.search import search as run
+    from osbert.runs.similarity.search_settings import SearchKeywords
 
     chosen = recipe.settings(SearchKeywords, options)
     request = SearchRequest(
@@ -65,7 +65,7 @@ def search(
     return run(request, samples([queries] if isinstance(queries, str) else queries, "search"), watch=watch)
 
 
-@takes_settings_of("osbert.runs.vector_input:VectorInputKeywords")
+@takes_settings_of("osbert.runs.similarity.vector_input:VectorInputKeywords")
 def find_duplicates(
     data: str | Path | Sequence[str],
     *,
@@ -87,7 +87,7 @@ def find_duplicates(
     >>> found.duplicates, found.kept_lines.tolist(), found.largest[0].others
     (1, [1, 2], [3])
     """
-    from osbert.runs.duplicates import find_duplicates as run
+    from osbert.runs.similarity.duplicates import find_duplicates as run
 
     given = read_vector_input(data, model, options, watch)
     return run(given, above=above, out=None if out is None else Path(out), watch=watch)
@@ -99,7 +99,7 @@ def read_vector_input(
     """Return texts with their vectors: a file of vectors, or texts that `model` embeds with `options`."""
     from osbert import recipe
     from osbert.interop.hub import locate
-    from osbert.runs.vector_input import VectorInput, VectorInputKeywords
+    from osbert.runs.similarity.vector_input import VectorInput, VectorInputKeywords
 
     chosen = recipe.settings(VectorInputKeywords, options)
     return VectorInput(

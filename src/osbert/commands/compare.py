@@ -11,7 +11,7 @@ from osbert.console.arguments import InputFile
 from osbert.console.opening_options import ModelFolder, OpeningOptions
 from osbert.console.output import Result, print_notices
 from osbert.interop.opening import CAREFUL
-from osbert.runs.rows.options import LabelledOptions
+from osbert.runs.file_options import LabelledOptions
 from osbert.terminal import one_line
 
 

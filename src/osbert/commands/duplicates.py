@@ -11,7 +11,7 @@ from osbert.console.file_consoles import showing_progress
 from osbert.console.opening_options import ModelFolder, OpeningOptions
 from osbert.console.output import Result
 from osbert.interop.opening import CAREFUL
-from osbert.runs.rows.options import EmbeddedOptions
+from osbert.runs.file_options import EmbeddedOptions
 from osbert.terminal import one_line
 
 
@@ -41,8 +41,8 @@ def duplicates(
     out
         The .csv, .tsv or .jsonl file to write: all texts of groups, with the line of the kept text.
     """
-    from osbert.runs.duplicates import find_duplicates
-    from osbert.runs.vector_input import VectorInput
+    from osbert.runs.similarity.duplicates import find_duplicates
+    from osbert.runs.similarity.vector_input import VectorInput
 
     given = VectorInput(data=file, model=model, options=options or EmbeddedOptions(), opening=opening)
     with showing_progress("comparisons") as watch:

@@ -19,7 +19,7 @@ from osbert.files import is_stream
 from osbert.inference.vectors.settings import Pooling  # noqa: F401
 from osbert.interop.opening import CAREFUL
 from osbert.runs.contract import Notice
-from osbert.runs.rows.options import TextFile, TextTaskOptions
+from osbert.runs.file_options import TextFile, TextTaskOptions
 from osbert.runs.rows.standard_input import STREAM
 from osbert.runs.rows.vector_options import VectorOptions
 

@@ -15,7 +15,7 @@ from osbert.console.opening_options import ModelFolder, OpeningOptions
 from osbert.console.output import Result
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL
-from osbert.runs.rows.options import FileTaskOptions
+from osbert.runs.file_options import FileTaskOptions
 from osbert.terminal import one_line
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def explain(
         Number of rows to show in each order.
     """
     from osbert.inference.engine import load
-    from osbert.runs.explain import ExplanationKeywords, explain_file
+    from osbert.runs.rows.explain import ExplanationKeywords, explain_file
     from osbert.runs.training_rows import TrainingRowKeywords as Keywords
 
     usage = 'Give one text, as in osbert explain RUN "a text", or a file and a folder: --file in.csv --out why.'

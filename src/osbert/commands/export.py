@@ -12,7 +12,7 @@ from osbert.console.output import Result, print_notices, watching
 from osbert.interop.opening import CAREFUL
 from osbert.runs.contract import Notice
 from osbert.runs.export.settings import ExportSettings
-from osbert.runs.rows.options import LabelledOptions
+from osbert.runs.file_options import LabelledOptions
 
 
 def export(

@@ -18,7 +18,7 @@ from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL
 from osbert.models.generation.settings import GivenOptions
 from osbert.runs.contract import Notice, Watch, report_remarks
-from osbert.runs.rows.options import EmbeddedOptions, TextFile
+from osbert.runs.file_options import EmbeddedOptions, TextFile
 from osbert.terminal import format_count
 
 if TYPE_CHECKING:

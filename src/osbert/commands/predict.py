@@ -18,7 +18,7 @@ from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.remote.addresses import display_path
 from osbert.runs.contract import Notice, report_remarks
-from osbert.runs.rows.options import FileTaskOptions
+from osbert.runs.file_options import FileTaskOptions
 from osbert.runs.rows.prediction_settings import PredictionOptions
 from osbert.runs.rows.standard_input import STREAM
 from osbert.terminal import format_count, one_line

@@ -14,7 +14,7 @@ from osbert.console.file_consoles import showing_progress
 from osbert.console.opening_options import ModelFolder, OpeningOptions
 from osbert.console.output import Result, row_stream
 from osbert.interop.opening import CAREFUL
-from osbert.runs.rows.options import EmbeddedOptions, TextFile
+from osbert.runs.file_options import EmbeddedOptions, TextFile
 from osbert.terminal import one_line
 
 

@@ -14,8 +14,8 @@ from osbert.console.opening_options import ModelFolder, OpeningOptions
 from osbert.console.output import Result
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL
-from osbert.runs.rows.options import TextFile, TextOptions
-from osbert.runs.search_settings import SearchOptions
+from osbert.runs.file_options import TextFile, TextOptions
+from osbert.runs.similarity.search_settings import SearchOptions
 from osbert.terminal import one_line
 
 
@@ -55,8 +55,8 @@ def search(
     model
         The model, if it has moved: a folder, or a name (docs/models-by-name.md).
     """
-    from osbert.runs.search import SearchRequest, search_file
-    from osbert.runs.search import search as run
+    from osbert.runs.similarity.search import SearchRequest, search_file
+    from osbert.runs.similarity.search import search as run
 
     usage = 'Give queries, as in osbert search VECTORS "a text", or a file of them: --file in.csv --out out.csv.'
     require_texts_or_file(usage, texts, file, out)

@@ -23,8 +23,8 @@ from osbert.remote.cache import reading_copies
 from osbert.reports.outcomes import TaskResult, result_sections, scores_table, text_lengths
 from osbert.reports.page import Section, write_report
 from osbert.runs.contract import Notice, Watch, ignore, report_remarks
+from osbert.runs.file_options import LabelledOptions
 from osbert.runs.json_lines import plain
-from osbert.runs.rows.options import LabelledOptions
 from osbert.runs.seen_texts import seen_texts
 from osbert.tasks import Prediction, Record, Task, load
 from osbert.tasks.calibration import columns, measure_calibration

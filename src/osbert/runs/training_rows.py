@@ -14,7 +14,7 @@ from osbert.evaluation.score import refuse_long, require_labels
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.reading.memory import Data, tables
 from osbert.runs.contract import Notice, Watch, WorkProgress, ignore, report_remarks
-from osbert.runs.rows.options import FileOptions
+from osbert.runs.file_options import FileOptions
 from osbert.tasks import Record, Task, load
 from osbert.terminal import format_count
 

@@ -11,7 +11,7 @@ from osbert.console.file_consoles import showing_progress
 from osbert.console.opening_options import ModelFolder, OpeningOptions
 from osbert.console.output import Result
 from osbert.interop.opening import CAREFUL
-from osbert.runs.rows.options import EmbeddedOptions
+from osbert.runs.file_options import EmbeddedOptions
 from osbert.terminal import one_line
 
 
@@ -45,7 +45,7 @@ def topics(
     seed
         Seed of the k-means initialisation and of samples.
     """
-    from osbert.runs.vector_input import VectorInput
+    from osbert.runs.similarity.vector_input import VectorInput
     from osbert_lab.topics.find_topics import find_topics
 
     given = VectorInput(data=file, model=model, options=options or EmbeddedOptions(), opening=opening)

@@ -15,7 +15,7 @@ from osbert.inference.vectors.settings import normalize_vectors
 from osbert.lock import claim
 from osbert.runs.contract import Watch, WorkProgress, ignore
 from osbert.runs.rows.row_file import row_file
-from osbert.runs.vector_input import VectorInput
+from osbert.runs.similarity.vector_input import VectorInput
 from osbert_lab.topics.clusters import BLOCK, assign_blocks, choose_count, cluster, score_counts
 from osbert_lab.topics.report import topics_report
 from osbert_lab.topics.result import Topic, TopicTally, TopicText

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from osbert.errors import Problems
 from osbert.interop.opening import Opening
+from osbert.runs.file_options import LabelledOptions
 from osbert.runs.finetune.settings import Defaults, FinetuneOptimizer, FinetuneSettings, ScoreSettings
-from osbert.runs.rows.options import LabelledOptions
 from osbert.training.tracking import require_trackers
 
 IDLE = {"few_shot": "none", "tuning": "full", "merge": False, "rank": 0, "recurrent": 0, "auxiliary": 0.0}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from osbert.interop.opening import Opening
-from osbert.runs.rows.options import LabelledOptions
+from osbert.runs.file_options import LabelledOptions
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,9 +28,9 @@ from osbert.reading.table import Row
 from osbert.remote.addresses import display_path
 from osbert.remote.cache import address_of
 from osbert.runs.contract import Notice, Watch, ignore
+from osbert.runs.file_options import TextFile
 from osbert.runs.rows.contract import ROWS, RowJob, RowProgress, RowSink, RowStream
 from osbert.runs.rows.machine import RowMachine, open_workspace
-from osbert.runs.rows.options import TextFile
 from osbert.runs.rows.texts import TextFileSource, TextRows, local_texts
 from osbert.runs.rows.vector_options import VectorOptions
 from osbert.runs.rows.vector_output import LINES, Output, fitting, form_of, is_streamed, open_stream, refuse_half

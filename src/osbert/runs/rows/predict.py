@@ -17,10 +17,10 @@ from osbert.reading.data_file import DataFile
 from osbert.reading.form import plain_suffix
 from osbert.reading.table import Row
 from osbert.runs.contract import Notice, Watch, ignore, report_remarks
+from osbert.runs.file_options import FileOptions
 from osbert.runs.rows.contract import ROWS, RowProgress
 from osbert.runs.rows.forms.contract import ResultRow, RowForm, RowLayout
 from osbert.runs.rows.machine import open_workspace
-from osbert.runs.rows.options import FileOptions
 from osbert.runs.rows.output import RowOutput, form_name
 from osbert.runs.rows.prediction_settings import PredictionColumns, PredictionOptions, WrittenPrediction
 from osbert.runs.rows.standard_input import as_given, resolve_input

@@ -8,8 +8,8 @@ from typing import Any
 
 from osbert.errors import UserError
 from osbert.interop.opening import Opening
+from osbert.runs.file_options import FileTaskOptions
 from osbert.runs.rows.forms.contract import RowResult
-from osbert.runs.rows.options import FileTaskOptions
 from osbert.tasks import Prediction, Task
 from osbert.tasks.probabilities import LABELS, LIKELIEST
 from osbert.tasks.record import OF_LABEL, Probability

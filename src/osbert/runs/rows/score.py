@@ -19,10 +19,10 @@ from osbert.interop.opening import CAREFUL, Opening
 from osbert.reading.data_file import DataFile
 from osbert.reading.table import Row
 from osbert.runs.contract import Notice, Watch, ignore, report_remarks
+from osbert.runs.file_options import EmbeddedOptions, TextFile
 from osbert.runs.rows.contract import ROWS, RowProgress
 from osbert.runs.rows.forms.contract import ResultRow, RowForm, RowResult
 from osbert.runs.rows.machine import open_workspace
-from osbert.runs.rows.options import EmbeddedOptions, TextFile
 from osbert.runs.rows.output import RowOutput, form_name
 from osbert.runs.rows.table import LostFields, TableJob, write_rows
 from osbert.runs.rows.texts import TextFileSource, TextRows, local_texts

@@ -17,8 +17,8 @@ from osbert.reading.data_file import DataFile
 from osbert.reading.table import Row, Table, TableReading, open_table, require_columns
 from osbert.remote.addresses import local_copy, local_output
 from osbert.remote.cache import reading_copies
+from osbert.runs.file_options import TextFile
 from osbert.runs.rows.forms.contract import RowLayout, free_names
-from osbert.runs.rows.options import TextFile
 from osbert.runs.rows.output import RowOutput
 from osbert.runs.rows.standard_input import NAME, STREAM, resolve_input
 from osbert.terminal import format_count

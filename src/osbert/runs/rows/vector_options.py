@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from osbert.data.long_texts import Long  # noqa: F401  (the command line looks up inherited fields' types here)
 from osbert.inference.vectors.settings import EmbeddingOptions, Pooling  # noqa: F401
 from osbert.interop.opening import Opening
-from osbert.runs.rows.options import TextTaskOptions
+from osbert.runs.file_options import TextTaskOptions
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ from osbert.inference.vectors.nearest import Duplicates
 from osbert.inference.vectors.reading import VectorFile, VectorRow
 from osbert.runs.contract import Watch, WorkProgress, ignore
 from osbert.runs.rows.row_file import require_row_file, row_file
-from osbert.runs.vector_input import VectorInput
+from osbert.runs.similarity.vector_input import VectorInput
 from osbert.terminal import format_count
 
 LARGEST = 20

@@ -17,8 +17,8 @@ from osbert.inference.vectors.nearest import unit_vectors
 from osbert.inference.vectors.reading import VectorFile, holds_vectors, open_vectors
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.runs.contract import Notice, Watch, ignore
+from osbert.runs.file_options import EmbeddedOptions, TextFile
 from osbert.runs.rows.embed import embed_file
-from osbert.runs.rows.options import EmbeddedOptions, TextFile
 from osbert.runs.rows.standard_input import NAME, STREAM
 from osbert.runs.rows.vector_options import VectorOptions
 

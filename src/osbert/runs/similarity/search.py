@@ -25,11 +25,11 @@ from osbert.interop.opening import CAREFUL, Opening
 from osbert.reading.table import Row
 from osbert.remote.addresses import display_path
 from osbert.runs.contract import Notice, Watch, WorkProgress, ignore, report_remarks
-from osbert.runs.rows.options import TextFile
+from osbert.runs.file_options import TextFile
 from osbert.runs.rows.row_file import WriteRow, require_row_file, row_file
 from osbert.runs.rows.standard_input import rename_in_errors
 from osbert.runs.rows.texts import TextRows
-from osbert.runs.search_settings import SearchOptions
+from osbert.runs.similarity.search_settings import SearchOptions
 from osbert.terminal import format_count
 
 QUERIES = 512

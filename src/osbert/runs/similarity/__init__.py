@@ -1,0 +1,1 @@
+"""Vectors of texts compared with each other: search and near duplicates."""
