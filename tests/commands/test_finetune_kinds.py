@@ -67,7 +67,7 @@ def test_a_run_that_answers_questions(answering: Path, squad: Path, capsys: pyte
     assert best["best_f1"] > 0.8 and {"has_answer_f1", "no_answer_exact", "best_exact_threshold"} <= set(best)
     remarks = (answering / "remarks.txt").read_text().splitlines()
     assert (
-        len(remarks) == 2 and "qas[0] (id id-1): the answer" in remarks[0] and "'cinema' does not stand" in remarks[1]
+        len(remarks) == 2 and "qas[0] (id id-1): the answer" in remarks[0] and "'cinema' does not occur" in remarks[1]
     )
     table = tomllib.loads((answering / "recipe.toml").read_text())["squad"]
     assert table["unanswerable"] == "yes" and table["threshold"] == best["best_f1_threshold"] != 0

@@ -179,7 +179,7 @@ def test_a_collapsed_run_is_named_and_restarted_once(
     folders = {path.name for path in (tmp_path / "run" / "trials").iterdir()}
     assert {"seed-0", "seed-1", "seed-1000"} <= folders <= {"seed-0", "seed-1", "seed-1000", "seed-1001"}
     page = (tmp_path / "run" / "report.html").read_text()
-    assert 'class="hollow' in page and "stands in for seed-0" in page
+    assert 'class="hollow' in page and "replaces seed-0" in page
     assert best(tmp_path / "run")["trial"] != "seed-0"
 
 

@@ -151,7 +151,7 @@ def test_a_second_stage_takes_any_run(
     still = (*QUICK, "--epochs", "1", "--learning-rate", "1e-60")
     finetune("classify", *still, model=first, data=tmp_path / "three.csv", out=second)
     said = capsys.readouterr().out
-    assert "it was fine-tuned for classify: its encoder goes on from there" in said and "layer is a new one" in said
+    assert "it was fine-tuned for classify: its encoder is trained further, with a new layer" in said
     assert not differing(second, first) and differing(second, deep)
     assert load(second).learner.heads["classify"].linear.out_features == 3
     third = tmp_path / "third"

@@ -186,7 +186,7 @@ def test_the_command_predicts(encoder: Path, table: Path, tmp_path: Path) -> Non
     line = [sys.executable, "-m", "osbert", *map(str, words), "--tuning", "lora"]
     done = subprocess.run(line, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / "run" / "tuned.safetensors").is_file() and "holds only what was tuned" in done.stdout
+    assert (tmp_path / "run" / "tuned.safetensors").is_file() and "has only the tuned weights" in done.stdout
     (prediction,) = osbert.load(tmp_path / "run").predict([tuple(texts(2))])
     assert set(prediction.probabilities) == {"pos", "neg"}
 

@@ -270,7 +270,7 @@ def test_what_does_not_fit_is_cut_as_long_says_or_refused(packer: Packer) -> Non
     assert problems.messages[0].startswith(
         "x.csv, line 3: 9 pieces of the context and its choices more than fit into 8"
     )
-    with pytest.raises(ValueError, match="long = window is for one text"):
+    with pytest.raises(ValueError, match="long = window cannot be used"):
         Choose(long="window")
 
 

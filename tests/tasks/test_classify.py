@@ -166,11 +166,11 @@ def test_no_rows_for_development_and_what_to_do(tmp_path: Path) -> None:
     path = table(tmp_path, "data.csv", [("good", "pos"), ("bad", "neg")])
     with refusal("no-data", "--held-out", "--dev") as error:
         load(Classify(data=str(path)), ("train", "dev"))
-    assert "that file" not in str(error.value)  # there is none for development
+    assert "file has no rows" not in str(error.value)  # there is none for development
     (tmp_path / "dev.csv").write_text("text,label\n")
     table(tmp_path, "train.csv", [("good", "pos"), ("bad", "neg")])
     path.unlink()
-    with refusal("no-data", "that file") as error:
+    with refusal("no-data", "file has no rows") as error:
         load(Classify(data=str(tmp_path)), ("train", "dev"))
     assert "--held-out" not in str(error.value)
 

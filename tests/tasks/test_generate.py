@@ -119,7 +119,7 @@ def test_what_a_model_cannot_predict_is_refused_before_training() -> None:
                 Generate(prediction=prediction).for_model(sizes)
     with refusal("invalid-setting", "0.5"):
         Generate(masked=0.5).for_model(left)
-    with refusal("options-exclude-each-other", "'target' is source and target"):
+    with refusal("options-exclude-each-other", "'target'", "--target"):
         choose(["target"], user_columns=SourceColumns(source=("target",), label="target"), path="x.csv", labelled=True)
 
 

@@ -40,7 +40,7 @@ def test_development_rows_without_a_label_are_all_named_before_training(tmp_path
     assert "(id q0)" in said[1] and "(id q2)" in said[2]
     questions(tmp_path / "dev.json", ANSWER)
     told = "\n".join(data_notices(*load(Squad(data=str(tmp_path)).source.resolve(), ("train", "dev")), Overlap()))
-    assert "train: 2 of 3 have no answer that stands in the paragraph (first: " in told and "(id q1)) and are" in told
+    assert "train: 2 of 3 have no answer that occurs in the paragraph (first: " in told and "(id q1)) and are" in told
     records = [Record(number=0, texts=("x",)), Record(number=1, texts=("x",), label="a")]
     assert describe_skipped(Classify(), records).startswith(
         "1 of 2 have no label that can be learnt from (first: record 0)"

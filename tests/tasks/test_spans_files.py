@@ -57,9 +57,9 @@ def test_answers_are_sought_where_they_stand(write: Callable[..., Path]) -> None
     ]
     remarks = [record.remark for record in records]
     assert not any(remarks[place] for place in (0, 5, 6, 7, 8, 9))
-    assert remarks[1] == "the answer 'film' does not stand at 40; taken from 38, the nearest"
-    assert "does not stand at -1; taken from 4" in remarks[2] and "taken from 44" in remarks[3]
-    assert remarks[4] == "the answer 'cinema' does not stand in the paragraph: it cannot be learnt from"
+    assert remarks[1] == "the answer 'film' does not start at 40; the nearest occurrence, at 38, is used"
+    assert "does not start at -1; the nearest occurrence, at 4" in remarks[2] and "at 44, is used" in remarks[3]
+    assert remarks[4] == "the answer 'cinema' does not occur in the paragraph: it cannot be used for training"
     assert records[4].place == f"{path}, data[0].paragraphs[0].qas[4] (id q4)"
 
 
@@ -81,7 +81,7 @@ def test_an_empty_answer_is_none(write: Callable[..., Path]) -> None:
         records = read(write(content, name))
         assert [record.label for record in records] == wanted, name
         assert [record.remark for record in records] == [
-            *[""] * 3, "an answer at 57 is empty: it is passed over", "an answer at -1 is empty: it is passed over"
+            *[""] * 3, "an answer at 57 is empty: it is skipped", "an answer at -1 is empty: it is skipped"
         ]  # fmt: skip
         task = Squad(data="x").fit(records)
         assert (
@@ -168,8 +168,8 @@ def test_an_answer_of_which_no_start_is_told_stands_where_it_stands_first(write:
     assert [record.remark for record in records] == [
         "",
         "",
-        "the answer 'THE  FILM' stands in the paragraph with other spaces or case; taken from 0",
-        "the answer 'cinema' does not stand in the paragraph: it cannot be learnt from",
+        "the answer 'THE  FILM' occurs with other spaces or case; the occurrence at 0 is used",
+        "the answer 'cinema' does not occur in the paragraph: it cannot be used for training",
         "",
     ]
 

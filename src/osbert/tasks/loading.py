@@ -61,7 +61,7 @@ def _no_rows(task: Task, split: str) -> str:
             f"no row can be held out for development (--held-out): {task.source.indivisible}. Add rows, or give a file "
             "of development rows: --dev FILE."
         )
-    return f"the {split} rows: there are none. Put rows into that file, or leave it out."
+    return f"the {split} file has no rows. Add rows, or remove the file."
 
 
 def _read(task: Task, split: str, problems: Problems, *, training: bool) -> list[Record]:
@@ -82,7 +82,7 @@ def note_unlabelled(records: Sequence[Record], problems: Problems) -> None:
     for record in records:
         if record.label is None:
             problems.add(
-                f"{record.place}: there is no label to compare a prediction with. Write it, or leave the record out.",
+                f"{record.place}: there is no label to compare a prediction with. Add it, or remove the row.",
                 code="missing-label",
             )
 
@@ -99,6 +99,5 @@ def describe_skipped(task: Task, records: Sequence[Record]) -> str:
         return ""
     return (
         f"{len(unusable_records):,} of {len(records):,} have no {task.lacks(unusable_records[0])} "
-        f"(first: {unusable_records[0].place}) and are passed "
-        "over. Give them one to learn from them, too."
+        f"(first: {unusable_records[0].place}) and are skipped in training."
     )

@@ -109,8 +109,7 @@ class Prediction:
         """
         if self.confidence is None:
             raise UserError(
-                "What the run predicts has no probability that a threshold could be compared with: leave --abstain "
-                "out.",
+                "--abstain needs probabilities, and this run's predictions have none. Remove --abstain.",
                 code="options-exclude-each-other",
             )
         return (self, 0) if self.confidence >= threshold else (replace(self, value=None), 1)

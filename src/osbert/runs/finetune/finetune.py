@@ -106,7 +106,7 @@ class FinetuneRun(Run):
         if len(self.development) != 1:
             names = ", ".join(self.development)
             raise UserError(
-                f"{self.folder} holds several tasks ({names}): take run.tasks[name].errors of one.",
+                f"{self.folder} has several tasks ({names}). Use run.tasks[name].errors.",
                 code="invalid-value",
             )
         [records] = self.development.values()

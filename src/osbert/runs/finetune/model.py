@@ -113,9 +113,9 @@ def _build_empty(folder: Path, base_sizes: Sizes, settings: FinetuneSettings) ->
         ) from error
     if settings.auxiliary and not sizes.causal:
         raise UserError(
-            f"--auxiliary {settings.auxiliary:g} predicts each next piece, but in {folder} tokens see what comes after "
-            f"them (direction = {sizes.direction}, recurrent = {settings.recurrent}). Take a model that looks left, as "
-            "GPT, or leave --auxiliary out.",
+            f"--auxiliary {settings.auxiliary:g} predicts each next piece, but in {folder} tokens attend to later ones "
+            f"(direction = {sizes.direction}, recurrent = {settings.recurrent}). Use a left-to-right model, such as "
+            "GPT, or remove --auxiliary.",
             code="unsupported-model",
         )
     return sizes, backbone

@@ -148,7 +148,7 @@ def read_plan(task: str | Task, settings: Mapping[str, Any], *, model: Path, dat
     open_ = frozenset() if fixed else frozenset({*LEFT_OPEN, *open_scores}) - given - frozenset(built.comparison.varied)
     if built.report.learning_curve and built.comparison.wanted:
         raise UserError(
-            "--learning-curve is of one run: leave it out, or leave out --seeds, --search and --folds.",
+            "--learning-curve cannot be combined with --seeds, --search or --folds. Remove one of the two.",
             code="options-exclude-each-other",
         )
     if tuning != "full":
@@ -199,7 +199,7 @@ def with_development(settings: Mapping[str, Any], data: Any) -> tuple[Mapping[st
         return {**others, "dev": _as_path(dev)}, data
     if isinstance(data, str | Path) and Path(data).is_dir():
         raise UserError(
-            f"dev holds rows, and data is the folder {data}: give the training file, or rows, as data.",
+            f"dev has rows in memory, but data is the folder {data}. Give the training file, or rows, as data.",
             code="invalid-value",
         )
     return others, {**(data if isinstance(data, Mapping) else {"train": data}), "dev": dev}
@@ -214,20 +214,20 @@ def _as_path(dev: Any) -> Any:
 def check_few(built: Any) -> None:
     """Raise UserError if settings conflict with tuning few weights, or none, of a frozen encoder."""
     tuning = built.training.tuning
-    problems = Problems(heading=f"--tuning {tuning} cannot be used so")
+    problems = Problems(heading=f"--tuning {tuning} cannot be used with these settings")
     if built.from_scratch:
         problems.add(
-            "--from-scratch leaves no encoder to put it into: leave one of the two out.",
+            "--from-scratch has no pretrained weights to adapt. Remove one of the two.",
             code="options-exclude-each-other",
         )
     if built.comparison.search in GRIDS:
         problems.add(
-            f"--search {built.comparison.search} tries the rates of full fine-tuning: take --search optuna.",
+            f"--search {built.comparison.search} tries learning rates of full fine-tuning. Use --search optuna.",
             code="options-exclude-each-other",
         )
     if tuning == "lora" and built.optimizer.method == "muon":
         problems.add(
-            "--optimizer.method muon moves whole matrices, of which none learns: leave it out.",
+            "--optimizer.method muon updates whole weight matrices, and LoRA freezes them. Remove it.",
             code="options-exclude-each-other",
         )
     problems.stop_if_any()
@@ -236,25 +236,27 @@ def check_few(built: Any) -> None:
 def check_few_shot(built: Any, task: Task, given: Collection[str]) -> None:
     """Raise UserError if few-shot learning does not support the task, or conflicts with given settings."""
     kind = built.training.few_shot
-    problems = Problems(heading=f"--few-shot {kind} cannot be used so")
+    problems = Problems(heading=f"--few-shot {kind} cannot be used with these settings")
     if task.form != "sequence":
         problems.add(
-            f"{task.name} does not learn one answer a text: leave --few-shot out.", code="options-exclude-each-other"
+            f"{task.name} does not predict one label or number per text. Remove --few-shot.",
+            code="options-exclude-each-other",
         )
     elif kind != "linear" and task.values != "classes":
         problems.add(
-            f"{task.name} has no classes, whose texts would get like vectors: take --few-shot linear.",
+            f"{task.name} has no classes to bring the vectors of their texts together. Use --few-shot linear.",
             code="options-exclude-each-other",
         )
     if built.from_scratch:
         problems.add(
-            "--from-scratch leaves no vectors to build on: leave one of the two out.", code="options-exclude-each-other"
+            "--from-scratch has no pretrained vectors to build on. Remove one of the two.",
+            code="options-exclude-each-other",
         )
     idle = {*LENGTH, "optimizer.learning_rate", "scores.evaluate_every", "scores.patience", "scores.keep"}
     idle |= {"comparison.search", "comparison.seeds"}  # the layer is the same for every seed
     for name in sorted(idle & {*given}) if kind == "linear" else ():
         problems.add(
-            f"{flag(name)} does nothing there: leave it out.",
+            f"{flag(name)} has no effect. Remove it.",
             code="options-exclude-each-other",
         )
     problems.stop_if_any()

@@ -70,7 +70,7 @@ def _read(
         before = len(records["train"])
         records = deduplicate(records)
         left_out = f"{before - len(records['train']):,} of {before:,} training rows are left out (--deduplicate)"
-        watch(Notice(f"{fitted.name}: {left_out}: their texts stand in the development rows"))
+        watch(Notice(f"{fitted.name}: {left_out}: their texts are in the development rows, too"))
     return dataclasses.replace(plan, tasks=(fitted,)), records
 
 
@@ -83,13 +83,13 @@ def _read_several(
     task_names = [name.rpartition(".")[2] for name in names]
     if len(set(task_names)) < len(tasks) or not tasks:
         raise UserError(
-            f"The tasks {', '.join(map(name_of, tasks))} cannot be learnt together: name one or more, each by a name "
-            "of its own.",
+            f"The tasks {', '.join(map(name_of, tasks))} cannot be learnt together: give one task or more, each once.",
             code="duplicate-name" if tasks else "missing-value",
         )
     if "dev" in settings:
         raise UserError(
-            f"dev is of one task: give each its own, such as --{task_names[0]}.dev FILE.", code="ambiguous-setting"
+            f"--dev applies to one task. Give each task its own, such as --{task_names[0]}.dev FILE.",
+            code="ambiguous-setting",
         )
     folders = data_of(names, data)
     reader = ModelReader.of(model)
@@ -102,7 +102,8 @@ def _read_several(
             )
             if plan.comparison.wanted or plan.learning_curve:
                 raise UserError(
-                    "several runs (--seeds, --search, --folds, --learning-curve) are of one task: give each by itself.",
+                    "--seeds, --search, --folds and --learning-curve work for one task at a time. Fine-tune "
+                    "each by itself.",
                     code="options-exclude-each-other",
                 )
             reader.check(plan.task, records)
@@ -145,7 +146,7 @@ def data_of(names: Iterable[str], data: Any) -> dict[str, Any]:
     data = {name_of(name): task_data for name, task_data in data.items()}
     if unlike := {*names} ^ {*data}:
         raise UserError(
-            f"data must have what each task learns from, and no more; it differs in {', '.join(unlike)}.",
+            f"data must have exactly one entry for each task; it differs in {', '.join(unlike)}.",
             code="invalid-value",
         )
     return data

@@ -302,8 +302,8 @@ class FinetuneRows:
         steps = dict(zip(loader.loaders, np.bincount(drawn, minlength=len(loader.loaders)).tolist()))
         if idle := [name for name, count in steps.items() if not count]:
             raise UserError(
-                f"None of the {len(drawn):,} steps is drawn for {', '.join(idle)}, which would not be learnt. Give "
-                "more --epochs, a smaller --batch or another --seed.",
+                f"None of the {len(drawn):,} steps trains {', '.join(idle)}. Give more --epochs, a smaller --batch or "
+                "a different --seed.",
                 code="too-little-data",
             )
         return ", ".join(

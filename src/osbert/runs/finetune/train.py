@@ -59,12 +59,12 @@ def lay_out(plan: FinetunePlan, records: Sequence[Splits], model: StartingModel,
         task = task.for_model(model.backbone.architecture, model.source.writes)
         length = min(task.length, longest)
         if length < task.length:
-            watch(Notice(f"length: {longest:,} tokens, which is all that the model reads, not {task.length:,}"))
+            watch(Notice(f"length: {longest:,} tokens, the most that the model reads, instead of {task.length:,}"))
         task_rows = TaskRows.of(task, splits, Packer(tokenizer=model.tokenizer, length=length))
         laid_out.append(dataclasses.replace(task_rows, auxiliary=wanted.auxiliary > 0, whole=wanted.contrastive))
     rows = FinetuneRows.of(laid_out)
     if draws := rows.draws(epochs=wanted.epochs, batch=wanted.batch, seed=wanted.seed):
-        watch(Notice(f"steps are drawn by the tasks' sizes to the power of {EXPONENT}: {draws}"))
+        watch(Notice(f"tasks are sampled by their sizes to the power of {EXPONENT}: {draws}"))
     return rows
 
 
@@ -225,9 +225,7 @@ def introduce(plan: FinetunePlan, model: StartingModel, watch: Watch) -> None:
         watch(Notice(f"  {one_line(remark)}"))
     if before := stage_before(plan.model):
         watch(
-            Notice(
-                f"  it was fine-tuned for {before}: its encoder goes on from there, the task's own layer is a new one"
-            )
+            Notice(f"  it was fine-tuned for {before}: its encoder is trained further, with a new layer for this task")
         )
 
 
@@ -277,7 +275,7 @@ def _conclude_task(plan: FinetunePlan, task: Task, out: Path, watch: Watch) -> N
         watch(Notice(Calibration(**calibration).describe()))
     if (out / TUNED).is_file():
         size, base = (out / TUNED).stat().st_size / 1e6, read_object(out / BASE)["path"]
-        only = f"{out} holds only what was tuned ({size:.1f} MB) and needs {base}; --merge writes a whole model"
+        only = f"{out} has only the tuned weights ({size:.1f} MB) and needs {base}; --merge writes a complete model"
         watch(Notice(only))
     trust = " --trust" if components.is_dotted(stage_before(out)) else ""
     watch(Notice(f"try: osbert predict {out} {task.sample}{trust}"))

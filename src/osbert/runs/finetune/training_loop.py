@@ -167,9 +167,9 @@ class FinetuneTrainer:
         weights = read_file(path)
         noted = self.trainer.memory.get("weights")  # a checkpoint of an earlier version has none
         if noted and fingerprint(weights) != noted:
-            again = f"Remove {self.folder} and give the same command again"
+            again = f"Remove {self.folder} and run the same command again"
             raise UserError(
-                f"{path} is damaged: it is not what was written after epoch {self.best.place}. {again}.",
+                f"{path} is damaged: it differs from the weights written after epoch {self.best.place}. {again}.",
                 code="damaged-file",
             )
         self.learner.load_state_dict(weights)
@@ -292,18 +292,18 @@ def check_frozen(heads: Mapping[str, Head], settings: FinetuneSettings) -> None:
     name = next((name for name, head in heads.items() if head.frozen), None)
     if name is None:
         return
-    problems = Problems(heading=f"{name} stands on an encoder that does not learn (--features)")
+    problems = Problems(heading=f"{name} uses a frozen encoder (--features)")
     if len(heads) > 1:
         others = ", ".join(other for other in heads if other != name)
         problems.add(
-            f"Others ({others}) cannot share it: fine-tune {name} by itself, or leave --features out.",
+            f"Other tasks ({others}) cannot share it. Fine-tune {name} by itself, or remove --features.",
             code="options-exclude-each-other",
         )
     idle = {"tuning": settings.tuning != "full", "frozen": settings.frozen > 0, "recurrent": settings.recurrent > 0}
     idle["auxiliary"] = settings.auxiliary > 0
     for setting in (setting for setting, given in idle.items() if given):
         problems.add(
-            f"--{setting} {getattr(settings, setting)} does nothing there: leave it out.",
+            f"--{setting} {getattr(settings, setting)} has no effect. Remove it.",
             code="options-exclude-each-other",
         )
     problems.stop_if_any()

@@ -159,7 +159,7 @@ def remark(result: TrialResult) -> str:
     """Return the remark on a run, "" for none."""
     if not result.best:
         return "its losses became infinite"
-    parts = [f"stands in for {result.trial.replaces}"] if result.trial.replaces else []
+    parts = [f"replaces {result.trial.replaces}"] if result.trial.replaces else []
     if result.collapsed:
         parts.append(f"collapsed: every development row is {result.collapsed}")
     return "; ".join([*parts, *(["not counted"] if result.replaced else [])])

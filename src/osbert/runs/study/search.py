@@ -88,7 +88,9 @@ class Comparison:
         """Raise UserError when settings were `given` that the search decides."""
         problems = Problems(heading=f"--search {self.search} tries settings that are given as well")
         for name in sorted({*given} & {*self.varied}):
-            problems.add(f"--{name}: leave it out, or leave out --search.", code="options-exclude-each-other")
+            problems.add(
+                f"--{name} and --search cannot be combined. Remove one of the two.", code="options-exclude-each-other"
+            )
         problems.stop_if_any()
 
 

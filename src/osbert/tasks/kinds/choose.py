@@ -90,8 +90,8 @@ def names(count: int, counting: Counting) -> tuple[str, ...]:
 NAMED: tuple[Counting, ...] = ("0", "1", "A")
 """The ways to count choices by name."""
 GIVE = (
-    "give --counting text where labels are texts of choices, else 0, 1 or A, what they call the first choice (to score "
-    "a run on the file: --columns.counting text)"
+    "give --counting text if labels are texts of choices, else the label of the first choice: 0, 1 or A (to score a "
+    "run on the file: --columns.counting text)"
 )
 
 
@@ -175,9 +175,8 @@ def _refuse(rows: Sequence[ChoiceLabel], counting: Counting) -> None:
     named = first.choices[first.find_by_name(counting) or 0]
     raise UserError(
         f"{first.location}: the label '{first.label.strip()}' is the text of a choice, and as a "
-        "number or letter it means "
-        f"another one, '{named.strip()}' (counted from {counting}); so it is in {len(wrong):,} of {len(rows):,} rows. "
-        f"Both readings are possible: {GIVE}.",
+        f"number or letter it means a different one, '{named.strip()}' (counted from {counting}). {len(wrong):,} of "
+        f"{len(rows):,} rows are ambiguous in this way: {GIVE}.",
         code="ambiguous-label",
     )
 
@@ -452,8 +451,7 @@ class Choose(TableTask):
         check_temperature(self.temperature)
         if self.long == "window":
             raise ValueError(
-                "long = window is for one text: choices are compared as one sequence each. Give truncate, head+tail or "
-                "error"
+                "long = window cannot be used: each choice is one sequence. Give truncate, head+tail or error"
             )
 
     @property

@@ -125,13 +125,15 @@ class Classify(TextTask):
         if not 0 <= self.focal < math.inf:
             raise ValueError(f"focal must be 0 or more, not {self.focal:g}")
         if self.focal and self.label_smoothing:
-            raise ValueError("focal and label_smoothing change the same loss: give one of the two")
+            raise ValueError(
+                "focal and label_smoothing cannot be combined: both change the loss. Remove one of the two"
+            )
         if self.ordered and (self.focal or self.label_smoothing):
-            raise ValueError("ordered labels have a loss of their own: leave focal and label_smoothing out")
+            raise ValueError("ordered has its own loss: remove focal and label_smoothing")
         if len({*self.ordered}) < len(self.ordered):
             raise ValueError(f"ordered = {', '.join(self.ordered)} names a label twice")
         if self.ordered and self.labels not in ((), self.ordered):
-            raise ValueError(f"labels = {', '.join(self.labels)} are others than ordered: leave labels out")
+            raise ValueError(f"labels = {', '.join(self.labels)} differs from ordered: remove labels")
 
     @property
     def criterion(self) -> str:
@@ -160,7 +162,7 @@ class Classify(TextTask):
         if len(counts) == 1:
             raise UserError(
                 f"every training row has the label '{list_labels([*counts])}'; a classifier needs two or more. Add "
-                "rows of another, or name the right column with --label.",
+                "rows with other labels, or name the right column with --label.",
                 code="nothing-to-learn",
             )
         labels = self.labels or self.ordered or tuple(sorted(counts))
@@ -240,10 +242,10 @@ class Classify(TextTask):
         pairs = pairs[(pairs >= 0).all(axis=1)]  # others are not counted, as in scikit-learn
         # Sums of a confusion table that is not made: for 10,000 labels it would take 800 MB.
         right = pairs[pairs[:, 0] == pairs[:, 1], 0]
-        hits, true, said = (np.bincount(one, minlength=len(self.labels)) for one in (right, *pairs.T))
+        hits, true, predicted = (np.bincount(part, minlength=len(self.labels)) for part in (right, *pairs.T))
         classes = {
             f"f1/{label}": 2 * hit / count
-            for label, hit, count in zip(self.labels, hits.tolist(), (true + said).tolist())
+            for label, hit, count in zip(self.labels, hits.tolist(), (true + predicted).tolist())
             if count
         }
         return {
@@ -251,7 +253,7 @@ class Classify(TextTask):
             **(self._of_order(predictions, records) if self.ordered else {}),
             "accuracy": float(hits.sum() / len(pairs)),
             "macro_f1": float(np.mean(list(classes.values()))),
-            "matthews": matthews(len(right), true.astype(float), said.astype(float)),
+            "matthews": matthews(len(right), true.astype(float), predicted.astype(float)),
             **classes,
         }
 

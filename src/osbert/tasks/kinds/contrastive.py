@@ -207,7 +207,7 @@ class Contrastive(TextTask):
         if not self.temperature > 0:
             raise ValueError(f"temperature must be above 0, not {self.temperature}")
         if self.long == "window":
-            raise ValueError("long = window would give a text many vectors: take truncate, head+tail or error")
+            raise ValueError("long = window would give a text several vectors: give truncate, head+tail or error")
 
     @property
     def request_fields(self) -> tuple[str, ...]:
@@ -227,9 +227,7 @@ class Contrastive(TextTask):
     def record_of(self, texts: Sequence[str]) -> Record:
         """Return the record of two texts; UserError for another number."""
         if len(texts) != 2:
-            raise UserError(
-                f"The run says how alike two texts are: give two, not {len(texts)}.", code="wrong-number-of-texts"
-            )
+            raise UserError(f"The run compares two texts: give two, not {len(texts)}.", code="wrong-number-of-texts")
         return Record(number=0, texts=tuple(texts))
 
     # The model.
@@ -265,7 +263,7 @@ class Contrastive(TextTask):
 
         if self.text and not self.pair and not any(backbone.architecture.dropouts):
             raise UserError(
-                "Without dropout a text and itself are the same: leave --dropout 0 out, or give pairs.",
+                "Without dropout both vectors of a text are equal: remove --dropout 0, or give pairs.",
                 code="options-exclude-each-other",
             )
         return ContrastiveHead(backbone, target=self.name, pooling=self.pooling, temperature=self.temperature)

@@ -96,8 +96,8 @@ class Regress(TextTask):
             )
         elif self.scale == 0:
             problems.add(
-                f"every training row has the number {self.center:g}; there is nothing to learn. Add rows of another, "
-                "or name the right column with --label.",
+                f"every training row has the number {self.center:g}; there is nothing to learn. Add rows with other "
+                "numbers, or name the right column with --label.",
                 code="nothing-to-learn",
             )
 

@@ -134,7 +134,7 @@ class TextToText(Generate):
         super().__post_init__()
         for name in SETTLED:
             if getattr(self, name) != default_of(Generate, name):
-                raise ValueError(f"{name} follows from the data set {self.data_set}: leave it out")
+                raise ValueError(f"{name} is fixed by the data set {self.data_set}: remove it")
 
     @cached_property
     def labelled(self) -> TableTask:

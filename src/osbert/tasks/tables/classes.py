@@ -55,7 +55,7 @@ def label_weights(
     """
     if weights and class_weights != "none":
         raise UserError(
-            f"--class-weights {class_weights} says the weights that --weights gives: say only one of the two.",
+            f"--class-weights {class_weights} and --weights cannot be combined. Remove one of the two.",
             code="options-exclude-each-other",
         )
     if weights and len(weights) != len(labels):

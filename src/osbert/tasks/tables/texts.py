@@ -159,10 +159,14 @@ class TextTask(TableTask):
         if self.overlap < 0:
             raise ValueError(f"overlap must be 0 or more pieces, not {self.overlap}")
         if self.both_orders and self.apart:
-            raise ValueError("both_orders and apart are two ways to read a pair: give one of the two")
+            raise ValueError(
+                "both_orders and apart cannot be combined: each is a way to read a pair. Remove one of the two"
+            )
         if self._two and self.long == "window":
             name = "apart" if self.apart else "both_orders"
-            raise ValueError(f"{name} reads a pair as two sequences: take another --long than window")
+            raise ValueError(
+                f"{name} reads a pair as two sequences: long = window cannot be used. Give truncate, head+tail or error"
+            )
 
     @property
     def both_orders(self) -> bool:

@@ -70,8 +70,8 @@ def choose(columns: Sequence[str], *, user_columns: SourceColumns, path: str, la
         raise header.missing("target", ": give --target NAME, the column with the text to write.")
     if labelled and target in source:
         raise UserError(
-            f"{path}: '{target}' is source and target, so that a model would learn to copy: give another --text or "
-            "--target.",
+            f"{path}: '{target}' is both source and target, and the model would learn to copy it: change "
+            "--text or --target.",
             code="options-exclude-each-other",
         )
     return SourceColumns(source=source, label=target)
@@ -189,7 +189,7 @@ class WritingDescription(TableDescription):
 
     def limit(self, packer: Packer) -> str:
         """Describe how much of a source is used."""
-        left = "" if self.task.sight == "source" else ", which is what the targets leave"
+        left = "" if self.task.sight == "source" else ", the length that the targets leave"
         return f"{self.task.sequence_layout(packer).room:,} pieces{left}"
 
 
@@ -299,14 +299,14 @@ class Generate(TableTask):
         if prediction != "next" and (sizes.has_decoder or sizes.causal):
             what = "an encoder with a decoder" if sizes.has_decoder else "one that reads from left to right"
             raise UserError(
-                f"prediction is {prediction}, for encoders that see a source whole, but the model is {what}: leave "
-                "--prediction out.",
+                f"--prediction {prediction} needs an encoder that sees the whole source, but the model is {what}. "
+                "Remove --prediction.",
                 code="invalid-setting",
             )
         if prediction != "masked" and self.masked != Generate.masked:
             raise UserError(
-                f"masked is {self.masked:g}, but with --prediction {prediction} no piece of a target is masked: leave "
-                "--masked out.",
+                f"--masked {self.masked:g} has no effect: with --prediction {prediction} no piece of a target is "
+                "masked. Remove --masked.",
                 code="invalid-setting",
             )
         sight = self.sight
@@ -314,7 +314,9 @@ class Generate(TableTask):
             sight = "source" if sizes.has_decoder else "left_to_right" if sizes.causal else "prefix"
         if (sight == "source") != sizes.has_decoder:
             what = "an encoder with a decoder, which needs it" if sizes.has_decoder else "no encoder with a decoder"
-            raise UserError(f"sight is {sight}, but the model is {what}: leave --sight out.", code="invalid-setting")
+            raise UserError(
+                f"--sight {sight} cannot be used: the model is {what}. Remove --sight.", code="invalid-setting"
+            )
         # The target can have no more pieces than the shorter of the two limits leaves.
         most = self.writing.fitting(min(self.length, sizes.length)).most
         return dataclasses.replace(self, sight=sight, most=most, prediction=prediction)
@@ -384,8 +386,9 @@ class Generate(TableTask):
             head.smoothing = self.label_smoothing
         if head is None or backbone.decoder(head) is None:
             raise UserError(
-                "The model cannot write: that needs piece embeddings, and attention that keeps the keys of what was "
-                "read. Recurrent layers, disentangled positions and states by queries have no such keys. Take another.",
+                "The model cannot generate text: that needs piece embeddings, and attention whose keys can be cached. "
+                "Models with recurrent layers, disentangled positions or states by queries have none. Use a different "
+                "model.",
                 code="unsupported-model",
             )
         return head

@@ -129,8 +129,7 @@ class LabelsDescription(TableDescription):
         first_labels = ", ".join(f"'{label}'" for label in joint_labels[:3])
         return [
             f"{len(joint_labels):,} of {len(self.task.labels):,} labels look like several in one "
-            f"({first_labels}): say with --separator "
-            "what separates them."
+            f"({first_labels}): give the sign that separates them with --separator."
         ]
 
     def describe_split(self, records: Sequence[Record]) -> str:
@@ -205,7 +204,9 @@ class Multilabel(TextTask):
         check_weights(self.class_weights, self.weights)
         self._number()
         if self.label and self.label_columns:
-            raise ValueError("label is one column with all labels, label_columns are one for each: give one of them")
+            raise ValueError(
+                "label (one column with all labels) and label_columns (one for each) exclude each other: remove one"
+            )
         if self.thresholds and self.labels and len(self.thresholds) != len(self.labels):
             raise ValueError(f"thresholds has {len(self.thresholds)} numbers, but there are {len(self.labels)} labels")
 
@@ -254,7 +255,7 @@ class Multilabel(TextTask):
         """
         if self.thresholds:
             raise UserError(
-                "--thresholds are found on the development rows after the training. Say how with --threshold: global, "
+                "--thresholds cannot be set: they are tuned on the development rows. Give --threshold: global, "
                 "per-label, or a number for all labels.",
                 code="invalid-setting",
             )

@@ -207,7 +207,7 @@ class Rerank(TableTask):
         if self.cutoff < 1:
             raise ValueError(f"cutoff must be at least 1, not {self.cutoff}")
         if self.long == "window":
-            raise ValueError("long = window would give a document several scores: take truncate, head+tail or error")
+            raise ValueError("long = window would give a document several scores: give truncate, head+tail or error")
 
     @property
     def criterion(self) -> str:
@@ -223,7 +223,7 @@ class Rerank(TableTask):
         if not any(isinstance(record, QueryCandidates) and record.can_be_ranked for record in records):
             problems.add(
                 f"none of {len(records):,} queries has candidates of different relevance, so there is nothing to rank. "
-                "Give queries with a relevant document and another one; single pairs with a label are for classify or "
+                "Give queries with relevant and irrelevant documents; for single pairs with a label use classify or "
                 "regress.",
                 code="nothing-to-learn",
             )
@@ -233,7 +233,7 @@ class Rerank(TableTask):
         ranked = isinstance(record, QueryCandidates) and record.can_be_ranked
         if record.label is None or self.loss == "bce":
             return super().lacks(record)
-        return "" if ranked else "relevant candidate beside another one"
+        return "" if ranked else "candidates of different relevance"
 
     def record_of(self, texts: Sequence[str]) -> QueryCandidates:
         """Return the record of a query and its candidates. Raises UserError if there is no candidate."""

@@ -112,9 +112,8 @@ def _forms(header: Header, user_columns: CandidateColumns, query: str) -> tuple[
         )
     if user_columns.label and positive and not document:
         raise UserError(
-            f"{header.listed}; --label '{user_columns.label}' needs a column with the document it is "
-            "of: give --document "
-            f"NAME, or leave --label out: what stands in '{positive}' is relevant.",
+            f"{header.listed}; --label '{user_columns.label}' needs a column with documents. Give "
+            f"--document NAME, or remove --label: the documents in '{positive}' count as relevant.",
             code="options-exclude-each-other",
         )
     if document and positive and not documents and not positives:
@@ -216,8 +215,8 @@ def _by_query(rows: Callable[[Problems], Pairs], problems: Problems) -> Pairs:
             query = record.texts[0]
             if lines.setdefault(query, row.line) != row.line:
                 problems.add(
-                    f"{record.place}: the query '{one_line(query):.60}' stands in {record.unit} {lines[query]}, too, "
-                    "with another one between. Sort the file by query: its documents are ranked together.",
+                    f"{record.place}: the query '{one_line(query):.60}' also occurs in {record.unit} {lines[query]}, "
+                    "with other queries in between. Sort the file by query: its documents are ranked together.",
                     code="unusable-row",
                 )
         group.append((row, record))

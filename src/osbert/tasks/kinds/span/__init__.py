@@ -221,7 +221,7 @@ class Span(TableTask):
         answers = [gold.text for record in records if record.label for gold in record.label[:1]]
         if all(self.lacks(record) for record in records if record.label):
             raise UserError(
-                "none of the training questions has an answer that stands in its paragraph. Add some.",
+                "none of the training questions has an answer that occurs in its paragraph. Add some.",
                 code="nothing-to-learn",
             )
         none = any(record.label == () for record in records)
@@ -234,7 +234,7 @@ class Span(TableTask):
     def lacks(self, record: Record) -> str:
         """Describe what is missing for training; "" if an answer is in the paragraph, or known not to exist."""
         known = record.label is not None and (not record.label or any(gold.start >= 0 for gold in record.label))
-        return "" if known else "answer that stands in the paragraph"
+        return "" if known else "answer that occurs in the paragraph"
 
     # Plain input.
 

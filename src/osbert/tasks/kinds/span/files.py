@@ -136,7 +136,7 @@ def _is_seen(text: str) -> bool:
 
 
 def _describe_empty(start: int | None) -> str:
-    return f"an answer{'' if start is None else f' at {start}'} is empty: it is passed over"
+    return f"an answer{'' if start is None else f' at {start}'} is empty: it is skipped"
 
 
 def _locate_answer(paragraph: str, text: str, start: int | None) -> tuple[Gold, str]:
@@ -146,13 +146,13 @@ def _locate_answer(paragraph: str, text: str, start: int | None) -> tuple[Gold, 
     occurrence = _nearest(paragraph, text, start or 0)
     excerpt = text if len(text) <= _NEAR else f"{text[:_NEAR]}..."
     if occurrence is None:
-        return Gold(text, -1), f"the answer '{excerpt}' does not stand in the paragraph: it cannot be learnt from"
+        return Gold(text, -1), f"the answer '{excerpt}' does not occur in the paragraph: it cannot be used for training"
     if start is not None:
         return (
             occurrence,
-            f"the answer '{excerpt}' does not stand at {start}; taken from {occurrence.start}, the nearest",
+            f"the answer '{excerpt}' does not start at {start}; the nearest occurrence, at {occurrence.start}, is used",
         )
-    changed = f"the answer '{excerpt}' stands in the paragraph with other spaces or case; taken from {occurrence.start}"
+    changed = f"the answer '{excerpt}' occurs with other spaces or case; the occurrence at {occurrence.start} is used"
     return occurrence, "" if occurrence.text == text else changed
 
 
