@@ -50,7 +50,7 @@ def finetune_steps(name: str, data: Path) -> Generator[object, None, None]:
             folder=Path(folder),
             scores=plan.scores,
         )
-        run.prepare()
+        run.rows.prepare(run.learner, run.folder)
         yield from run.trainer.run()
 
 

@@ -19,6 +19,7 @@ from osbert.runs.finetune.rows import long_texts
 from osbert.tasks import findings, load
 from osbert.tasks.kinds.choose import ChoicePrediction, Choices, Choose, names
 from osbert.tasks.sets.swag import Swag
+from osbert.tasks.tables import note_long
 from refusals import refusal
 
 HEADER = "sent1,sent2,ending0,ending1,ending2,ending3,label\n"
@@ -263,10 +264,10 @@ def test_what_does_not_fit_is_cut_as_long_says_or_refused(packer: Packer) -> Non
         Choose(long="head+tail").description.unread == "in the middle" and Choose().description.unread == "at the end"
     )
     problems = Problems(heading="")
-    Choose().refuse_long([record], packer, problems)
-    Choose(long="error").refuse_long([dataclasses.replace(record, texts=("good", "bad", "a"))], packer, problems)
+    note_long(Choose(), [record], packer, problems)
+    note_long(Choose(long="error"), [dataclasses.replace(record, texts=("good", "bad", "a"))], packer, problems)
     assert not problems.count
-    Choose(long="error").refuse_long([record], packer, problems)
+    note_long(Choose(long="error"), [record], packer, problems)
     assert problems.messages[0].startswith(
         "x.csv, line 3: 9 pieces of the context and its choices more than fit into 8"
     )

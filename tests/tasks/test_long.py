@@ -19,6 +19,7 @@ from osbert.models.contract import Learner
 from osbert.tasks import Record, Task
 from osbert.tasks.kinds.classify import Classify
 from osbert.tasks.kinds.regress import Regress
+from osbert.tasks.tables import note_long
 from refusals import refusal
 
 LONG = "good film a play . " * 8  # 40 pieces; 6 fit beside [CLS] and [SEP]
@@ -68,7 +69,7 @@ def test_error_names_every_text_that_does_not_fit_before_anything_is_computed(pa
         refuse_long(task, rows, packer)
     assert len(str(error.value).splitlines()[1:]) == 2
     problems = Problems(heading="")
-    Classify(labels=("no", "yes")).refuse_long(rows, packer, problems)
+    note_long(Classify(labels=("no", "yes")), rows, packer, problems)
     assert problems.count == 0
 
 

@@ -227,8 +227,8 @@ def test_thresholds_are_learnt_from_the_development_rows() -> None:
     assert Multilabel(labels=BOTH).tune(said, rows)[0].thresholds == pytest.approx((0.25, 0.25))
     assert Multilabel(labels=BOTH, threshold="0.35").tune(said, rows)[0].thresholds == (0.35, 0.35)
     assert found.description.details(best, rows)[1] == ["art", "0.250", "2", "2", "2"]
-    assert [found.error(one, row) for one, row in zip(said, rows)] == pytest.approx([0.6, 0.7, 0.7])
-    assert found.error(best[0], rows[0]) == 0
+    assert [found.outcome(one, row).error for one, row in zip(said, rows)] == pytest.approx([0.6, 0.7, 0.7])
+    assert found.outcome(best[0], rows[0]).error == 0
     assert constant_answer(found, said, rows) == "without a label" and not constant_answer(found, best, rows)
 
 

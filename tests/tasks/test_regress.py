@@ -32,7 +32,7 @@ def test_numbers_are_learnt_standardised_and_told_in_their_own_unit(packer: Pack
     said = [task.decode([np.array([target])], row, []).value for target, row in zip(targets, rows)]
     assert said == pytest.approx([100, 300, 200, 400], rel=1e-5)
     assert not task.encode(Record(number=0, texts=("a",)), packer)[0].targets
-    assert task.number_range == (100, 400) and Regress().number_range == ()
+    assert task.training_facts["range"] == [100, 400] and "range" not in Regress().training_facts
     with pytest.raises(ValueError, match="training_range"):
         Regress(training_range=(1.0,))
 

@@ -26,6 +26,7 @@ from osbert.reading.memory import tables
 from osbert.tasks import Record, findings, load, with_data
 from osbert.tasks.kinds.rerank import Rerank, select_candidates
 from osbert.tasks.kinds.rerank.rankings import QueryCandidates, average_precision, ndcg, ranking, reciprocal_rank
+from osbert.tasks.tables import note_long
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 from refusals import refusal
 
@@ -255,7 +256,7 @@ def test_queries_without_a_relevant_candidate_are_left_out_and_counted() -> None
     said = [ranking([0.0, 1.0], ["a", "b"], [0, 0])] * 2
     assert task.metrics(said, records) == {"ndcg@10": 1.0, "mrr@10": 1.0, "map": 1.0}
     assert task.description.details(said, records)[1] == ["1", "1"]
-    assert [task.error(one, record) for one, record in zip(said, records)] == [0.0, 0.0]
+    assert [task.outcome(one, record).error for one, record in zip(said, records)] == [0.0, 0.0]
     assert task.description.describe_split(records).startswith("2 queries with 4 candidates; 1 without")
     assert [bool(task.lacks(record)) for record in records] == [False, True]
     assert not any(Rerank(loss="bce").lacks(record) for record in records)
@@ -276,7 +277,7 @@ def test_the_query_is_whole_while_it_has_half_of_the_room() -> None:
     assert [len(one), one.truncated, len(other), other.truncated] == [12, 30 - 7, 6, 0]
     with refusal("text-too-long", "23"):
         problems = Problems(heading="long")
-        Rerank(long="error").refuse_long([QueryCandidates(number=0, texts=("q q", "a " * 30))], PACKER, problems)
+        note_long(Rerank(long="error"), [QueryCandidates(number=0, texts=("q q", "a " * 30))], PACKER, problems)
         problems.stop_if_any()
 
 

@@ -24,6 +24,7 @@ from osbert.reading.tagged.schemes import EntitySpan, label_names, read_tags, wr
 from osbert.tasks import Record, findings, load
 from osbert.tasks.kinds.tag import Tag
 from osbert.tasks.kinds.tag.passages import EntityPrediction, TaggedText
+from osbert.tasks.record import records_per_step
 from osbert.tasks.sets.entities import Weibo
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 from refusals import refusal
@@ -85,7 +86,9 @@ def test_entities_come_back_from_outputs_that_say_the_targets(
         assert record.texts[0][one.start : one.end] == one.text
         assert one.text == " ".join(record.texts[0].split(" ")[span.start : span.end])
         assert one.probability > 0.9
-    assert [one[:4] for one in found.value] == [one[:4] for one in record.expected] and task.error(found, record) == 0
+    assert [one[:4] for one in found.value] == [one[:4] for one in record.expected] and task.outcome(
+        found, record
+    ).error == 0
     labelled = [target for example in examples for target in example.targets.values()]
     tokens = sum(len(target.labels) for target in labelled)
     assert tokens == (len(record.words) if pieces == "first" else sum(_pieces(record)))
@@ -206,7 +209,7 @@ def test_types_are_learnt_and_documents_read_together(tmp_path: Path) -> None:
     assert len(list(Tag(data=str(data)).source.records("train", Problems(heading="")))) == 3
     assert "in 2 documents; tags in BIO" in findings(task)[0]
     assert findings(task)[-1].startswith("a row is a document")
-    counts = [task.per_step(batch, records["train"]) for batch in (1, 3, 6)]  # of 3 sentences in 2 documents
+    counts = [records_per_step(batch, records["train"]) for batch in (1, 3, 6)]  # of 3 sentences in 2 documents
     assert counts == [1, 2, 4]
 
 
@@ -326,14 +329,18 @@ def test_one_label_a_word() -> None:
     assert task.decode(perfect(task, examples), record, examples).comparable == record.label
 
 
+def predicted(record: TaggedText, spans: tuple[EntitySpan, ...]) -> EntityPrediction:
+    return EntityPrediction(value=tuple(map(record.entity, spans)), words=spans)
+
+
 def test_a_collapse_is_told_in_words() -> None:
     records = [
-        Record(number=0, texts=("Ann",), label=(EntitySpan(0, 1, "PER"),)),
-        Record(number=1, texts=("no",), label=()),
+        TaggedText(number=0, texts=("Ann",), words=((0, 3),), label=(EntitySpan(0, 1, "PER"),)),
+        TaggedText(number=1, texts=("no",), words=((0, 2),), label=()),
     ]
 
     def said(*values: tuple[EntitySpan, ...]) -> str:
-        return constant_answer(Tag(), [EntityPrediction(value=value, words=value) for value in values], records)
+        return constant_answer(Tag(), [predicted(*pair) for pair in zip(records, values)], records)
 
     person = (EntitySpan(0, 1, "PER"),)
     assert said((), ()) == "found to hold no entity" and said(person, ()) == ""
@@ -346,10 +353,12 @@ def test_a_collapse_is_told_in_words() -> None:
 
 def test_one_tag_for_every_word_is_a_collapse() -> None:
     nouns = [tuple(EntitySpan(word, word + 1, "NN") for word in range(count)) for count in (2, 3)]
-    records = [Record(number=0, texts=("",), label=(*nouns[0][:1], EntitySpan(1, 2, "VB"))) for _ in nouns]
+    words = ((0, 1), (2, 3), (4, 5))
+    label = (*nouns[0][:1], EntitySpan(1, 2, "VB"))
+    records = [TaggedText(number=0, texts=("a b c",), words=words, label=label) for _ in nouns]
     task = Tag(scheme="words", types=("NN", "VB"))
     assert (
-        constant_answer(task, [EntityPrediction(value=value, words=value) for value in nouns], records)
+        constant_answer(task, [predicted(*pair) for pair in zip(records, nouns)], records)
         == "tagged 'NN' in every word"
     )
 

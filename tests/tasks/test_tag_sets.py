@@ -11,6 +11,7 @@ from osbert import components
 from osbert.reading.tagged.schemes import EntitySpan
 from osbert.tasks import Task, findings, load
 from osbert.tasks.kinds.tag.passages import TaggedText
+from osbert.tasks.record import records_per_step
 from osbert.tasks.sets.entities import Cluener, Weibo
 
 
@@ -31,7 +32,7 @@ def test_the_official_files(data: Path, name: str, folder: str, counts: dict[str
         passages = [record for record in records[split] if isinstance(record, TaggedText)]
         sizes = [(len(one.sentences), len(one.words), len(one.label)) for one in passages]
         assert (len(passages), *(sum(column) for column in zip(*sizes))) == expected
-    assert task.per_step(32, records["train"]) == (2 if name == "conll2003" else 32)  # 14.8 sentences a document
+    assert records_per_step(32, records["train"]) == (2 if name == "conll2003" else 32)  # 14.8 sentences a document
 
 
 def test_weibos_characters_stand_side_by_side(data: Path) -> None:

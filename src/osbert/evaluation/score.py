@@ -13,6 +13,7 @@ from osbert.errors import Problems
 from osbert.evaluation.forward import TOKENS, outputs
 from osbert.models.contract import Learner
 from osbert.tasks import Prediction, Record, Task, note_unlabelled
+from osbert.tasks.tables import note_long
 
 TOGETHER = 2**18
 """Approximate number of tokens that are encoded together: enough to find many sequences of similar lengths."""
@@ -56,7 +57,7 @@ def decode_records(
 def refuse_long(task: Task, records: Sequence[Record], packer: Packer) -> None:
     """Raise a UserError that lists the records that are too long, if the task does not allow truncation."""
     problems = Problems(heading="These texts are too long (--long error)")
-    task.refuse_long(records, packer, problems)
+    note_long(task, records, packer, problems)
     problems.stop_if_any()
 
 
@@ -108,7 +109,7 @@ def constant_answer(task: Task, predictions: Sequence[Prediction], records: Sequ
     Fine-tuning on small sets sometimes collapses in this way. Tasks that answer by a rule do so on purpose: "".
     """
     answer = task.description.only_answer(predictions, records) if task.weighed and predictions else ""
-    return answer if answer and any(map(task.error, predictions, records)) else ""
+    return answer if answer and any(task.outcome(*pair).error for pair in zip(predictions, records)) else ""
 
 
 def class_scores(task: Task, metrics: Mapping[str, float]) -> dict[str, str]:

@@ -26,7 +26,7 @@ from osbert.errors import Problems, UserError
 from osbert.models.forms import PER_TOKEN, Form, Values
 from osbert.models.generation.settings import GenerationOptions
 from osbert.objectives import Objective
-from osbert.reading.splits import USUAL, Names, find_splits, is_test, select_splits
+from osbert.reading.splits import USUAL, find_splits, is_test, select_splits
 from osbert.reading.table import Origin
 from osbert.tasks.edges import Edge, ExplainedScore
 from osbert.tasks.outcome import RecordOutcome, simple_outcome
@@ -43,8 +43,8 @@ class Source:
     """Reads the data of a task: files, or rows in memory; and describes them for messages.
 
     `task`: the task, whose settings apply. `given`: tables in memory, or files, by split, "all" for a single one; None
-    for the files of the setting `data`. Each kind has a subclass that defines `read`, `mark_held_out`, `inputs` and
-    whatever else differs.
+    for the files of the setting `data`. `split_names`: the accepted names of splits for data in memory. Each kind has a
+    subclass that defines `read`, `mark_held_out`, `inputs` and whatever else differs.
     """
 
     indivisible: ClassVar[str] = "training needs all rows"
@@ -54,6 +54,7 @@ class Source:
         """Read what is `given`, or the task's own `data`."""
         self.task = task
         self.given = given
+        self.split_names = USUAL
         self._training: list[Record] = []
 
     @property
@@ -83,11 +84,6 @@ class Source:
             )
         others = {split: origin for split, origin in origins.items() if not split.startswith("dev")}
         return {"train" if split == "all" else split: origin for split, origin in others.items()} | {"dev": Path(dev)}
-
-    @property
-    def split_names(self) -> Names:
-        """Return the accepted names of splits for data in memory."""
-        return USUAL
 
     @property
     def alone(self) -> Origin | None:
@@ -137,7 +133,12 @@ class Source:
         to `problems`, with file and line, and left out.
         """
         if split in ("train", "dev") and self.is_held_out("dev"):
-            rows = self._training_rows(problems, cache=split == "train")
+            rows, self._training = self._training, []
+            if split == "train" or not rows:
+                before = problems.count
+                rows = list(self.read(self.file("train"), problems, labelled=True))
+                # Kept for the development rows if no row has a problem, which would be reported again.
+                self._training = rows if split == "train" and problems.count == before else []
             split_records: Iterable[Record] = [
                 row for row, out in zip(rows, self.mark_held_out(rows)) if out == (split == "dev")
             ]
@@ -156,15 +157,6 @@ class Source:
     def mark_held_out(self, records: Sequence[Record]) -> Booleans:
         """Return which of the training rows (n,) are held out for development."""
         raise NotImplementedError
-
-    def _training_rows(self, problems: Problems, *, cache: bool) -> list[Record]:
-        """Return all rows of the training file; cached if none has a problem, so that it is read once."""
-        rows, self._training = self._training, []
-        if cache or not rows:
-            before = problems.count
-            rows = list(self.read(self.file("train"), problems, labelled=True))
-            self._training = rows if cache and problems.count == before else []
-        return rows
 
     def inputs(self, data: Origin) -> Inputs:
         """Return a file of plain input, without labels. Raises UserError if it cannot be read."""
@@ -275,6 +267,10 @@ class Task(Objective):
     published_outputs: ClassVar[int | None] = None
     """Number of outputs of other libraries' models that it can use: 0 for any number, with labels (`of_labels`); None
     if it cannot use any."""
+    weighed: ClassVar[bool] = True
+    """Whether its probabilities, if any, come from the model, not from a rule, and can be calibrated."""
+    by_rows: ClassVar[bool] = True
+    """Whether metrics can be computed on any subset of rows; not if each row is searched among all."""
     reads_rows: ClassVar[bool] = False
     """Whether a request may have rows by column, which `row` reads."""
 
@@ -305,16 +301,6 @@ class Task(Objective):
         """Return the classes with a score of their own among the metrics ("f1/NAME"); none by default."""
         return ()
 
-    @property
-    def weighed(self) -> bool:
-        """Return whether its probabilities, if any, come from the model, not from a rule, and can be calibrated."""
-        return True
-
-    @property
-    def by_rows(self) -> bool:
-        """Return whether metrics can be computed on any subset of rows; not if each row is searched among all."""
-        return True
-
     # The data: methods that need no model. How they are read is the source's business.
 
     @cached_property
@@ -331,16 +317,8 @@ class Task(Objective):
         """Return the settings only; rows in memory and knowledge of files are not pickled for loader workers."""
         return {name: value for name, value in vars(self).items() if name not in ("source", "description")}
 
-    def classes_of(self, record: Record) -> Iterable[str]:
-        """Return the members of `classes` in the label of a record, each once."""
-        return () if record.label is None or not self.classes else (record.label,)
-
     def fit(self, records: Sequence[Record]) -> Self:
         """Return the task with the settings that it learns from its training records, such as the labels' names."""
-        return self
-
-    def by_vectors(self, records: Sequence[Record]) -> Self:
-        """Return the task in the form for a layer on sentence vectors; by default unchanged."""
         return self
 
     def check(self, records: Sequence[Record], problems: Problems) -> None:
@@ -367,13 +345,6 @@ class Task(Objective):
         """
         raise NotImplementedError
 
-    def per_step(self, batch: int, records: Sequence[Record]) -> int:
-        """Return the number of training records in a step of `batch`; fewer if a record has many items."""
-        return batch
-
-    def refuse_long(self, records: Sequence[Record], packer: Packer, problems: Problems) -> None:
-        """Report each record that is too long to `problems`, if the task's settings do not allow truncation."""
-
     def decode(
         self, outputs: Sequence[NDArray[np.floating]], record: Record, examples: Sequence[Example]
     ) -> Prediction:
@@ -392,17 +363,6 @@ class Task(Objective):
         """Return the scores of predictions against the labels of their records."""
         raise NotImplementedError
 
-    def error(self, prediction: Prediction, record: Record) -> float:
-        """Return the size of a prediction's error, 0 if it is right, to rank mistakes.
-
-        1 minus the label's probability, if there is one; the distance of two numbers; 1 for any other mistake.
-        """
-        if prediction.comparable == record.label:
-            return 0.0
-        if isinstance(prediction.value, float):
-            return abs(prediction.value - record.label)
-        return 1 - prediction.probabilities.get(record.label, 0.0) if prediction.probabilities else 1.0
-
     def tune(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> tuple[Self, Calibration | None]:
         """Return the task with settings tuned on predictions for the development records, such as a threshold.
 
@@ -418,28 +378,23 @@ class Task(Objective):
     # The results: what commands show and write.
 
     def names(self, record: Record) -> tuple[str, ...]:
-        """Return the names of a record's labels, for reports; none if its label is not a name."""
+        """Return the names in a record's label, for reports and warnings; none if it is no name."""
         return (record.label,) if isinstance(record.label, str) else ()
 
     def outcome(self, prediction: Prediction, record: Record) -> RecordOutcome:
-        """Compare the prediction for a record with its label, for reports and comparisons of runs.
+        """Compare the prediction for a record with its label, for reports, mistakes and comparisons of runs.
 
         By default the label is one of several, or a number.
         """
-        return simple_outcome(prediction, record, self.error(prediction, record))
+        return simple_outcome(prediction, record)
 
     def cells(self, prediction: Prediction | None) -> dict[str, Any]:
         """Return the cells of a prediction in a CSV row, by heading; all empty without a prediction.
 
-        The probabilities of `probability_labels` are added behind the first cell.
+        For the form sequence the probabilities of its `classes` can be added behind the first cell.
         """
         values = ("", "") if prediction is None else (prediction.value, prediction.truncated)
         return dict(zip(("prediction", "truncated"), values))
-
-    @property
-    def probability_labels(self) -> tuple[str, ...]:
-        """Return the labels whose probabilities can be columns of a table of predictions; none by default."""
-        return ()
 
     def export_metadata(self) -> dict[str, Any]:
         """Return facts that are saved with the weights for other libraries: `labels`, or `center` and `scale`."""
@@ -467,19 +422,12 @@ class Task(Objective):
         return tuple(field.name for field in self.edge.request) if self.edge and self.edge.is_own else ("text",)
 
     @property
-    def request_columns(self) -> tuple[str, ...]:
-        """Return the columns of the training data behind the `request_fields`, () if they are unknown."""
-        return ()
+    def training_facts(self) -> dict[str, list[Any]]:
+        """Return facts on the training data for /v1/models, as far as they are known.
 
-    @property
-    def number_range(self) -> tuple[float, ...]:
-        """Return the lowest and the highest number of the training rows, () if it predicts none or if unknown."""
-        return ()
-
-    @property
-    def explains(self) -> bool:
-        """Return whether it declares scores that can be explained (`explain`)."""
-        return type(self).explain is not Task.explain
+        `columns`: those behind the `request_fields`. `range`: the lowest and the highest number that it learnt from.
+        """
+        return {}
 
     def row(self, values: Mapping[str, Any], *, where: str) -> Record:
         """Return the record of a row of a request, by column, if the task `reads_rows`; `where` is for messages.

@@ -34,7 +34,8 @@ class RecordOutcome:
 
     `truth` and `guess`: its label and its prediction as text. `score`: higher is better; the mean over records is the
     metric `Task.row_score`; NaN if the record does not count. `right`: whether all of it is right, None if that makes
-    no sense. `error`: as `Task.error`. `confidence`: the probability of the prediction, None without one.
+    no sense. `error`: the size of the error, 0 if it is right, by which mistakes are ranked. `confidence`: the
+    probability of the prediction, None without one.
 
     `pairs`: true and predicted label of each item, UNPAIRED if one is missing. `beliefs`: probabilities, each with
     whether its event occurred. `numbers`: label and prediction of a task of numbers.
@@ -52,9 +53,21 @@ class RecordOutcome:
     marks: tuple[TextMark, ...] = ()
 
 
-def simple_outcome(prediction: Prediction, record: Record, error: float) -> RecordOutcome:
+def prediction_error(prediction: Prediction, record: Record) -> float:
+    """Return the size of a prediction's error, 0 if it is right.
+
+    1 minus the label's probability, if there is one; the distance of two numbers; 1 for any other mistake.
+    """
+    if prediction.comparable == record.label:
+        return 0.0
+    if isinstance(prediction.value, float):
+        return abs(prediction.value - record.label)
+    return 1 - prediction.probabilities.get(record.label, 0.0) if prediction.probabilities else 1.0
+
+
+def simple_outcome(prediction: Prediction, record: Record) -> RecordOutcome:
     """Return the outcome of a record whose label is one of several, or a number."""
-    truth, guess = record.label, prediction.value
+    truth, guess, error = record.label, prediction.value, prediction_error(prediction, record)
     if isinstance(guess, float):
         numbers = (float(truth), guess)
         return RecordOutcome(

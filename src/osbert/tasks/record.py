@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -57,9 +57,19 @@ class Record:
         return f"{self.path}, {self.unit} {self.line}" if self.path else f"{self.unit} {self.line}"
 
     @property
+    def items(self) -> int:
+        """Return the number of items of which a step has `--batch`, such as the sentences of a document."""
+        return 1
+
+    @property
     def expected(self) -> Any:
         """Return the label in the form of `Prediction.value`."""
         return self.label
+
+
+def records_per_step(batch: int, records: Sequence[Record]) -> int:
+    """Return the number of training records with about `batch` items in total, at least one."""
+    return max(1, round(batch * len(records) / max(sum(record.items for record in records), 1)))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,6 +17,8 @@ from osbert.runs.finetune.settings import FinetuneOptimizer, ScoreSettings
 from osbert.runs.pretrained_tokens import count_pretraining_tokens
 from osbert.runs.study.search import describe_settings
 from osbert.tasks import Record, Task
+from osbert.tasks.record import records_per_step
+from osbert.tasks.tables.texts import read_apart
 from osbert.terminal import format_count
 from osbert.training.run_folder import RunFolder
 
@@ -113,7 +115,7 @@ def small_data(
 def steps_per_epoch(task: Task, records: Sequence[Record]) -> Callable[[int], int]:
     """Return a function from the batch to the steps per epoch; records that the task cannot learn from do not count."""
     teaching = [record for record in records if not task.lacks(record)]
-    return lambda batch: max(1, -(-len(teaching) // task.per_step(batch, teaching)))
+    return lambda batch: max(1, -(-len(teaching) // records_per_step(batch, teaching)))
 
 
 def fill_open(
@@ -144,7 +146,7 @@ def fill_defaults(
     plan = plan.replace_settings(chosen)
     if plan.training.few_shot == "linear":
         plan = replace(
-            plan, tasks=tuple(task.by_vectors(task_records) for task, task_records in zip(plan.tasks, records))
+            plan, tasks=tuple(read_apart(task, task_records) for task, task_records in zip(plan.tasks, records))
         )
     table = plan.table()
     settings = {name: table[name.partition(".")[0]][name.partition(".")[2]] for name in _names_to_report(plan)}
@@ -226,7 +228,7 @@ def _few_shot_method(plan: FinetunePlan, records: Sequence[Sequence[Record]], ne
     if task.form != "sequence" or not 0 < len(rows) < most:
         return ""
     usual = _usual_reading(task)
-    pairs = usual.by_vectors(rows) != usual
+    pairs = read_apart(usual, rows) != usual
     single = task.values == "classes" and len(rows) < FEW_ROWS and all(len(row.texts) == 1 for row in rows)
     if not (pairs or (single and not need.young)):
         return ""
@@ -253,7 +255,7 @@ def _hindrances(plan: FinetunePlan, records: Sequence[Sequence[Record]], method:
     names = ["training.tuning", "training.recurrent", "training.auxiliary", "training.frozen"]
     if method == "linear":  # one fit: it has no epochs, and is the same for every seed
         names += [f"scores.{field.name}" for field in fields(ScoreSettings)]
-        found += reading if task.by_vectors(rows) == task else []
+        found += reading if read_apart(task, rows) == task else []
         names += ["comparison.search", *(["comparison.seeds"] if plan.comparison.seeds > 1 else [])]
     for name in names:
         part, _, setting = name.partition(".")

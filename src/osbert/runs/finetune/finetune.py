@@ -38,7 +38,7 @@ from osbert.training.run_folder import FACTS, RunFolder
 class Mistake:
     """A development row whose prediction differs from its label.
 
-    `error`: the task's distance of the two (`Task.error`): for a classifier 1 minus the probability of the label, for a
+    `error`: that of the task's outcome (`Task.outcome`): for a classifier 1 minus the probability of the label, for a
     number the absolute difference. `path` and `line`: the row's file and line. Of rows in memory `path` is the split or
     "", and `line` the number from 1 (`unit` is "row"), or that in the index of a DataFrame (`unit` is "index").
     """
@@ -122,7 +122,7 @@ class FinetuneRun(Run):
                 unit=record.unit,
             )
             for record, prediction in zip(records, self.model.predict_records(records))
-            if (error := task.error(prediction, record)) > 0
+            if (error := task.outcome(prediction, record).error) > 0
         ]
         return sorted(mistakes, key=lambda mistake: -mistake.error)
 

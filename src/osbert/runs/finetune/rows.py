@@ -32,6 +32,7 @@ from osbert.objectives.left_to_right import LeftToRight
 from osbert.runs.finetune.warnings import record_remarks
 from osbert.tasks import Prediction, Record, Task
 from osbert.tasks.calibration import Calibration
+from osbert.tasks.record import records_per_step
 from osbert.text.file_tokenizer import AnyTokenizer, for_tasks
 
 HANDFUL = 10
@@ -130,7 +131,7 @@ class TaskRows:
         task, packer = self.task, self.packer
         loader = RecordLoader(
             self.targeted,
-            batch=task.per_step(batch, self.training),
+            batch=records_per_step(batch, self.training),
             micro_tokens=micro_tokens,
             seed=seed,
             together=task.batching != "sequences",

@@ -29,7 +29,7 @@ from osbert.runs.finetune.plan import LENGTH, FinetunePlan, flag
 from osbert.runs.finetune.records import Splits
 from osbert.runs.finetune.report import finetuning_report
 from osbert.runs.finetune.rows import FinetuneRows, TaskOutcome, TaskRows
-from osbert.runs.finetune.training_loop import FinetuneTrainer
+from osbert.runs.finetune.training_loop import FinetuneTrainer, tidy
 from osbert.runs.finetune.warnings import REMARKS
 from osbert.runs.seen_texts import sketch
 from osbert.tasks import Task
@@ -100,7 +100,7 @@ def train(
                 if run.trainer.hopeless:
                     folder.fail(run.trainer.step)
                 raise
-        run.tidy()
+        tidy(out)
         return Epoch(**folder.facts["finished"]["best"])
 
 
@@ -128,7 +128,7 @@ def complete(
     run: FinetuneTrainer, plan: FinetunePlan, folder: RunFolder, watch: Watch, wish: Interruption | None = None
 ) -> None:
     """Train to the end, write the model and the report, and record last that the run is finished."""
-    for text in (describe_tuning(run.learner.backbone), run.rows.truncation, run.prepare()):
+    for text in (describe_tuning(run.learner.backbone), run.rows.truncation, run.rows.prepare(run.learner, run.folder)):
         if text:
             watch(Notice(text))
     if run.trainer.resume():

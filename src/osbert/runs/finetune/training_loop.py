@@ -118,13 +118,6 @@ class FinetuneTrainer:
         """The tasks, tuned on the predictions of the kept epoch."""
         return self.rows.outcomes(self.trainer.memory["learnt"])
 
-    def prepare(self) -> str:
-        """Cache vectors of a frozen encoder in the run's folder and describe them; `tidy` removes them.
-
-        Raises OSError if the disk is full.
-        """
-        return self.rows.prepare(self.learner, self.folder)
-
     def before(self) -> dict[str, float]:
         """Return the scores before the first step for tasks that an untrained model can do (`compared`), else {}."""
         memory = self.trainer.memory
@@ -214,10 +207,6 @@ class FinetuneTrainer:
     def intervals(self) -> list[dict[str, ScoreInterval]]:
         """The confidence intervals of each task's metrics, once the run is finished."""
         return self.rows.intervals(self.predictions)
-
-    def tidy(self) -> None:
-        """Remove files that only training needs, after the run was recorded as finished."""
-        tidy(self.folder)
 
     def _end_epoch(self) -> Epoch:
         """Score the model, record the epoch (or part of one) that has ended, and return it."""

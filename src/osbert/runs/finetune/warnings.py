@@ -11,6 +11,7 @@ from typing import NamedTuple
 from osbert.errors import UserError, differ_in_one_letter
 from osbert.runs.seen_texts import TELLING, size_of, text_key
 from osbert.tasks import Record, Task
+from osbert.tasks.record import records_per_step
 from osbert.terminal import format_count, one_line
 
 REMARKS = "remarks.txt"
@@ -81,7 +82,7 @@ def deduplicate(records: Splits) -> dict[str, list[Record]]:
 
 
 def _few(task: Task, training: Sequence[Record]) -> Iterator[str]:
-    if 0 < len(training) < task.per_step(FEW, training):  # a document counts as its sentences
+    if 0 < len(training) < records_per_step(FEW, training):  # a document counts as its sentences
         yield (
             f"there are only {format_count(len(training), 'training row')}: what is learnt from so "
             "few holds for little "
@@ -127,8 +128,8 @@ def _shorten(record: Record) -> str:
 def _classes(task: Task, training: Sequence[Record]) -> dict[str, list[str]]:
     """Return the file and line of the training records of each class."""
     locations = defaultdict(list)
-    for record in training:
-        for name in task.classes_of(record):
+    for record in training if task.classes else ():
+        for name in dict.fromkeys(task.names(record)):
             locations[name].append(record.place)
     return locations
 

@@ -32,6 +32,7 @@ from osbert.runs.rows.machine import RowMachine, open_workspace
 from osbert.runs.rows.tasks import row_plan
 from osbert.runs.rows.texts import local_files
 from osbert.tasks import Inputs, Record
+from osbert.tasks.tables import note_long
 from osbert.terminal import format_count
 
 if TYPE_CHECKING:
@@ -154,7 +155,7 @@ class ExplanationJob(RowJob):
         for _, record in self.rows.rows(problems):
             count += 1
             if record is not None:
-                self.engine.fine_tuned.refuse_long([record], self.engine.packer, problems)
+                note_long(self.engine.fine_tuned, [record], self.engine.packer, problems)
         problems.stop_if_any()
         if not count:
             raise UserError(f"{self.source.file} has no rows to explain.", code="no-data")

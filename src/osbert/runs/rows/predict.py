@@ -27,6 +27,7 @@ from osbert.runs.rows.standard_input import as_given, resolve_input
 from osbert.runs.rows.table import LostFields, TableJob, write_rows
 from osbert.runs.rows.texts import local_files
 from osbert.tasks import Inputs, Record, Task
+from osbert.tasks.tables import note_long
 from osbert.terminal import format_count, one_line
 from osbert.training.run_folder import FACTS, OURS
 
@@ -163,7 +164,7 @@ class PredictionJob(TableJob):
         count = 0
         for count, (row, record) in enumerate(self.inputs.rows(problems), 1):  # noqa: B007 - the count is returned
             if record is not None:
-                self.engine.fine_tuned.refuse_long([record], self.engine.packer, problems)
+                note_long(self.engine.fine_tuned, [record], self.engine.packer, problems)
             lost.add(row)
             if self.form.keyed:
                 location = f"{self.before.path}, line {row.line}" if record is None else record.place

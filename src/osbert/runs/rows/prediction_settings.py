@@ -15,6 +15,11 @@ from osbert.tasks.probabilities import LABELS, LIKELIEST
 from osbert.tasks.record import OF_LABEL, Probability
 
 
+def labels_of(task: Task) -> tuple[str, ...]:
+    """Return the labels whose probabilities can be columns of a table of predictions."""
+    return task.classes if task.form == "sequence" and task.values in ("classes", "labels") else ()
+
+
 @dataclass(frozen=True, kw_only=True)
 class PredictionColumns:
     """What is written about each row."""
@@ -42,7 +47,7 @@ class PredictionColumns:
 
     def left_out(self, task: Task) -> str:
         """Describe what is left out of the output because a task has very many labels; "" if nothing is."""
-        labels = len(task.probability_labels)
+        labels = len(labels_of(task))
         if not self.shortened(labels):
             return ""
         return f"{labels:,} labels: the {LIKELIEST} likeliest of each row are written; --probabilities writes all."
@@ -77,7 +82,7 @@ class PredictionColumns:
     def cells(self, task: Task, prediction: Prediction | None, withheld: int = 0) -> dict[str, Any]:
         """Return the cells of a table's row, by heading; all empty without a prediction."""
         (first, value), *others = task.cells(prediction).items()
-        labels = task.probability_labels
+        labels = labels_of(task)
         row_cells = {first: value}
         for number, answer in enumerate(self._top(prediction, len(labels)), 1):
             label, probability = (answer[0], Probability(answer[1])) if answer else ("", "")

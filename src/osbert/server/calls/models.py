@@ -113,8 +113,6 @@ class ServerModel:
         names = {"labels": list(labels)} if labels else {}
         fields = list(task.request_fields) if task else ["text"]
         call_facts = {"call": asdict(self.edge)} if self.edge.is_own else {}
-        learnt = {"columns": list(task.request_columns), "range": list(task.number_range)} if task else {}
-        task_facts = {name: values for name, values in learnt.items() if values}
         return {
             "name": self.name,
             "kind": self.edge.kind,
@@ -123,7 +121,7 @@ class ServerModel:
             "length": self.length,
             "explains": self.engine.explains,
             "writes": self.answers(WRITER.call),
-            **task_facts,
+            **(task.training_facts if task else {}),
             **call_facts,
         }
 

@@ -25,7 +25,7 @@ from osbert.tasks.calibration import Calibration
 from osbert.tasks.edges import Edge, ExplainedScore, contrast, require_label
 from osbert.tasks.outcome import SIDES, RecordOutcome, TextMark
 from osbert.tasks.record import Probability
-from osbert.tasks.tables import TableDescription, TableSource, TableTask, UnlabelledRow
+from osbert.tasks.tables import TableDescription, TableSource, TableTask, UnlabelledRow, require_cells
 from osbert.tasks.tables.classes import check_temperature, fit_temperature, softmax
 
 if TYPE_CHECKING:
@@ -261,10 +261,7 @@ def choose(columns: Sequence[str], *, user_columns: ChoiceColumns, path: str, la
 
 def record_of(row: Row, columns: ChoiceColumns, *, counting: Counting, path: str) -> Choices:
     """Return the context and choices of a row. Raises ValueError with the reason if they are unusable."""
-    used = (*columns.context, *columns.choices, columns.prefix, columns.label)
-    missing = [name for name in used if name and name not in row.values]
-    if missing:
-        raise ValueError(f"there is no '{missing[0]}' in it")
+    require_cells(row, (*columns.context, *columns.choices, columns.prefix, columns.label))
     context = " ".join(filter(None, (row.values[name].strip() for name in columns.context)))
     choices, called = texts_of(row, columns)
     if not context and not any(choices):
@@ -372,17 +369,9 @@ class ChoiceSource(TableSource):
 
     def switch_data(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
         """Return the task for other data, a file or a folder; columns that the file lacks are detected again."""
-        task = super().switch_data(data, given)
-        source = task.source
+        source = super().switch_data(data, given).source
         assert isinstance(source, ChoiceSource)
-        if source.alone is None:
-            return task
-        columns = {*source.open(source.alone).columns}
-        lost: dict[str, Any] = {
-            name: () for name in ("context", "choices") if name not in given and not {*getattr(task, name)} <= columns
-        }
-        lost |= {name: "" for name in ("prefix", "label") if name not in given and getattr(task, name) not in columns}
-        return source.attach_to(replace(task, **lost))
+        return source.forget_lost(("context", "choices", "prefix", "label"), given)
 
     def record(self, row: Row, columns: ChoiceColumns, *, path: str = "") -> Choices:
         """Return the record of a row. Raises ValueError with the reason if its choices or label are unusable."""

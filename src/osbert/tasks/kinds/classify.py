@@ -14,17 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osbert.data.example import Example
-from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
 from osbert.tasks import Description, Prediction, Record
 from osbert.tasks.calibration import Calibration
 from osbert.tasks.edges import Edge, ExplainedScore, contrast, require_label
 from osbert.tasks.probabilities import by_label, reply_fields
 from osbert.tasks.tables import TableDescription
-from osbert.tasks.tables.cells import find_joined_labels
 from osbert.tasks.tables.classes import (
     check_temperature,
     check_weights,
+    describe_joined,
     fit_temperature,
     label_weights,
     list_labels,
@@ -48,15 +47,8 @@ class ClassDescription(TableDescription):
 
     def warnings(self) -> list[str]:
         """Describe labels that look like several in one cell."""
-        joined = find_joined_labels(self.task.labels)
-        if not joined:
-            return []
-        first_labels = ", ".join(f"'{label}'" for label in joined[:3])
-        return [
-            f"{len(joined):,} of {len(self.task.labels):,} labels look like several in one cell "
-            f"({first_labels}): each combination "
-            "is learnt as a class of its own. For several labels a row: osbert finetune multilabel."
-        ]
+        advice = "each combination is a separate class. For several labels per row: osbert finetune multilabel."
+        return describe_joined(self.task.labels, advice)
 
     def details(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> list[list[str]]:
         """Return the confusion table, unless it has more than SHOWN classes."""
@@ -178,13 +170,10 @@ class Classify(TextTask):
             if record.label is not None and record.label not in self.index_of:
                 note_unknown(record.label, self.labels, location=record.place, problems=problems)
 
-    def encode(self, record: Record, packer: Packer) -> list[Example]:
-        """Return the one sequence, or the windows, with the label's number as the target of each."""
-        examples = super().encode(record, packer)
-        if record.label is None:
-            return examples
-        number = self.index_of[record.label]
-        return self.add_targets(examples, np.int64(number), self.weights[number] if self.weights else None)
+    def target(self, label: str) -> tuple[Any, Any]:
+        """Return the label's number, and its weight."""
+        number = self.index_of[label]
+        return np.int64(number), self.weights[number] if self.weights else None
 
     def head(self, backbone: Backbone) -> Head:
         """Return a linear layer from the pooled state, or from two texts' vectors, to K scores."""
@@ -261,11 +250,6 @@ class Classify(TextTask):
         """Return the metrics of ordered labels."""
         table = confusion([p.value for p in predictions], [r.label for r in records], self.labels)
         return {"kappa": kappa(table), "distance": distance(table)}
-
-    @property
-    def probability_labels(self) -> tuple[str, ...]:
-        """Return the labels."""
-        return self.labels
 
     def reply(self, prediction: Prediction) -> dict[str, Any]:
         """Return the label, and the probabilities of all labels or of the likeliest of very many."""

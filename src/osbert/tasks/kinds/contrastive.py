@@ -220,7 +220,7 @@ class Contrastive(TextTask):
         return "spearman" if self.sts else "accuracy"
 
     @property
-    def by_rows(self) -> bool:
+    def by_rows(self) -> bool:  # type: ignore[override]
         """Return whether there are scored pairs; else texts are searched among all rows, easier among fewer."""
         return bool(self.sts)
 

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osbert.data.example import Example
-from osbert.data.pack import Packer
 from osbert.errors import Problems
 from osbert.tasks import Prediction, Record, Source
 from osbert.tasks.edges import Edge, ExplainedScore, require_label
@@ -69,9 +68,10 @@ class Regress(TextTask):
             raise ValueError(f"training_range is two numbers, the lowest and the highest, not {self.training_range}")
 
     @property
-    def number_range(self) -> tuple[float, ...]:
-        """Return the lowest and the highest of the training numbers."""
-        return self.training_range
+    def training_facts(self) -> dict[str, list[Any]]:
+        """Return the columns, and the lowest and the highest of the training numbers."""
+        numbers = {"range": [*self.training_range]} if self.training_range else {}
+        return super().training_facts | numbers
 
     def value(self, text: str) -> float:
         """Parse the number in a cell."""
@@ -101,12 +101,9 @@ class Regress(TextTask):
                 code="nothing-to-learn",
             )
 
-    def encode(self, record: Record, packer: Packer) -> list[Example]:
-        """Return the one sequence, or the windows, with the standardised number as the target of each."""
-        examples = super().encode(record, packer)
-        if record.label is None:
-            return examples
-        return self.add_targets(examples, np.float32((record.label - self.center) / self.scale))
+    def target(self, label: float) -> tuple[Any, Any]:
+        """Return the standardised number."""
+        return np.float32((label - self.center) / self.scale), None
 
     def head(self, backbone: Backbone) -> Head:
         """Return a linear layer from the pooled state, or from two texts' vectors, to one number."""

@@ -264,7 +264,7 @@ class Wnli(Classify):
         )
 
     @property
-    def weighed(self) -> bool:
+    def weighed(self) -> bool:  # type: ignore[override]
         """Return whether predictions are the model's. Those of the majority have no probabilities to calibrate."""
         return self.rule == "model"
 

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
-
 from osbert.data.example import Booleans
 from osbert.errors import Problems
-from osbert.files import file_stamp
-from osbert.reading.splits import find_named, hold_out
+from osbert.reading.splits import find_named
 from osbert.reading.table import Origin
 from osbert.tasks import Record, Source, Task
 from osbert.tasks.kinds.generate import Generate, PairedTextSource
-from osbert.tasks.kinds.span.files import questions, read_json
+from osbert.tasks.kinds.span.files import SquadFiles, hold_out_paragraphs, questions
 
 
 class QuestionWritingSource(PairedTextSource):
@@ -24,10 +22,10 @@ class QuestionWritingSource(PairedTextSource):
 
     indivisible: ClassVar[str] = "the questions on a paragraph stay together, and there is one paragraph"
 
-    def __init__(self, task: Task, given: Mapping[str, Origin] | None = None) -> None:
-        """Read the files `given`, or those of the task's own `data`."""
-        super().__init__(task, given)
-        self._objects: dict[Any, bool] = {}
+    @cached_property
+    def squad(self) -> SquadFiles:
+        """The reader of files in SQuAD's form."""
+        return SquadFiles(self.task.encoding)
 
     def find_files(self, data: Path) -> Mapping[str, Path]:
         """Return the file of each split."""
@@ -35,7 +33,7 @@ class QuestionWritingSource(PairedTextSource):
 
     def read(self, origin: Origin, problems: Problems, *, labelled: bool) -> Iterator[Record]:
         """Yield each answer with its paragraph and question; skip questions without an answer."""
-        content = self._content(origin)
+        content = self.squad.content(origin)
         if content is None:
             yield from super().read(origin, problems, labelled=labelled)
             return
@@ -48,15 +46,12 @@ class QuestionWritingSource(PairedTextSource):
 
     def mark_held_out(self, records: Sequence[Record]) -> Booleans:
         """Return which records (n,) are held out: all questions on a fraction of the paragraphs."""
-        # By paragraph, not by row: questions on one paragraph share most of their text.
-        paragraphs = list(dict.fromkeys(record.texts[-1] for record in records))
-        out = dict(zip(paragraphs, hold_out(paragraphs, self.task.held_out, stratified=False).tolist()))
-        return np.array([out[record.texts[-1]] for record in records], np.bool_)
+        return hold_out_paragraphs(records, self.task.held_out)
 
     def findings(self) -> list[str]:
         """Return the files in use, and where development questions come from."""
         files = self.files()
-        if not self._is_squads(self.file("train")):
+        if not self.squad.has(self.file("train")):
             return super().findings()
         lines = [f"{origin}: questions in SQuAD's form" for split, origin in files.items() if split != "test"]
         if "dev" not in files:
@@ -66,29 +61,12 @@ class QuestionWritingSource(PairedTextSource):
 
     def resolve(self) -> Task:
         """Return the task with the columns of its training table."""
-        return self.task if self._is_squads(self.file("train")) else super().resolve()
+        return self.task if self.squad.has(self.file("train")) else super().resolve()
 
     def switch_data(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
         """Return the task for other data."""
-        of_squad = isinstance(data, Path) and (data.is_dir() or self._is_squads(data))
+        of_squad = isinstance(data, Path) and (data.is_dir() or self.squad.has(data))
         return Source.switch_data(self, data, given) if of_squad else super().switch_data(data, given)
-
-    def _content(self, origin: Origin) -> Any:
-        """Return the JSON object of a file in SQuAD's form; None for a table."""
-        if not isinstance(origin, Path):
-            return None
-        stamp = file_stamp(origin)
-        content = read_json(origin, encoding=self.task.encoding)
-        # The key has the stamp, so that a changed file is read again.
-        self._objects[origin, stamp] = content is not None
-        return content
-
-    def _is_squads(self, origin: Origin) -> bool:
-        """Return whether a file is in SQuAD's form. The answer is cached until the file changes."""
-        if not isinstance(origin, Path):
-            return False
-        is_squad = self._objects.get((origin, file_stamp(origin)))
-        return self._content(origin) is not None if is_squad is None else is_squad
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,6 @@ from osbert import components
 from osbert.data.example import Booleans, Example
 from osbert.data.pack import Packer
 from osbert.errors import Problems
-from osbert.reading.splits import Names
 from osbert.reading.table import Origin
 from osbert.tasks import Description, Inputs, Prediction, Record, Source, Task
 from osbert.tasks.kinds.generate import Generate, WritingDescription
@@ -56,11 +55,7 @@ class LabelledSource(Source):
         super().__init__(task, given)
         labelled = self.task.labelled
         self.labelled = labelled.source if given is None else labelled.reader(labelled, given)
-
-    @property
-    def split_names(self) -> Names:
-        """Return the accepted names of splits for data in memory."""
-        return self.labelled.split_names
+        self.split_names = self.labelled.split_names
 
     def find_files(self, data: Path) -> Mapping[str, Path]:
         """Return the file of each split. Raises UserError if there is none."""
@@ -252,17 +247,9 @@ class TextToText(Generate):
         # The F1 of the added class means nothing.
         return {name: value for name, value in scores.items() if name != f"f1/{NO_LABEL}"}
 
-    def error(self, prediction: Prediction, record: Record) -> float:
-        """Return the error of a prediction, 0 if it is right."""
-        return self.labelled.error(self._read(prediction), record)
-
     def outcome(self, prediction: Prediction, record: Record) -> RecordOutcome:
-        """Return the outcome of a prediction, compared with the record's label."""
-        return self.labelled.outcome(self._read(prediction), record)
-
-    def _read(self, prediction: Prediction) -> Prediction:
-        """Return the prediction with a label or a number as its value; a text that is not a label is kept unchanged."""
+        """Return the outcome of a prediction, compared with the record's label; a text that is no label stays one."""
         label = self.label_of(str(prediction.value))
         if label is None:
             label = NO_NUMBER if self.labelled.numbers else prediction.value
-        return dataclasses.replace(prediction, value=label)
+        return self.labelled.outcome(dataclasses.replace(prediction, value=label), record)

@@ -19,6 +19,7 @@ from osbert.reading.form import Choice, plain_suffix
 from osbert.reading.splits import USUAL, Names, find_splits, hold_out, is_test, plain_name
 from osbert.reading.table import Origin, Row, Table, TableReading, open_table, require_columns
 from osbert.tasks import Description, Inputs, Record, Source, Task
+from osbert.tasks.tables.classes import list_counts
 from osbert.terminal import one_line
 
 
@@ -72,6 +73,16 @@ class UnlabelledRow(ValueError):
     """A row lacks a label that is needed."""
 
 
+def require_cells(row: Row, columns: Sequence[str], *, labels: Sequence[str] = ()) -> None:
+    """Raise ValueError for the first of these columns that a row lacks, and UnlabelledRow for one of the `labels`.
+
+    "" is no column.
+    """
+    for error, names in ((ValueError, columns), (UnlabelledRow, labels)):
+        if missing := [name for name in names if name and name not in row.values]:
+            raise error(f"there is no '{missing[0]}' in it")
+
+
 class RowCounts(Problems):
     """Counts the rows of a table: those `kept`, the unusable ones, and among these the `empty` ones.
 
@@ -109,6 +120,7 @@ class TableSource(Source):
     def __init__(self, task: Task, given: Mapping[str, Origin] | None = None) -> None:
         """Read the files `given`, or those of the task's own `data`."""
         super().__init__(task, given)
+        self.split_names = self.task.layout.files
         self._tables: dict[Any, Table] = {}
         self._counts: dict[tuple[str, bool], RowCounts] = {}
 
@@ -132,11 +144,6 @@ class TableSource(Source):
         Raises UnlabelledRow, a ValueError, if `columns` name a label and the row has none.
         """
         raise NotImplementedError
-
-    @property
-    def split_names(self) -> Names:
-        """Return the accepted names of splits for data in memory: those of the published files."""
-        return self.task.layout.files
 
     def find_files(self, data: Path) -> Mapping[str, Path]:
         """Return the file of each split in a folder, or one file as "all". Raises UserError if there is none."""
@@ -233,6 +240,19 @@ class TableSource(Source):
         forms = {name: default_of(type(self.task), name) for name in ("delimiter", "header", "quotes", "encoding")}
         return super().switch_data(data, forms | dict(given))
 
+    def forget_lost(self, settings: Sequence[str], given: Mapping[str, Any]) -> Task:
+        """Return the task without the columns that its only table lacks, so that they are detected again.
+
+        `settings`: those that name columns; the ones that the user has `given` stay.
+        """
+        if self.alone is None:
+            return self.task
+        columns = {*self.open(self.alone).columns}
+        values = {name: getattr(self.task, name) for name in settings if name not in given}
+        names = {name: {value} if isinstance(value, str) else {*value} for name, value in values.items()}
+        lost: dict[str, Any] = {name: type(values[name])() for name in values if not names[name] <= columns}
+        return self.attach_to(dataclasses.replace(self.task, **lost))
+
     def mark_held_out(self, records: Sequence[Record]) -> Booleans:
         """Return which of the training rows (n,) are held out: a fraction of each label, or of all rows."""
         labels = [record.label for record in records]
@@ -313,10 +333,8 @@ class TableDescription(Description):
         """Describe the number of rows of a split, and the frequencies of its first 10 labels."""
         if self.task.numbers:
             return super().describe_split(records)
-        labels = Counter(record.label for record in records)
-        label_counts = ", ".join(f"{label} {count:,}" for label, count in sorted(labels.items())[:10])
-        more = f" and {len(labels) - 10} more" if len(labels) > 10 else ""
-        return f"{super().describe_split(records)} ({label_counts}{more})"
+        counts = Counter(record.label for record in records)
+        return f"{super().describe_split(records)} ({list_counts(counts)})"
 
     @property
     def unread(self) -> str:
@@ -368,16 +386,16 @@ class TableTask(Task):
         """Return what happens to a text that does not fit. Kinds with a choice have a setting of this name."""
         return "truncate"
 
-    def refuse_long(self, records: Sequence[Record], packer: Packer, problems: Problems) -> None:
-        """Report each record that does not fit to `problems`, if long = "error"."""
-        if self.long != "error":
-            return
-        for record in records:
-            # Encoding truncates, whatever `long` is, and counts the pieces.
-            if count := sum(example.truncated for example in self.encode(record, packer)):
-                problems.add(
-                    f"{record.place}: {self.too_long.format(count=count, length=packer.length)}", code="text-too-long"
-                )
+
+def note_long(task: Task, records: Sequence[Record], packer: Packer, problems: Problems) -> None:
+    """Report each record that does not fit into a sequence to `problems`, if the task has long = "error"."""
+    if not isinstance(task, TableTask) or task.long != "error":
+        return
+    for record in records:
+        # Encoding truncates, whatever `long` is, and counts the pieces.
+        if count := sum(example.truncated for example in task.encode(record, packer)):
+            message = task.too_long.format(count=count, length=packer.length)
+            problems.add(f"{record.place}: {message}", code="text-too-long")
 
 
 def _empty(record: Record, *, labelled: bool) -> str:

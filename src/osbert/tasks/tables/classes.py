@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from osbert.errors import Problems, UserError, nearest
 from osbert.tasks import Prediction, Record
 from osbert.tasks.calibration import Calibration, calibrate, columns
+from osbert.tasks.tables.cells import find_joined_labels
 from osbert.terminal import one_line
 
 LISTED = 10
-"""Most labels that a message lists."""
+"""Most labels that a message or a description lists."""
 
 
 def list_labels(labels: Sequence[str]) -> str:
@@ -25,6 +26,24 @@ def list_labels(labels: Sequence[str]) -> str:
     """
     first_labels = one_line(", ".join(labels[:LISTED]))
     return first_labels if len(labels) <= LISTED else f"{first_labels} and {len(labels) - LISTED} more"
+
+
+def list_counts(counts: Mapping[str, int], items: str = "more") -> str:
+    """Return the first LISTED names with their counts, and how many more there are.
+
+    >>> list_counts({"pos": 3, "neg": 1200}), list_counts(dict.fromkeys("abcdefghijkl", 1))[-19:]
+    ('neg 1,200, pos 3', 'i 1, j 1 and 2 more')
+    """
+    listed = ", ".join(f"{name} {count:,}" for name, count in sorted(counts.items())[:LISTED])
+    return f"{listed} and {len(counts) - LISTED} {items}" if len(counts) > LISTED else listed
+
+
+def describe_joined(labels: Sequence[str], advice: str) -> list[str]:
+    """Return a warning about labels that look like several in one cell, with advice; [] if there are none."""
+    if not (joined := find_joined_labels(labels)):
+        return []
+    examples = ", ".join(f"'{label}'" for label in joined[:3])
+    return [f"{len(joined):,} of {len(labels):,} labels look like several in one cell ({examples}): {advice}"]
 
 
 def note_unknown(label: str, known: Sequence[str], *, location: str, problems: Problems) -> None:

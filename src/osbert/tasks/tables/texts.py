@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ from osbert.reading.columns import TextColumns, choose
 from osbert.reading.table import Origin, Row, Table
 from osbert.tasks import Prediction, Record, Source, Task
 from osbert.tasks.edges import Weights
-from osbert.tasks.tables import TableSource, TableTask, UnlabelledRow
+from osbert.tasks.tables import TableSource, TableTask, UnlabelledRow, require_cells
 from osbert.tasks.tables.cells import find_joined_labels, parse_list
 from osbert.terminal import one_line
 
@@ -116,9 +116,7 @@ class TextSource(TableSource):
 
     def record(self, row: Row, columns: TextColumns, *, path: str = "") -> Record:
         """Return the record of a row. Raises ValueError with the reason if its label or text is unusable."""
-        missing = [name for name in (*columns.texts, columns.label) if name and name not in row.values]
-        if missing:
-            raise (UnlabelledRow if missing == [columns.label] else ValueError)(f"there is no '{missing[0]}' in it")
+        require_cells(row, columns.texts, labels=[columns.label])
         texts = tuple(row.values[name] for name in columns.texts)
         cell = row.values[columns.label].strip() if columns.label else ""
         if columns.label in row.nested:
@@ -188,16 +186,6 @@ class TextTask(TableTask):
         """Return "records" if a pair has two sequences, which must stay in one pass."""
         return "records" if self._two else "sequences"
 
-    def by_vectors(self, records: Sequence[Record]) -> Self:
-        """Return the task with `apart`; unchanged for single texts, both orders or windows, or without that setting."""
-        settings = {field.name for field in dataclasses.fields(self)}
-        if "apart" not in settings or self._two or self.long == "window":
-            return self
-        if any(len(record.texts) != 2 for record in records):
-            return self
-        changed: dict[str, Any] = {"apart": True}
-        return self.source.attach_to(dataclasses.replace(self, **changed))
-
     @property
     def sample(self) -> str:  # type: ignore[override]
         """Return sample arguments of `osbert predict RUN` to try a run."""
@@ -209,10 +197,10 @@ class TextTask(TableTask):
         return ("text", "other") if self.pair else ("text",)
 
     @property
-    def request_columns(self) -> tuple[str, ...]:
-        """Return the columns of the training file."""
-        columns = tuple(name for name in (self.text, self.pair) if name)
-        return columns if len(columns) == len(self.request_fields) else ()
+    def training_facts(self) -> dict[str, list[Any]]:
+        """Return the columns with the texts in the training file."""
+        columns = [name for name in (self.text, self.pair) if name]
+        return {"columns": columns} if len(columns) == len(self.request_fields) else {}
 
     def value(self, text: str) -> Any:
         """Return the label in a cell. Raises ValueError with the reason if it is invalid."""
@@ -225,7 +213,20 @@ class TextTask(TableTask):
             raise UserError(f"The run was fine-tuned on {kind}.", code="wrong-number-of-texts")
         return super().record_of(texts)
 
+    def target(self, label: Any) -> tuple[Any, Any] | None:
+        """Return the target of a label (an integer, a number, or M integers) and its weight in the loss, None for 1.
+
+        None instead of both for a kind whose `encode` adds the targets itself.
+        """
+        return None
+
     def encode(self, record: Record, packer: Packer) -> list[Example]:
+        """Return the sequence of a text or a pair, its windows, or the two of a pair, with the target of the label."""
+        examples = self._lay_out(record, packer)
+        target = None if record.label is None else self.target(record.label)
+        return self.add_targets(examples, *target) if target else examples
+
+    def _lay_out(self, record: Record, packer: Packer) -> list[Example]:
         """Return the one sequence of a text or a pair, its windows, or the two of a pair in both orders or apart."""
         if not self._two:
             return self._encode_texts(record, packer)
@@ -293,6 +294,17 @@ class TextTask(TableTask):
         """Return the weights (K,) of each sequence's outputs, given those of the joined outputs."""
         # The mean over windows divides weights by their number; a sum does not.
         return [weights if self._two else weights / len(examples)] * len(examples)
+
+
+def read_apart(task: Task, records: Sequence[Record]) -> Task:
+    """Return the task with `apart`; unchanged for single texts, both orders or windows, or without that setting."""
+    if not isinstance(task, TextTask) or task.both_orders or task.apart or task.long == "window":
+        return task
+    settings = {field.name for field in dataclasses.fields(task)}
+    if "apart" not in settings or any(len(record.texts) != 2 for record in records):
+        return task
+    changed: dict[str, Any] = {"apart": True}
+    return task.source.attach_to(dataclasses.replace(task, **changed))
 
 
 def _only_label(cell: str) -> str:

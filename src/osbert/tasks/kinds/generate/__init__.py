@@ -26,7 +26,7 @@ from osbert.tasks.edges import Edge
 from osbert.tasks.kinds.generate.scores import TextScore, text_score, text_scores
 from osbert.tasks.kinds.generate.sequences import Sight, SourceLayout, UnifiedLayout
 from osbert.tasks.outcome import RecordOutcome
-from osbert.tasks.tables import TableDescription, TableSource, TableTask, UnlabelledRow
+from osbert.tasks.tables import TableDescription, TableSource, TableTask, UnlabelledRow, require_cells
 from osbert.tasks.tables.cells import cell_texts
 
 if TYPE_CHECKING:
@@ -83,9 +83,7 @@ def record_of(row: Row, columns: SourceColumns, *, path: str) -> Record:
     A list in a source cell is joined with spaces. A list in a target cell holds several references of one source, all
     of which are used for training.
     """
-    if missing := [name for name in (*columns.source, columns.label) if name and name not in row.values]:
-        # UnlabelledRow: rows without a label are counted apart from unusable ones.
-        raise (UnlabelledRow if missing == [columns.label] else ValueError)(f"there is no '{missing[0]}' in it")
+    require_cells(row, columns.source, labels=[columns.label])
     texts = tuple(" ".join(cell_texts(row, name)) for name in columns.source)
     references: tuple[str, ...] | None = None
     if columns.label:
@@ -125,18 +123,11 @@ class PairedTextSource(TableSource):
 
     def switch_data(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
         """Return the task for other data, a file or a folder; a column that the file lacks is detected again."""
-        task = super().switch_data(data, given)
-        source = task.source
+        source = super().switch_data(data, given).source
         assert isinstance(source, PairedTextSource)
-        if source.alone is None:
-            return task
-        columns = {*source.open(source.alone).columns}
-        lost: dict[str, Any] = {}
-        if len(self.task.text) < 2 and not {*source.task.text} <= columns:
-            lost["text"] = given.get("text", ())
-        if source.task.target not in columns:
-            lost["target"] = given.get("target", "")
-        return source.attach_to(dataclasses.replace(source.task, **lost))
+        # The prompt of several columns has their names, which therefore stay.
+        settings = ("target",) if len(self.task.text) > 1 else ("text", "target")
+        return source.forget_lost(settings, given)
 
     def mark_held_out(self, records: Sequence[Record]) -> Booleans:
         """Return which of the training rows (n,) are held out: a random fraction."""
@@ -410,14 +401,10 @@ class Generate(TableTask):
             [score_of(prediction, record) for prediction, record in zip(predictions, records, strict=True)]
         )
 
-    def error(self, prediction: Prediction, record: Record) -> float:
-        """Return 1 minus the row's score."""
-        score = score_of(prediction, record)
-        return 1 - (score.exact_match if self.kept_by == "exact_match" else score.rougeL)
-
     def outcome(self, prediction: Prediction, record: Record) -> RecordOutcome:
         """Return the texts, with the row's score; only exact texts are right or wrong."""
-        error = self.error(prediction, record)
+        texts_score = score_of(prediction, record)
+        error = 1 - (texts_score.exact_match if self.kept_by == "exact_match" else texts_score.rougeL)
         return RecordOutcome(
             truth=" / ".join(references(record)),
             guess=str(prediction.value),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osbert.data.example import Booleans, Example
-from osbert.data.pack import Packer
+from osbert.data.pack import Packer as Packer
 from osbert.errors import Problems, UserError
 from osbert.reading.columns import TextColumns
 from osbert.reading.splits import hold_out_known
@@ -41,9 +41,15 @@ from osbert.tasks.kinds.multilabel.prediction import (
 )
 from osbert.tasks.outcome import RecordOutcome
 from osbert.tasks.probabilities import as_array, by_label, reply_fields
-from osbert.tasks.tables import TableDescription, UnlabelledRow
-from osbert.tasks.tables.cells import find_joined_labels
-from osbert.tasks.tables.classes import check_weights, label_weights, list_labels, note_unknown
+from osbert.tasks.tables import TableDescription, UnlabelledRow, require_cells
+from osbert.tasks.tables.classes import (
+    check_weights,
+    describe_joined,
+    label_weights,
+    list_counts,
+    list_labels,
+    note_unknown,
+)
 from osbert.tasks.tables.texts import TextSource, TextTask
 
 if TYPE_CHECKING:
@@ -96,8 +102,7 @@ class MultilabelSource(TextSource):
     def record(self, row: Row, columns: TextColumns, *, path: str = "") -> Record:
         """Return the record of a row. Raises ValueError with the reason if its labels or its text are unusable."""
         assert isinstance(columns, LabelColumns)
-        if missing := [name for name in (*columns.texts, *columns.sources) if name not in row.values]:
-            raise (UnlabelledRow if missing[0] in columns.sources else ValueError)(f"there is no '{missing[0]}' in it")
+        require_cells(row, columns.texts, labels=columns.sources)
         texts = tuple(row.values[name] for name in columns.texts)
         label = self._labels(row, columns) if columns.label else None
         return Record(number=0, texts=texts, label=label, path=path, line=row.line)
@@ -124,23 +129,13 @@ class LabelsDescription(TableDescription):
 
     def warnings(self) -> list[str]:
         """Describe labels that another separator would split into several."""
-        if not (joint_labels := find_joined_labels(self.task.labels)):
-            return []
-        first_labels = ", ".join(f"'{label}'" for label in joint_labels[:3])
-        return [
-            f"{len(joint_labels):,} of {len(self.task.labels):,} labels look like several in one "
-            f"({first_labels}): give the sign that separates them with --separator."
-        ]
+        return describe_joined(self.task.labels, "give the sign that separates them with --separator.")
 
     def describe_split(self, records: Sequence[Record]) -> str:
         """Describe a split: rows, frequency of each label, rows without labels, and labels without rows."""
         counts = Counter(label for record in records for label in record.label or ())
-        label_counts = [f"{label} {count:,}" for label, count in sorted(counts.items())]
-        more = f" and {len(label_counts) - 10} more labels" if len(label_counts) > 10 else ""
-        rows = (
-            f"{len(records):,} rows ({', '.join(label_counts[:10])}{more}; "
-            f"{sum(not r.label for r in records):,} without)"
-        )
+        without = sum(not record.label for record in records)
+        rows = f"{len(records):,} rows ({list_counts(counts, 'more labels')}; {without:,} without)"
         absent = [label for label in self.task.labels if not counts[label]]
         return f"{rows}; none of them has {list_labels(absent)}" if absent else rows
 
@@ -243,10 +238,6 @@ class Multilabel(TextTask):
         number = self._number()
         return self.thresholds or (USUAL if number is None else number,) * len(self.labels)
 
-    def classes_of(self, record: Record) -> Iterable[str]:
-        """Return the labels of a record."""
-        return dict.fromkeys(record.label or ())
-
     def fit(self, records: Sequence[Record]) -> Self:
         """Return the task with the labels' names, and the weights of the rows that have them in the loss.
 
@@ -287,15 +278,10 @@ class Multilabel(TextTask):
             for label in (name for name in record.label or () if name not in known):
                 note_unknown(label, self.labels, location=record.place, problems=problems)
 
-    def encode(self, record: Record, packer: Packer) -> list[Example]:
-        """Return the one sequence, or the windows, with a target for each label: 1 if the record has it, else 0."""
-        examples = super().encode(record, packer)
-        if record.label is None:
-            return examples
-        # (K,) bool: the labels of this record.
-        flags = matrix([record.label], self.labels)[0]
-        weights = np.where(flags, self.weights, 1.0) if self.weights else None
-        return self.add_targets(examples, flags.astype(np.int64), weights)
+    def target(self, label: tuple[str, ...]) -> tuple[Any, Any]:
+        """Return for each label (K,) 1 if it is among these, else 0, and the weights (K,)."""
+        flags = matrix([label], self.labels)[0]
+        return flags.astype(np.int64), np.where(flags, self.weights, 1.0) if self.weights else None
 
     def head(self, backbone: Backbone) -> Head:
         """Return a linear layer from the pooled state to K scores."""
@@ -329,12 +315,6 @@ class Multilabel(TextTask):
         true = matrix([record.label for record in records], self.labels)
         return label_scores(predicted_flags, true, self.probability_matrix(predictions), self.labels)
 
-    def error(self, prediction: Prediction, record: Record) -> float:
-        """Return the largest error of the probabilities of wrongly predicted or missed labels, 0 if there are none."""
-        # Symmetric difference: labels that only the prediction or only the record has.
-        wrong = {*prediction.value} ^ {*record.label}
-        return max((abs((name in record.label) - prediction.probabilities.get(name, 0.0)) for name in wrong), default=0)
-
     def tune(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> tuple[Self, Calibration | None]:
         """Return the task with its thresholds: those of the highest F1 on the records, unless a number was given."""
         number = self._number()
@@ -361,18 +341,13 @@ class Multilabel(TextTask):
 
     def outcome(self, prediction: Prediction, record: Record) -> RecordOutcome:
         """Return the outcome: labels predicted correctly, wrongly, and missed, with the probability of each label."""
-        return labels_outcome(prediction, record, self.error(prediction, record))
+        return labels_outcome(prediction, record)
 
     def cells(self, prediction: Prediction | None) -> dict[str, Any]:
         """Return the labels in the input format, and how much was not read."""
         if prediction is None:
             return super().cells(None)
         return super().cells(prediction) | {"prediction": join_labels(prediction.value, self.separator or ";")}
-
-    @property
-    def probability_labels(self) -> tuple[str, ...]:
-        """Return the labels."""
-        return self.labels
 
     def reply(self, prediction: Prediction) -> dict[str, Any]:
         """Return the predicted labels, and the probabilities of all or, of very many, of the likeliest and these."""

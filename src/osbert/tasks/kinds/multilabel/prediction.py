@@ -54,12 +54,14 @@ class LabelsPrediction(Prediction):
         return [", ".join(self.value) or "(no label)", *rows]
 
 
-def labels_outcome(prediction: Prediction, record: Record, error: float) -> RecordOutcome:
+def labels_outcome(prediction: Prediction, record: Record) -> RecordOutcome:
     """Return the outcome of a record: right if exactly its labels are predicted.
 
-    Its confidence is the probability of the least certain decision on a label.
+    Its error is the largest error of the probabilities of wrongly predicted or missed labels. Its confidence is the
+    probability of the least certain decision on a label.
     """
     given, true = {*prediction.value}, {*record.label}
+    errors = (abs((name in true) - prediction.probabilities.get(name, 0.0)) for name in given ^ true)
     beliefs = tuple((probability, name in true) for name, probability in prediction.probabilities.items())
     sure = [probability if name in given else 1 - probability for name, probability in prediction.probabilities.items()]
     return RecordOutcome(
@@ -67,7 +69,7 @@ def labels_outcome(prediction: Prediction, record: Record, error: float) -> Reco
         guess=", ".join(prediction.value) or "(no label)",
         score=float(given == true),
         right=given == true,
-        error=error,
+        error=max(errors, default=0.0),
         confidence=min(sure, default=None),
         pairs=tuple(
             (name if name in true else UNPAIRED, name if name in given else UNPAIRED) for name in sorted(given | true)

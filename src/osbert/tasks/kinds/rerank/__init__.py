@@ -314,23 +314,19 @@ class Rerank(TableTask):
         means = np.mean(query_scores, axis=0).tolist() if query_scores else [0.0, 0.0, 0.0]
         return dict(zip((self.criterion, f"mrr@{self.cutoff}", "map"), means))
 
-    def error(self, prediction: Prediction, record: Record) -> float:
-        """Return 1 - nDCG of a ranking; 0 if no candidate is relevant."""
-        relevance = np.array(record.label, np.float64)
-        return 1 - ndcg(np.array(prediction.value, np.float64), relevance, self.cutoff) if relevance.max() > 0 else 0.0
-
     def outcome(self, prediction: Prediction, record: Record) -> RecordOutcome:
         """Return the nDCG of a ranking, NaN if no candidate is relevant; it is right if the first one is relevant."""
         assert isinstance(prediction, Ranking)
-        error, first = self.error(prediction, record), prediction.ranked[0]
+        relevance, first = np.array(record.label, np.float64), prediction.ranked[0]
+        gain = ndcg(np.array(prediction.value, np.float64), relevance, self.cutoff) if relevance.max() > 0 else math.nan
         relevant = [candidate.rank for candidate in prediction.ranked if record.label[candidate.index] > 0]
         counts = f"{len(relevant)} of {len(prediction.candidates)} are relevant"
         return RecordOutcome(
             truth=f"{counts}, at rank {', '.join(map(str, relevant[:RANKS]))}" if relevant else counts,
             guess=f"first: {first.document:.80}",
-            score=1 - error if relevant else math.nan,
+            score=gain,
             right=relevant[0] == 1 if relevant else None,
-            error=error,
+            error=1 - gain if relevant else 0.0,
             confidence=first.probability,
             marks=tuple(
                 TextMark(start=0, end=len(candidate.document), of=of, text=1 + candidate.index)

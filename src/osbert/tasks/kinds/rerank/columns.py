@@ -13,7 +13,7 @@ from osbert.reading.columns import Header, headings
 from osbert.reading.table import Row
 from osbert.tasks import Inputs, Prediction, Record
 from osbert.tasks.kinds.rerank.rankings import QueryCandidates, Ranking
-from osbert.tasks.tables import UnlabelledRow
+from osbert.tasks.tables import UnlabelledRow, require_cells
 from osbert.tasks.tables.cells import cell_texts, parse_cell
 from osbert.terminal import one_line
 
@@ -129,8 +129,7 @@ def _forms(header: Header, user_columns: CandidateColumns, query: str) -> tuple[
 
 def record_of(row: Row, columns: CandidateColumns, *, path: str) -> QueryCandidates:
     """Return the query and the candidates of a row. Raises ValueError with the reason if they are unusable."""
-    if missing := [name for name in (*columns.used, columns.label) if name and name not in row.values]:
-        raise (UnlabelledRow if missing == [columns.label] else ValueError)(f"there is no '{missing[0]}' in it")
+    require_cells(row, columns.used, labels=[columns.label])
     query = row.values[columns.query]
     labels: tuple[float, ...] | None = None
     if columns.document:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -14,12 +15,19 @@ from numpy.typing import NDArray
 from osbert.data.example import Booleans, Example, Target
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
-from osbert.files import file_stamp
-from osbert.reading.splits import find_named, hold_out
+from osbert.reading.splits import find_named
 from osbert.reading.table import Origin, Row, Table
-from osbert.tasks import Description, Inputs, Prediction, Record, Source, Task
+from osbert.tasks import Description, Inputs, Prediction, Record, Source
+from osbert.tasks import Task as Task
 from osbert.tasks.edges import Edge, ExplainedScore
-from osbert.tasks.kinds.span.files import QuestionColumns, choose, question_of, questions, read_json
+from osbert.tasks.kinds.span.files import (
+    QuestionColumns,
+    SquadFiles,
+    choose,
+    hold_out_paragraphs,
+    question_of,
+    questions,
+)
 from osbert.tasks.kinds.span.questions import NOTHING, AnswerPrediction, Gold, Question
 from osbert.tasks.kinds.span.scoring import Scores, Way, is_chinese
 from osbert.tasks.kinds.span.windows import Cutter, Decoder, QuestionWindow, answer_score, covering, encoding
@@ -43,10 +51,10 @@ class SpanSource(TableSource):
     task: Span
     indivisible: ClassVar[str] = "the questions on a paragraph stay together, and there is one paragraph"
 
-    def __init__(self, task: Task, given: Mapping[str, Origin] | None = None) -> None:
-        """Read the files `given`, or those of the task's own `data`."""
-        super().__init__(task, given)
-        self._objects: dict[Any, bool] = {}
+    @cached_property
+    def squad(self) -> SquadFiles:
+        """The reader of files in SQuAD's form."""
+        return SquadFiles(self.task.encoding)
 
     def find_files(self, data: Path) -> Mapping[str, Path]:
         """Return the file of each split."""
@@ -72,7 +80,7 @@ class SpanSource(TableSource):
 
     def read(self, origin: Origin, problems: Problems, *, labelled: bool) -> Iterator[Record]:
         """Yield the questions of a file in SQuAD's form, or of a table."""
-        content = self._content(origin)
+        content = self.squad.content(origin)
         if isinstance(origin, Table) or content is None:
             yield from super().read(origin, problems, labelled=labelled)
         else:
@@ -80,9 +88,8 @@ class SpanSource(TableSource):
 
     def mark_held_out(self, records: Sequence[Record]) -> Booleans:
         """Return which questions are held out: those with known answers of a fraction of the paragraphs."""
-        paragraphs = list(dict.fromkeys(record.texts[1] for record in records))
-        out = dict(zip(paragraphs, hold_out(paragraphs, self.task.held_out, stratified=False).tolist()))
-        return np.array([record.label is not None and out[record.texts[1]] for record in records], np.bool_)
+        labelled = np.array([record.label is not None for record in records], np.bool_)
+        return labelled & hold_out_paragraphs(records, self.task.held_out)
 
     def findings(self) -> list[str]:
         """Describe the files in use and the origin of the development questions."""
@@ -96,7 +103,7 @@ class SpanSource(TableSource):
 
     def inputs(self, data: Origin) -> Inputs:
         """Return the questions of a file, ignoring answers."""
-        content = self._content(data)
+        content = self.squad.content(data)
         if isinstance(data, Table) or content is None:
             key = self.columns(self.open(data), labelled=False).key
             return dataclasses.replace(super().inputs(data), key=key or "id")
@@ -107,20 +114,9 @@ class SpanSource(TableSource):
 
         return Inputs(describe=self._form(data), columns=("id", "question"), rows=rows, lines=True, key="id")
 
-    def _content(self, origin: Origin) -> Any:
-        """Return the JSON object of a file in SQuAD's form; None for a table."""
-        if isinstance(origin, Table):
-            return None
-        stamp = file_stamp(origin)
-        content = read_json(origin, encoding=self.task.encoding)
-        self._objects[origin, stamp] = content is not None
-        return content
-
     def _form(self, origin: Origin) -> str:
-        if isinstance(origin, Path):
-            key = (origin, file_stamp(origin))
-            if self._objects[key] if key in self._objects else self._content(origin) is not None:
-                return f"{origin}: questions in SQuAD's form"
+        if self.squad.has(origin):
+            return f"{origin}: questions in SQuAD's form"
         table = self.open(origin)
         return f"{table.describe()}; {self.columns(table, labelled=False).describe()}"
 
@@ -308,10 +304,6 @@ class Span(TableTask):
             return self, None
         best = Scores(predictions, records, way=self._way).best()
         return dataclasses.replace(self, threshold=best["best_f1_threshold"]), None
-
-    def error(self, prediction: Prediction, record: Record) -> float:
-        """Return 1 minus the F1 of the answer."""
-        return 1 - Scores([prediction], [record], way=self._way).means()["f1"]
 
     def names(self, record: Record) -> tuple[str, ...]:
         """Return whether a question has an answer, as a name; () if every question has one."""

@@ -10,13 +10,20 @@ from json import JSONDecodeError
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from osbert import guarded
+from osbert.data.example import Booleans
 from osbert.errors import Problems, UserError, not_json
+from osbert.files import file_stamp
 from osbert.guarded import parse_json
 from osbert.reading.columns import ROLES, Header
 from osbert.reading.form import decoding_error, open_text, plain_suffix
-from osbert.reading.table import Row
+from osbert.reading.splits import hold_out
+from osbert.reading.table import Origin, Row
+from osbert.tasks import Record
 from osbert.tasks.kinds.span.questions import Gold, Question
+from osbert.tasks.tables import require_cells
 from osbert.terminal import one_line
 
 AnswerStart = tuple[str, int | None]
@@ -25,6 +32,39 @@ SMALL, TIMES = 1 << 26, 32
 """Most characters of a file that is read completely, and most per byte of it if that is more."""
 _NEAR = 40
 """Characters of an answer that a message shows."""
+
+
+class SquadFiles:
+    """Reads files in SQuAD's form. Whether a file has it is found once, and again if the file has changed."""
+
+    def __init__(self, encoding: str) -> None:
+        """Read files in this encoding; "" to detect it."""
+        self.encoding = encoding
+        self._known: dict[tuple[Path, Any], bool] = {}
+
+    def content(self, origin: Origin) -> Any:
+        """Return the SQuAD object of a file; None for a table."""
+        if not isinstance(origin, Path):
+            return None
+        stamp = file_stamp(origin)
+        content = read_json(origin, encoding=self.encoding)
+        self._known[origin, stamp] = content is not None
+        return content
+
+    def has(self, origin: Origin) -> bool:
+        """Return whether a file is in SQuAD's form."""
+        if not isinstance(origin, Path):
+            return False
+        known = self._known.get((origin, file_stamp(origin)))
+        return self.content(origin) is not None if known is None else known
+
+
+def hold_out_paragraphs(records: Sequence[Record], fraction: float) -> Booleans:
+    """Return which records (n,) are held out: all on a fraction of the paragraphs, which are their last texts."""
+    # By paragraph, not by row: questions on one paragraph share most of their text.
+    paragraphs = list(dict.fromkeys(record.texts[-1] for record in records))
+    out = dict(zip(paragraphs, hold_out(paragraphs, fraction, stratified=False).tolist()))
+    return np.array([out[record.texts[-1]] for record in records], np.bool_)
 
 
 def read_json(path: Path, *, encoding: str = "") -> Any:
@@ -257,9 +297,7 @@ def question_of(row: Row, columns: QuestionColumns, *, path: str) -> Question:
     question has no label.
     """
     wanted = [name for name in (columns.question, columns.paragraph, columns.label) if name]
-    missing = [name for name in wanted if name not in row.values]
-    if missing:
-        raise ValueError(f"there is no '{missing[0]}' in it")
+    require_cells(row, wanted)
     record = Question(
         number=0,
         texts=(row.values[columns.question], row.values[columns.paragraph]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from osbert.data.pack import Packer, PieceRun
 from osbert.errors import Problems, UserError
 from osbert.files import file_stamp
 from osbert.models.forms import Features
-from osbert.reading.splits import Names, hold_out_known
+from osbert.reading.splits import hold_out_known
 from osbert.reading.table import Origin, Table
 from osbert.reading.tagged.files import CALLED, TaggedFile, TagReading, find_tagged, read_tagged
 from osbert.reading.tagged.schemes import (
@@ -49,6 +49,7 @@ from osbert.tasks.kinds.tag.passages import (
     word_scores,
 )
 from osbert.tasks.outcome import RecordOutcome
+from osbert.tasks.tables.classes import list_counts
 from osbert.terminal import format_count
 from osbert.text.words import Split, ranges
 
@@ -65,12 +66,8 @@ class TagSource(Source):
     def __init__(self, task: Task, given: Mapping[str, Origin] | None = None) -> None:
         """Read the files `given`, or those of the task's own `data`."""
         super().__init__(task, given)
+        self.split_names = CALLED
         self._described: dict[tuple[Any, ...], str] = {}
-
-    @property
-    def split_names(self) -> Names:
-        """Return the accepted names of splits for data in memory: those of files."""
-        return CALLED
 
     def find_files(self, data: Path) -> Mapping[str, Path]:
         """Return the file of each split in a folder, or one file as "all". Raises UserError if there is none."""
@@ -154,12 +151,10 @@ class TagDescription(Description):
 
     def describe_split(self, records: Sequence[Record]) -> str:
         """Describe the numbers of sentences and entities of a split."""
-        sentences = sum(len(record.sentences) for record in records if isinstance(record, TaggedText))
+        sentences = sum(record.items for record in records)
         counts = Counter(span.type for record in records for span in record.label or ())
-        listed = ", ".join(f"{type_} {count:,}" for type_, count in sorted(counts.items())[:10])
-        more = f" and {len(counts) - 10} more" if len(counts) > 10 else ""
         sizes = f"{format_count(sentences, 'sentence')} in {format_count(len(records), 'row')}"
-        return f"{sizes}, {format_count(counts.total(), 'entity', 'entities')} ({listed}{more})"
+        return f"{sizes}, {format_count(counts.total(), 'entity', 'entities')} ({list_counts(counts)})"
 
     def only_answer(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> str:
         """Return an answer also if no true entity is found, or if every word has the same tag."""
@@ -240,10 +235,6 @@ class Tag(Task):
         """Return the word that a cell of a column file holds."""
         return cell
 
-    def classes_of(self, record: Record) -> Iterable[str]:
-        """Return the types of a record's entities."""
-        return dict.fromkeys(span.type for span in record.label or ())
-
     def fit(self, records: Sequence[Record]) -> Self:
         """Return the task with the types of entities, in sorted order."""
         types = {span.type for record in records for span in record.label or ()}
@@ -281,11 +272,6 @@ class Tag(Task):
             example = packer.single(run.ids[read], run.words[read], record=record.number)
             examples.append(dataclasses.replace(example, targets={self.name: target}) if target else example)
         return examples
-
-    def per_step(self, batch: int, records: Sequence[Record]) -> int:
-        """Return the number of passages with about `batch` sentences in total, at least one."""
-        sentences = sum(len(record.sentences) for record in records if isinstance(record, TaggedText))
-        return max(1, round(batch * len(records) / max(sentences, 1)))
 
     def head(self, backbone: Backbone) -> Head:
         """Return a linear layer from each token's state to K scores, with a CRF's steps or on features if so set."""
@@ -344,7 +330,7 @@ class Tag(Task):
     def outcome(self, prediction: Prediction, record: Record) -> RecordOutcome:
         """Return the outcome with the true and the predicted entities marked in the text."""
         assert isinstance(prediction, EntityPrediction) and isinstance(record, TaggedText)
-        return entities_outcome(prediction, record, self.error(prediction, record))
+        return entities_outcome(prediction, record)
 
     def cells(self, prediction: Prediction | None) -> dict[str, Any]:
         """Return the entities as JSON, as `reply` has them; an empty cell without a prediction."""

@@ -18,7 +18,7 @@ from osbert.reading.table import Origin, Table
 from osbert.reading.tagged.files import Sentence, TaggedFile
 from osbert.reading.tagged.schemes import EntitySpan
 from osbert.tasks import Prediction, Record
-from osbert.tasks.outcome import SIDES, UNPAIRED, RecordOutcome, Side, TextMark
+from osbert.tasks.outcome import SIDES, UNPAIRED, RecordOutcome, Side, TextMark, prediction_error
 from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.text.words import Range
 
@@ -47,6 +47,11 @@ class TaggedText(Record):
     def parts(self) -> list[Range]:
         """Return the words of each sentence, as ranges."""
         return list(pairwise((*self.sentences, len(self.words))))
+
+    @property
+    def items(self) -> int:
+        """Return the number of sentences."""
+        return len(self.sentences)
 
     @property
     def expected(self) -> tuple[TextEntity, ...]:
@@ -232,7 +237,7 @@ def uncut(words: NDArray[np.integer], spans: Sequence[EntitySpan]) -> NDArray[np
     return mask
 
 
-def entities_outcome(prediction: EntityPrediction, record: TaggedText, error: float) -> RecordOutcome:
+def entities_outcome(prediction: EntityPrediction, record: TaggedText) -> RecordOutcome:
     """Return the outcome of a text: right if exactly its entities are predicted.
 
     The confidence is the lowest of all entities. A predicted entity is paired with the true one of the same words,
@@ -248,7 +253,7 @@ def entities_outcome(prediction: EntityPrediction, record: TaggedText, error: fl
         guess=_list_entities(prediction.value),
         score=float(right),
         right=right,
-        error=error,
+        error=prediction_error(prediction, record),
         confidence=min(probabilities, default=None),
         pairs=tuple(
             (_type(true.get(word_range)), _type(guesses.get(word_range))) for word_range in sorted({*true} | {*guesses})
