@@ -26,7 +26,7 @@ from osbert.errors import Problems, UserError
 from osbert.models.forms import PER_TOKEN, Form, Values
 from osbert.models.generation.settings import GenerationOptions
 from osbert.objectives import Objective
-from osbert.reading.splits import USUAL, find_splits, is_test, select_splits
+from osbert.reading.splits import USUAL, Names, find_splits, is_test, select_splits
 from osbert.reading.table import Origin
 from osbert.tasks.edges import Edge, ExplainedScore
 from osbert.tasks.outcome import RecordOutcome, simple_outcome
@@ -43,19 +43,22 @@ class Source:
     """Reads the data of a task: files, or rows in memory; and describes them for messages.
 
     `task`: the task, whose settings apply. `given`: tables in memory, or files, by split, "all" for a single one; None
-    for the files of the setting `data`. `split_names`: the accepted names of splits for data in memory. Each kind has a
-    subclass that defines `read`, `mark_held_out`, `inputs` and whatever else differs.
+    for the files of the setting `data`. Each kind has a subclass that defines `read`, `mark_held_out`, `inputs` and
+    whatever else differs.
     """
 
     indivisible: ClassVar[str] = "training needs all rows"
     """Why no row of a training file could be held out, if that is so."""
+    split_names: Names = USUAL
+    """The accepted names of splits for data in memory."""
 
     def __init__(self, task: Task, given: Mapping[str, Origin] | None = None) -> None:
         """Read what is `given`, or the task's own `data`."""
         self.task = task
         self.given = given
-        self.split_names = USUAL
         self._training: list[Record] = []
+        self._facts: dict[tuple[Any, ...], Any] = {}
+        """What was found about files, by what it is and the file, so that it is found once."""
 
     @property
     def called(self) -> str:

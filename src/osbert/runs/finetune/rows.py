@@ -130,7 +130,7 @@ class TaskRows:
         """Return the loader of steps."""
         task, packer = self.task, self.packer
         loader = RecordLoader(
-            self.targeted,
+            EncodedWithTargets(self.encoded, LeftToRight().every_next) if self.auxiliary else self.encoded,
             batch=records_per_step(batch, self.training),
             micro_tokens=micro_tokens,
             seed=seed,
@@ -140,11 +140,6 @@ class TaskRows:
         if not task.corrupts():
             return loader
         return loader.corrupting(lambda examples, noise: task.corrupt_all(examples, packer, noise))
-
-    @property
-    def targeted(self) -> EncodedRecords:
-        """The training sequences with the targets of every loss."""
-        return EncodedWithTargets(self.encoded, LeftToRight().every_next) if self.auxiliary else self.encoded
 
     @property
     def weights(self) -> dict[str, float]:
@@ -313,7 +308,7 @@ class FinetuneRows:
         )
 
     def prepare(self, learner: Learner, folder: Path) -> str:
-        """Cache vectors of frozen encoders in `kept` or a folder; return a description, "" for none."""
+        """Cache vectors of frozen encoders in `vector_folder` or a folder; return a description, "" for none."""
         return "\n".join(filter(None, (rows.prepare(learner, self.vector_folder or folder) for rows in self.tasks)))
 
     def score(self, learner: Learner) -> Score:
@@ -395,6 +390,19 @@ class TextFit:
     cut: Counts
     tokens: int
 
+    @classmethod
+    def of(cls, encoded: EncodedAhead, *, together: bool) -> Self:
+        """Count the sequences of records, their tokens and the pieces that are cut.
+
+        If `together`, the first text of a record's later sequences repeats the one before and is not counted.
+        """
+        examples, owners = encoded.examples, np.repeat(np.arange(len(encoded)), encoded.counts)
+        cut = np.bincount(owners, weights=examples.truncated, minlength=len(encoded)).astype(np.int64)
+        # A sequence with the owner of the one before it repeats its context; only its second text is new.
+        again = np.diff(owners, prepend=-1) == 0 if together else np.zeros(len(owners), np.bool_)
+        tokens = int((~np.repeat(again, examples.lengths) | _second(examples)).sum())
+        return cls(sequences=encoded.counts, cut=cut, tokens=tokens)
+
     def describe(self, task: Task, length: int) -> str:
         """Describe how many texts do not fit and what happens to them; "" if all fit."""
         if self.cut.any():
@@ -451,40 +459,12 @@ def long_texts(
     if not isinstance(training, EncodedAhead):
         cuts = {"train": task.description.cuts(records, packer), "dev": task.description.cuts(development, packer)}
         return "\n".join(f"{split}: {cut}" for split, cut in cuts.items() if cut)
-    parts = {
-        "train": _measure_encoded(training, together=task.batching != "sequences"),
-        "dev": _encode_and_measure(task, development, packer),
-    }
-    descriptions = {split: part.describe(task, packer.length) for split, part in parts.items()}
-    lines = [f"{split}: {line}" for split, line in descriptions.items() if line]
-    if any(part.cut.any() for part in parts.values()):
+    splits = {"train": training, "dev": EncodedAhead(task.encode(record, packer) for record in development)}
+    fits = {split: TextFit.of(encoded, together=task.batching != "sequences") for split, encoded in splits.items()}
+    lines = [f"{split}: {line}" for split, fit in fits.items() if (line := fit.describe(task, packer.length))]
+    if any(fit.cut.any() for fit in fits.values()):
         lines[-1] += f" {task.description.longer}"
     return "\n".join(lines)
-
-
-def _measure_encoded(ready: EncodedAhead, *, together: bool) -> TextFit:
-    owners = np.repeat(np.arange(len(ready)), ready.counts)
-    cut = np.bincount(owners, weights=ready.examples.truncated, minlength=len(ready)).astype(np.int64)
-    return TextFit(sequences=ready.counts, cut=cut, tokens=_tokens(ready.examples, owners, together=together))
-
-
-def _encode_and_measure(task: Task, records: Sequence[Record], packer: Packer) -> TextFit:
-    sequences, cut, tokens = np.ones(len(records), np.int64), np.zeros(len(records), np.int64), 0
-    for index, record in enumerate(records):
-        examples = Examples.of(task.encode(record, packer))
-        sequences[index], cut[index] = len(examples), int(examples.truncated.sum())
-        tokens += _tokens(examples, np.zeros(len(examples), np.int64), together=task.batching != "sequences")
-    return TextFit(sequences=sequences, cut=cut, tokens=tokens)
-
-
-def _tokens(examples: Examples, owners: Counts, *, together: bool) -> int:
-    """Return the number of tokens; `owners` (B,): the record of each sequence, in order.
-
-    If `together`, the first text of a record's later sequences repeats the one before and is not counted.
-    """
-    # A sequence with the owner of the one before it repeats its context; only its second text is new.
-    again = np.diff(owners, prepend=-1) == 0 if together else np.zeros(len(owners), np.bool_)
-    return int((~np.repeat(again, examples.lengths) | _second(examples)).sum())
 
 
 def _second(examples: Examples) -> NDArray[np.bool_]:

@@ -120,9 +120,13 @@ class TableSource(Source):
     def __init__(self, task: Task, given: Mapping[str, Origin] | None = None) -> None:
         """Read the files `given`, or those of the task's own `data`."""
         super().__init__(task, given)
-        self.split_names = self.task.layout.files
         self._tables: dict[Any, Table] = {}
         self._counts: dict[tuple[str, bool], RowCounts] = {}
+
+    @property
+    def split_names(self) -> Names:  # type: ignore[override]
+        """Return the accepted names of splits for data in memory: those of the published files."""
+        return self.task.layout.files
 
     @property
     def named(self) -> tuple[str, ...]:

@@ -38,11 +38,6 @@ class NumberTask(Protocol):
 class NumberSource(TextSource):
     """Reads tables with a text, or a pair of texts, and a number."""
 
-    def __init__(self, task: Task, given: Mapping[str, Origin] | None = None) -> None:
-        """Read the files `given`, or those of the task's own `data`."""
-        super().__init__(task, given)
-        self._commas: dict[tuple[str, str], bool] = {}
-
     def findings(self) -> list[str]:
         """Describe the data, and the decimal mark if it is a comma."""
         table = self.open(self.file("train"))
@@ -72,11 +67,11 @@ class NumberSource(TextSource):
         """Return whether the numbers of a column have decimal commas. In doubt its cells are read once."""
         if self._decimal != "auto":
             return self._decimal == "comma"
-        key = (table.called, column)
-        if key not in self._commas:
+        key = ("commas", table.called, column)
+        if key not in self._facts:
             rows = table.rows(Problems(heading="", limit=0))
-            self._commas[key] = have_decimal_commas(row.values.get(column, "").strip() for row in rows)
-        return self._commas[key]
+            self._facts[key] = have_decimal_commas(row.values.get(column, "").strip() for row in rows)
+        return bool(self._facts[key])
 
 
 @dataclass(frozen=True, kw_only=True)

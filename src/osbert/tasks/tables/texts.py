@@ -33,11 +33,6 @@ class TextSource(TableSource):
 
     task: TextTask
 
-    def __init__(self, task: Task, given: Mapping[str, Origin] | None = None) -> None:
-        """Read the files `given`, or those of the task's own `data`."""
-        super().__init__(task, given)
-        self._advice: dict[str, str] = {}
-
     @property
     def named(self) -> tuple[str, ...]:
         """Return the columns that the user named."""
@@ -102,7 +97,8 @@ class TextSource(TableSource):
         """Return what to do about a row without a label; if the labels of the others look like lists, another task."""
         if self.task.values != "classes":
             return super().advise_unlabelled(table)
-        if table.called not in self._advice:
+        key = ("advice", table.called)
+        if key not in self._facts:
             column = self.columns(table, labelled=True).label
             cells = {row.values.get(column, "").strip() for row in table.rows(Problems(heading="", limit=0))}
             parts_by_label = {label: parse_list(label) for label in find_joined_labels(sorted(cells - {""}))}
@@ -111,8 +107,8 @@ class TextSource(TableSource):
             advice = super().advise_unlabelled(table)
             if joined:
                 advice = f" '{one_line(joined[0])}' looks like several labels: osbert finetune multilabel takes these."
-            self._advice[table.called] = advice
-        return self._advice[table.called]
+            self._facts[key] = advice
+        return str(self._facts[key])
 
     def record(self, row: Row, columns: TextColumns, *, path: str = "") -> Record:
         """Return the record of a row. Raises ValueError with the reason if its label or text is unusable."""

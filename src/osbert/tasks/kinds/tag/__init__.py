@@ -20,7 +20,7 @@ from osbert.data.pack import Packer, PieceRun
 from osbert.errors import Problems, UserError
 from osbert.files import file_stamp
 from osbert.models.forms import Features
-from osbert.reading.splits import hold_out_known
+from osbert.reading.splits import Names, hold_out_known
 from osbert.reading.table import Origin, Table
 from osbert.reading.tagged.files import CALLED, TaggedFile, TagReading, find_tagged, read_tagged
 from osbert.reading.tagged.schemes import (
@@ -62,12 +62,7 @@ class TagSource(Source):
     """Reads tagged text: CoNLL columns, JSON lines, Parquet, annotation tools' files, or rows in memory like those."""
 
     task: Tag
-
-    def __init__(self, task: Task, given: Mapping[str, Origin] | None = None) -> None:
-        """Read the files `given`, or those of the task's own `data`."""
-        super().__init__(task, given)
-        self.split_names = CALLED
-        self._described: dict[tuple[Any, ...], str] = {}
+    split_names: Names = CALLED
 
     def find_files(self, data: Path) -> Mapping[str, Path]:
         """Return the file of each split in a folder, or one file as "all". Raises UserError if there is none."""
@@ -130,15 +125,15 @@ class TagSource(Source):
         key = self._key(origin)
         tagged = read_tagged(origin, self.reading, problems, labelled=labelled)
         if labelled:
-            self._described[key] = tagged.describe()
+            self._facts[key] = tagged.describe()
         return tagged
 
     def _describe(self, origin: Origin) -> str:
         """Describe a file. It is read if it has not been read, or has changed since."""
         key = self._key(origin)
-        if key not in self._described:
+        if key not in self._facts:
             self._read(origin, Problems(heading=""), labelled=True)
-        return self._described[key]
+        return str(self._facts[key])
 
     def _key(self, origin: Origin) -> tuple[Any, ...]:
         return (origin.called,) if isinstance(origin, Table) else (origin, file_stamp(origin))
