@@ -122,7 +122,11 @@ class Prediction:
                 "--abstain needs probabilities, and this run's predictions have none. Remove --abstain.",
                 code="options-exclude-each-other",
             )
-        return (self, 0) if self.confidence >= threshold else (replace(self, value=None), 1)
+        return (self, 0) if self.confidence >= threshold else (self.withhold(), 1)
+
+    def withhold(self) -> Prediction:
+        """Return the prediction without its single answer."""
+        return replace(self, value=None)
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain values, ready for JSON; `value` comes first, as "prediction"."""

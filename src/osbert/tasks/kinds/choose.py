@@ -59,10 +59,9 @@ class ChoicePrediction(Prediction):
     choice: str
     choices: tuple[str, ...] = ()
 
-    def above(self, threshold: float) -> tuple[Prediction, int]:
-        """Drop the choice if it is less probable than a threshold; return the prediction and 1 if it was dropped."""
-        prediction, withheld = super().above(threshold)
-        return (replace(self, value=None, choice=""), 1) if withheld else (prediction, 0)
+    def withhold(self) -> ChoicePrediction:
+        """Return the prediction without its choice."""
+        return replace(self, value=None, choice="")
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain values."""

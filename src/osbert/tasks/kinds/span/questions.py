@@ -80,11 +80,9 @@ class AnswerPrediction(Prediction):
         """Return the candidates' texts with their probabilities, the likeliest first."""
         return [(candidate.text, candidate.probability) for candidate in self.candidates]
 
-    def above(self, threshold: float) -> tuple[Prediction, int]:
-        """Drop the answer if it is less probable than a threshold; return the prediction and 1 if it was dropped."""
-        prediction, withheld = super().above(threshold)
-        nothing = self.chosen._replace(text="", start=-1, end=-1)
-        return (replace(self, value=None, chosen=nothing), 1) if withheld else (prediction, 0)
+    def withhold(self) -> AnswerPrediction:
+        """Return the prediction without its answer."""
+        return replace(self, value=None, chosen=self.chosen._replace(text="", start=-1, end=-1))
 
     def apply_threshold(self, threshold: float) -> Self:
         """Return the answer at a threshold: the most probable text if its margin is above it, else no answer."""
