@@ -215,20 +215,19 @@ def _explain_error(error: BaseException) -> str:
     if _memory_ran_out(error):
         reason = str(error).strip().partition("\n")[0]
         return (
-            f"memory ran out{f' ({reason})' if reason else ''}. Give the process more of it (ulimit -v, a container's "
-            "limit), close other programs, or take a smaller model or smaller files."
+            f"memory ran out{f' ({reason})' if reason else ''}. Allow the process more (ulimit -v, a container's "
+            "limit), close other programs, or use a smaller model or smaller files."
         )
     if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
         return (
-            f"{error.filename or 'a file'}: too many files are open at a time. Raise the limit (ulimit -n), or close "
-            "other programs."
+            f"{error.filename or 'a file'}: too many open files. Raise the limit (ulimit -n), or close other programs."
         )
     if isinstance(error, OSError):  # a folder that cannot be written, a full disk
         # A copy names both of its files; a full disk is that of the second.
         path = (disk_full(error) and error.filename2) or error.filename or "the disk"
         return f"{path}: {error.strerror or error}"
     if type(error).__name__ == "PanicException":
-        return f"a library failed over what it was given ({error}). Is a file of the model or the data damaged?"
+        return f"a library failed ({error}). Is a file of the model or the data damaged?"
     return ""
 
 

@@ -114,7 +114,7 @@ def find(folder: str, name: str, *, base: type, trust: bool = False) -> type:
         path = added.value
     else:
         raise UserError(
-            f"There is no '{name}' in {folder} (there are: {', '.join(names(folder))}).{nearest(name, names(folder))}",
+            f"Unknown name '{name}' in {folder} (known: {', '.join(names(folder))}).{nearest(name, names(folder))}",
             code="unknown-component",
         )
     # A missing module on the way to `path` is the user's error; one that the module itself imports is a bug in it.

@@ -81,7 +81,8 @@ def write_text(path: Path, text: str) -> None:
 
     A lone surrogate, such as those for bytes of a file name that are not UTF-8, is written as its JSON escape.
     """
-    replace_file(path, lambda aside: aside.write_text(text, encoding="utf-8", errors="backslashreplace", newline=""))
+    with replacing(path) as aside:
+        aside.write_text(text, encoding="utf-8", errors="backslashreplace", newline="")
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -164,8 +165,8 @@ def require_path(out: Path) -> None:
     """Raise UserError if nothing can be written at an output's path: the root, below a file, or no name of a file."""
     if (address := ADDRESS.match(str(out))) and not os.path.lexists(out.parts[0]):
         raise UserError(
-            f"{address[1]}://{str(out)[address.end() :]}: this output is written to local paths only. Give another "
-            "--out.",
+            f"{address[1]}://{str(out)[address.end() :]}: this output is written to local paths only. Choose "
+            "another --out.",
             code="unknown-scheme",
         )
     try:
@@ -175,27 +176,31 @@ def require_path(out: Path) -> None:
         return
     except NotADirectoryError as error:
         file = next(parent for parent in out.parents if parent.exists())
-        raise UserError(f"{out}: {file} is a file, not a folder. Give another --out.", code="output-is-file") from error
+        raise UserError(
+            f"{out}: {file} is a file, not a folder. Choose another --out.", code="output-is-file"
+        ) from error
     except (ValueError, OSError) as error:
         if isinstance(error, OSError) and error.errno != errno.ENAMETOOLONG:
             return  # such as a folder that cannot be read: who writes there learns it
         reason = "its name is too long" if isinstance(error, OSError) else error
         raise UserError(
-            f"{str(out)!r:.200}: no file can have this name ({reason}). Give another --out.", code="invalid-value"
+            f"{str(out)!r:.200}: no file can have this name ({reason}). Choose another --out.", code="invalid-value"
         ) from error
     if root:
-        raise UserError(f"{out} is the root of the file system. Give a folder in it as --out.", code="invalid-value")
+        raise UserError(
+            f"{out} is the root of the file system. Choose a folder below it as --out.", code="invalid-value"
+        )
 
 
 def require_file(out: Path, inputs: Iterable[Path] = ()) -> None:
     """Raise UserError if an output file is a folder, or one of the files that the command reads; see `require_path`."""
     require_path(out)
     if out.is_dir():
-        raise UserError(f"{out} is a folder, but the output is a file. Give another --out.", code="output-is-folder")
+        raise UserError(f"{out} is a folder, but the output is a file. Choose another --out.", code="output-is-folder")
     for path in inputs:
         if path.is_file() and out.is_file() and out.samefile(path):
             raise UserError(
-                f"{out} would replace {path}, an input of this command. Give another --out.", code="output-is-input"
+                f"{out} would overwrite {path}, an input of this command. Choose another --out.", code="output-is-input"
             )
 
 
@@ -203,16 +208,16 @@ def require_folder(out: Path) -> None:
     """Raise UserError if an output folder is a file; see `require_path`."""
     require_path(out)
     if out.exists() and not out.is_dir():
-        raise UserError(f"{out} is a file, but the output is a folder. Give another --out.", code="output-is-file")
+        raise UserError(f"{out} is a file, but the output is a folder. Choose another --out.", code="output-is-file")
 
 
 def require_free(folder: Path) -> None:
     """Raise UserError if an output folder exists and is not empty, or is the current folder."""
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        raise UserError(f"{folder} is there already: name another folder, or remove it.", code="output-exists")
+        raise UserError(f"{folder} exists already. Choose another folder, or remove it.", code="output-exists")
     if folder.exists() and folder.samefile(Path.cwd()):
         raise UserError(
-            f"{folder} is the current folder, which cannot be replaced: name a new one.",
+            f"{folder} is the current folder, which cannot be replaced. Choose a new one.",
             code="output-is-current-folder",
         )
 
@@ -238,7 +243,8 @@ def refuse_foreign(folder: Path, what: str, patterns: Sequence[str] = ()) -> Non
     if names := foreign(folder, patterns):
         listed = ", ".join(names[:5]) + (f" and {len(names) - 5:,} more" if len(names) > 5 else "")
         raise UserError(
-            f"{folder} already holds {listed}, which does not belong to {what}. Give another --out, or an empty one.",
+            f"{folder} already contains {listed}, which is not part of {what}. Choose another "
+            "--out, or an empty folder.",
             code="output-holds-something-else",
         )
 
@@ -270,20 +276,15 @@ def _private_folder(path: Path) -> Iterator[Path]:
     """
     remove_abandoned(path.parent, hidden(path, "").name)
     with contextlib.ExitStack() as held:
-        folder = _make_private(path, held)
+        while True:  # another process may remove the folder as abandoned before the lock
+            folder = hidden(path, f"{secrets.token_hex(4)}{PART}")
+            folder.mkdir(mode=0o700)
+            if _alone(folder, held, otherwise=True):
+                break
         try:
             yield folder
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def _make_private(path: Path, held: contextlib.ExitStack) -> Path:
-    """Create and lock a private folder. Try again if another process removes it as abandoned before the lock."""
-    while True:
-        folder = hidden(path, f"{secrets.token_hex(4)}{PART}")
-        folder.mkdir(mode=0o700)
-        if _alone(folder, held, otherwise=True):
-            return folder
 
 
 def remove_abandoned(folder: Path, beginning: str = ".") -> None:
@@ -334,7 +335,7 @@ def require_utf8(path: Path) -> None:
         str(path.absolute()).encode()
     except UnicodeEncodeError as error:
         raise UserError(
-            f"{path}: weights cannot be read from a folder whose name is not UTF-8: rename it.",
+            f"{path}: weights cannot be read from a folder whose name is not UTF-8. Rename it.",
             code="file-name-not-utf8",
         ) from error
 
@@ -395,17 +396,17 @@ def flush(handle: int) -> None:
 def disk_needed(out: Path, *, goes_on: str = "from the last checkpoint") -> Iterator[None]:
     """Turn an OSError about a full disk into a UserError with advice.
 
-    `goes_on`: from where the same command would continue, for the message; "" if it begins anew.
+    `goes_on`: from where the same command would continue, for the message; "" if it starts again.
     """
     try:
         yield
     except OSError as error:
         if not disk_full(error):
             raise
-        then = f"it goes on {goes_on}" if goes_on else "it begins anew"
+        then = f"it resumes {goes_on}" if goes_on else "it starts again"
         raise UserError(
-            f"{out} could not be written: {describe_failure(error, out)}. Make room and give the same command again; "
-            f"{then}.",
+            f"{out} could not be written: {describe_failure(error, out)}. Free some space and run the same "
+            f"command again: {then}.",
             code="not-written",
         ) from error
 

@@ -50,7 +50,7 @@ def parse_settings(words: Sequence[str], *schemas: type) -> dict[str, Any]:
 
     Options are `--model.layers 4`, `--layers 4` where only one table has that name, `--key=value`, and for booleans
     `--key`, `--no-key` and `--key false`. If an option is given twice, the last one counts. Raises UserError at a
-    word that is no setting.
+    word that is not a setting.
 
     >>> from osbert.reading.documents import DocumentOptions
     >>> parse_settings(["--documents", "line", "--field=body"], DocumentOptions)
@@ -116,7 +116,7 @@ def document_verb(import_path: str, words: Sequence[str] | None, flags: Mapping[
     parameters = [*inspect.signature(verb, eval_str=True).parameters.values()]
     settings: list[inspect.Parameter] = []
     if words is not None and hasattr(verb, "settings_schemas"):
-        with suppress(ImportError, UserError):  # a task or a recipe that there is not
+        with suppress(ImportError, UserError):  # an unknown task or recipe
             named_parameters = [
                 parameter for parameter in parameters if parameter.kind is not inspect.Parameter.VAR_POSITIONAL
             ]
@@ -268,8 +268,8 @@ def _refuse_negated(words: Sequence[str], kinds: Mapping[str, Any], meanings: Ma
         paths = [] if name in meanings else meanings.get(f"{table}{dot}{leaf.removeprefix('no_')}", [])
         if paths and ("=" in word or kinds[paths[0]] is not bool):
             raise UserError(
-                f"{word.partition('=')[0]} cannot be: only settings that are true or false have a --no- form, without "
-                "a value.",
+                f"{word.partition('=')[0]} is not an option: --no- works for boolean settings only, and takes no "
+                "value.",
                 code="invalid-value",
             )
 

@@ -64,7 +64,7 @@ def test_damaged_utf_8_and_noise_are_told_apart():
 def test_the_error_names_place_and_encoding_and_its_advice_works(tmp_path, encoding):
     path = tmp_path / "a.txt"
     path.write_bytes(b"First line.\n" * 5 + (SAMPLES[encoding] * 3).encode(encoding))
-    with refusal("wrong-encoding", f"--encoding {encoding};", "line 6", "a.txt: byte 6"):
+    with refusal("wrong-encoding", f"--encoding {encoding},", "line 6", "a.txt: byte 6"):
         list(read_chunks([path]))
     (chunk,) = read_chunks([path], encoding=encoding)
     assert SAMPLES[encoding].strip() in chunk.text

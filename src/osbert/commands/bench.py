@@ -8,7 +8,7 @@ from pathlib import Path
 from osbert.console.opening_options import OpeningOptions
 from osbert.console.output import Result
 from osbert.console.recipe_options import RecipeName, RecipeSettings, recipe_and_settings, schemas_shown
-from osbert.console.speed_table import print_speed
+from osbert.console.tables import print_speed
 from osbert.errors import UserError
 from osbert.files import as_json, writing_output
 from osbert.interop.opening import CAREFUL

@@ -12,7 +12,7 @@ from osbert.console.arguments import InputFile
 from osbert.console.opening_options import OpeningOptions
 from osbert.console.output import Result, say, watching
 from osbert.console.recipe_options import RecipeName, RecipeSettings, recipe_and_settings, schemas_shown
-from osbert.console.size_table import print_sizes
+from osbert.console.tables import print_sizes
 from osbert.interop.opening import CAREFUL
 from osbert.options import takes_settings
 from osbert.remote.addresses import display_path

@@ -66,7 +66,7 @@ class FileArgument:
     def check(self) -> None:
         """Raise UserError if a local file or folder is not there."""
         if self.path != STREAM and ObjectAddress.of(self.word) is None and not self.path.exists():
-            raise UserError(f"{self.word}: there is no such file", code="missing-file")
+            raise UserError(f"{self.word}: no such file", code="missing-file")
 
 
 class ValidationExemption:
@@ -98,7 +98,7 @@ InputFile = Annotated[Path, Parameter(converter=_read_file), ValidationExemption
 def checks_options(check: Callable[[Mapping[str, Any]], object]) -> Callable[[Verb], Verb]:
     """Return a decorator that registers a check of a verb's options, by name, which raises UserError.
 
-    What it finds stands in one message with wrong words, files and models.
+    Its error is reported in one message with those of words, files and models.
     """
 
     def mark(verb: Verb) -> Verb:
@@ -191,7 +191,7 @@ def advise(error: cyclopts.CycloptsError, words: Sequence[str]) -> str:
     took for a setting.
     """
     if isinstance(error, cyclopts.CoercionError) and error.argument and error.argument.name == "--columns":
-        return "Name each column by itself: --columns.question frage --columns.paragraph text --columns.choices b,c,d."
+        return "Name each column separately: --columns.question frage --columns.paragraph text --columns.choices b,c,d."
     if not isinstance(error, cyclopts.MissingArgumentError) or error.argument is None:
         return ""
     missing, given = error.argument.name, [word.partition("=")[0] for word in words]

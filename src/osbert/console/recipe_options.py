@@ -25,7 +25,7 @@ def recipe_and_settings(
     """Return the recipe's name in the first word ("" if it is a setting), and the settings by name.
 
     `origin`: the folder of an encoder that is trained further, whose recipe serves where none is named. Raises
-    UserError at a recipe that there is not, and at a word that is no setting of the recipe.
+    UserError for an unknown recipe, and for a word that is not a setting of it.
 
     >>> recipe_and_settings(["cpu", "--layers", "4"])
     ('cpu', {'model.layers': '4'})

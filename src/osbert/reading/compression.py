@@ -60,7 +60,7 @@ class UnpackingLimit:
     def _refuse(self) -> NoReturn:
         raise UserError(
             f"{self.name} has {self.size:,} bytes and unpacks to more than {self.most:,} (each line or value counts as "
-            f"{VALUE}). Hardly anything but repetition or empty rows does so. If that is meant, give it unpacked, as "
+            f"{VALUE}). Only repeated or empty rows compress so well. If that is intended, unpack it first, to "
             "plain text or CSV.",
             code="too-large",
         )
@@ -119,7 +119,7 @@ class Stream(io.RawIOBase):
     def _damage_error(self, error: Exception) -> UserError:
         return UserError(
             f"{self.name}: cannot be read after byte {self.offset:,} of its content ({error}). "
-            "The file is damaged or incomplete: fetch or compress it again, or leave it out.",
+            "The file is damaged or incomplete. Download or compress it again, or remove it from the inputs.",
             code="damaged-file",
         )
 

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 from osbert.errors import Problems, UserError
 from osbert.files import file_sha256, file_stamp
 from osbert.guarded import LARGEST
-from osbert.reading.compression import open_packed
+from osbert.reading.compression import BUFFER, open_packed, split_compressions
 from osbert.reading.encodings import bom_encoding
 
 SMALL = 1 << 24
@@ -79,6 +79,8 @@ class DataFile:
 
     def open(self) -> io.BufferedReader:
         """Return the decompressed content as an open file. Reading damaged data raises UserError."""
+        if self.content is not None and not split_compressions(self.path.name)[1]:
+            return io.BufferedReader(io.BytesIO(self.content), BUFFER)
         return open_packed(self.path, self.open_raw())
 
     @cached_property
@@ -128,7 +130,7 @@ class DataFile:
 
     def problems(self) -> Problems:
         """Return a collector for bad rows of a later pass; the first pass could read all rows."""
-        problems = Problems(heading=f"{self.name} changed while it was read; give the command again")
+        problems = Problems(heading=f"{self.name} changed while it was read; run the command again")
         problems.codes["file-changed"] = None  # before those of its rows
         return problems
 
@@ -145,7 +147,7 @@ class DataFile:
         except FileNotFoundError:
             same = False
         if not same:
-            raise UserError(f"{self.name} changed while it was read. Give the command again.", code="file-changed")
+            raise UserError(f"{self.name} changed while it was read. Run the command again.", code="file-changed")
         self._stamp = stamp
 
     def require_rows(self, row_count: int, count: int) -> None:
@@ -153,7 +155,7 @@ class DataFile:
         if row_count != count:
             raise UserError(
                 f"{self.name} changed while it was read: it had {count:,} rows, and then {row_count:,}. "
-                "Give the command again.",
+                "Run the command again.",
                 code="file-changed",
             )
 

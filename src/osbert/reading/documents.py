@@ -46,7 +46,7 @@ def array_items(blocks: Iterable[str], *, longest: int) -> Iterator[str | ValueE
         yield from cutter.items(block)
     yield from cutter.rest()
     if cutter.behind:
-        yield ValueError("something stands behind the end of the array")
+        yield ValueError("text follows the end of the array")
     elif not cutter.over:
         yield ValueError("the array is cut short: it has no end")
 
@@ -154,7 +154,7 @@ class DocumentOptions:
             "x".encode(self.encoding)  # refuses codecs that are not of text
         except LookupError as error:
             hint = nearest(self.encoding, (*GUESSED, "utf-8", "utf-16", "latin-1"))
-            raise UserError(f"There is no text encoding '{self.encoding}'.{hint}", code="invalid-value") from error
+            raise UserError(f"'{self.encoding}' is not a text encoding.{hint}", code="invalid-value") from error
 
 
 def read_chunks(
@@ -288,14 +288,14 @@ def _json_texts(blocks: Iterable[str], name: str, reading: DocumentOptions, repa
     unit = "item" if begins_array(first) else "line"
     blocks = itertools.chain([first], blocks)
     records = array_items(blocks, longest=JSON_LINE) if unit == "item" else _lines(blocks)
-    problems = Problems(heading=f"{name} has {unit}s that cannot be used (--errors replace leaves them out)")
+    problems = Problems(heading=f"{name} has {unit}s that cannot be used (--errors replace skips them)")
     for number, line in enumerate(records, 1):
         try:
             text = _json_text(line, reading.field)
         except ValueError as error:
             if reading.errors == "replace":
                 repairs.records += 1
-                repairs.note(f"{name}, {unit} {number:,}: left out, {error}")
+                repairs.note(f"{name}, {unit} {number:,}: skipped, {error}")
                 continue
             problems.add(f"{unit} {number:,}: {error}", code="unusable-row")
             if problems.count >= problems.limit:

@@ -1,4 +1,4 @@
-"""Decodes bytes in blocks of bounded size; other encodings, and files that are no text, are detected and reported."""
+"""Decodes bytes in blocks of bounded size; other encodings, and files that are not text, are detected and reported."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def decode_blocks(stream: Stream, *, encoding: str, errors: Errors, repairs: Rep
     while True:
         data = stream.read(BLOCK)
         if first and (what := foreign(data, Path(stream.name))):
-            raise UserError(f"{stream.name} is no text but {what}.", code="wrong-encoding")
+            raise UserError(f"{stream.name} is not text but {what}.", code="wrong-encoding")
         if first and encoding.lower().replace("-", "") in ("utf8", "ascii"):
             refuse_other_unicode(data, stream.name)
         # Bytes of an incomplete character at the end of the last block: error offsets count from them.
@@ -224,7 +224,7 @@ def refuse_other_unicode(data: bytes, name: str) -> None:
     if marked or sample.count(0) * 10 > len(sample):
         guess = guess_encoding(sample)
         raise UserError(
-            f"{name}: not UTF-8 from byte 0 (line 1) on. It looks like {guess}: give --encoding {guess}.",
+            f"{name}: not UTF-8 from byte 0 (line 1) on. It looks like {guess}: use --encoding {guess}.",
             code="wrong-encoding",
         )
 
@@ -237,11 +237,13 @@ def _undecodable(name: str, data: bytes, error: UnicodeDecodeError, offset: int,
     sample = data[begin : error.start + (1 << 15)]
     guess = guess_encoding(sample)
     if guess == "utf-8":
-        advice = "The text around it is UTF-8, so it is damaged there: --errors replace puts U+FFFD and counts"
+        advice = (
+            "The text around it is UTF-8, so these bytes are damaged: --errors replace writes U+FFFD and counts them"
+        )
     elif guess is None:
-        advice = "Its encoding is not plain: name it with --encoding, or --errors replace puts U+FFFD and counts"
+        advice = "Its encoding was not detected: name it with --encoding, or use --errors replace, which counts U+FFFD"
     else:
-        advice = f"It looks like {guess}: give --encoding {guess}; or --errors replace puts U+FFFD and counts"
+        advice = f"It looks like {guess}: use --encoding {guess}, or let --errors replace write U+FFFD and count them"
     location = f"{name}: byte {offset + error.start:,} (line {line:,})"
     return UserError(f"{location} is not {error.encoding}: {bad} ({error.reason}). {advice}.", code="wrong-encoding")
 

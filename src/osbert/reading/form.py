@@ -131,7 +131,7 @@ def open_text(file: Path | DataFile, encoding: str = "") -> TextIO:
         start = content.peek(LONGEST)
         encoding = encoding or bom_encoding(start)
         if what := foreign(start[:LONGEST], path):
-            raise UserError(f"{path} is no text but {what}.", code="wrong-encoding")
+            raise UserError(f"{path} is not text but {what}.", code="wrong-encoding")
         if encoding in ("utf-8", "utf-8-sig"):
             refuse_other_unicode(start, str(path))
     except UserError:
@@ -168,7 +168,7 @@ def find_format(file: DataFile, reading: TableReading) -> Format:
                 raise UserError(f"{path} is empty.", code="no-data")
             if _ends_in_carriage_returns(sample):
                 raise UserError(
-                    f"{path}: its lines end in carriage returns alone, as on very old computers. Convert it: "
+                    f"{path}: its lines end with carriage returns only (classic Mac OS). Convert it: "
                     f"tr '\\r' '\\n' < {path.name} > converted{plain_suffix(path)}",
                     code="wrong-format",
                 )
@@ -217,14 +217,14 @@ def _canonical(encoding: str) -> str:
         "".encode(encoding)  # codecs know others too, such as hex, which make no text
         return codecs.lookup(encoding).name
     except LookupError as error:
-        raise UserError(f"There is no encoding called '{encoding}'.", code="invalid-value") from error
+        raise UserError(f"'{encoding}' is not an encoding that Python knows.", code="invalid-value") from error
 
 
 def decoding_error(path: Path, encoding: str) -> UserError:
     """Return the error with the position of the first byte that is not `encoding`, and a likely encoding."""
     if _lacks_bom(path, encoding):
         return UserError(
-            f"{path} does not begin as {encoding} text does, with a mark. Give the file's --encoding.",
+            f"{path} has no byte-order mark, with which {encoding} text begins. Name its encoding with --encoding.",
             code="wrong-encoding",
         )
     decoder = codecs.getincrementaldecoder(encoding)()
@@ -240,7 +240,7 @@ def decoding_error(path: Path, encoding: str) -> UserError:
                 likely = guess_encoding(chunk + file.read(_SAMPLE_BYTES))
                 if likely in (None, codecs.lookup(encoding).name):
                     return UserError(
-                        f"{location} Mend that place, or give the file's --encoding, or save it as UTF-8.",
+                        f"{location} Correct it, name the encoding with --encoding, or save the file as UTF-8.",
                         code="wrong-encoding",
                     )
                 advice = f"The file may be in {likely}: give --encoding {likely}, or save it as UTF-8."
@@ -248,7 +248,8 @@ def decoding_error(path: Path, encoding: str) -> UserError:
             line += 1
             offset += len(chunk)
     return UserError(
-        f"{path}: the file ends in the middle of a character; it is not whole {encoding} text.", code="wrong-encoding"
+        f"{path}: the file ends in the middle of a character; it is incomplete as {encoding} text.",
+        code="wrong-encoding",
     )
 
 
@@ -350,15 +351,20 @@ def _rows(lines: Sequence[str], delimiter: str, quotes: bool) -> Iterator[list[s
 
 def _delimiter(lines: Sequence[str]) -> str:
     """Return the delimiter that gives most lines as many cells as the first; a comma if there is none."""
+    # Ties go to the one that is not a decimal comma, then to the earlier: a tab is never part of a sentence.
+    without_decimals = [_DECIMAL_COMMA.sub(".", line) for line in lines]
+    best, best_score = ",", (0.0, 0.0)
+    for delimiter in _DELIMITERS:
+        score = _agreement(lines, delimiter), _agreement(without_decimals, delimiter)
+        if score > best_score and score[0] > 0:
+            best, best_score = delimiter, score
+    return best
 
-    def row_agreement(delimiter: str, lines: Sequence[str] = lines) -> float:
-        widths = [len(cells) for cells in islice(_rows(lines, delimiter, True), 100)]
-        return sum(width == widths[0] for width in widths) / len(widths) if widths and widths[0] > 1 else 0.0
 
-    # Ties go to the one that is no decimal comma, then to the earlier: a tab is never part of a sentence.
-    plain = [_DECIMAL_COMMA.sub(".", line) for line in lines]
-    best = max(_DELIMITERS, key=lambda delimiter: (row_agreement(delimiter), row_agreement(delimiter, plain)))
-    return best if row_agreement(best) > 0 else ","
+def _agreement(lines: Sequence[str], delimiter: str) -> float:
+    """Return the fraction of the first rows with as many cells as the first; 0 if that has one cell."""
+    widths = [len(cells) for cells in islice(_rows(lines, delimiter, True), 100)]
+    return widths.count(widths[0]) / len(widths) if widths and widths[0] > 1 else 0.0
 
 
 def _has_quotes(lines: Iterator[str], delimiter: str) -> bool:

@@ -97,12 +97,12 @@ def find_inputs(files: Sequence[Path | str], *, without: Path | None = None) -> 
             problem_count = problems.count
             inside = files_below(path, problems, without=without)
             if not inside and problems.count == problem_count:
-                problems.add(f"{path}: the folder holds no file with a known ending ({KNOWN})", code="wrong-format")
+                problems.add(f"{path}: the folder has no file with a known suffix ({KNOWN})", code="wrong-format")
             inputs += [_input(inner) for inner in inside if _readable(inner, problems)]
         elif not path.exists():
-            problems.add(f"{path}: there is no such file", code="missing-file")
+            problems.add(f"{path}: no such file", code="missing-file")
         elif kind_of(path.name) is None:
-            problems.add(f"{path}: its ending is not a known one ({KNOWN}); rename or convert it", code="wrong-format")
+            problems.add(f"{path}: unknown suffix (known: {KNOWN}). Rename or convert it", code="wrong-format")
         elif _readable(path, problems):
             inputs.append(_input(path))
     problems.stop_if_any()
@@ -154,7 +154,7 @@ class OpenInput:
             yield InputStream(display_name, cast(Kind, kind), stream)
         else:
             self.repairs.skipped += 1
-            self.repairs.note(f"{display_name}: left out, its ending is not known")
+            self.repairs.note(f"{display_name}: skipped, its suffix is unknown")
 
     def _members(self, stream: Stream, display_name: str, depth: int) -> Iterator[InputStream]:
         try:
@@ -164,7 +164,7 @@ class OpenInput:
             raise UserError(
                 f"{display_name}: not a tar archive that can be read to its end ({error}), after byte "
                 f"{stream.offset:,}. "
-                "It is damaged or incomplete: fetch or pack it again, or leave it out.",
+                "It is damaged or incomplete. Download or pack it again, or remove it from the inputs.",
                 code="damaged-file",
             ) from error
         while stream.read(BLOCK):  # a checksum at the end of the compressed data has not been compared yet

@@ -106,7 +106,7 @@ def _objects(data: Data, split: str) -> list[dict[str, Any]]:
         row = plain_row(value)
         if row is None:
             location = f"{split}, row {number}" if split else f"row {number}"
-            problems.add(f"{location}: {repr(value)[:40]} is no row. {GIVE}.", code="unusable-row")
+            problems.add(f"{location}: {repr(value)[:40]} is not a row. {GIVE}.", code="unusable-row")
         else:
             row_dicts.append(row)
     problems.stop_if_any()
@@ -124,7 +124,7 @@ def _refuse_repeated(columns: Sequence[str], split: str) -> None:
 
 
 def plain_row(value: Any) -> dict[str, Any] | None:
-    """Return a row as a dict, None if it is no row. Parts of a tuple get usual column names."""
+    """Return a row as a dict, None if it is not a row. Parts of a tuple get usual column names."""
     if isinstance(value, Mapping):
         return {str(name): _plain(cell) for name, cell in value.items()}
     if isinstance(value, str):

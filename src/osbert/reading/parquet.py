@@ -147,8 +147,8 @@ def _values(column: Any, row: int, name: str, errors: Errors, repairs: Repairs) 
         bad = _bad(column)
         if errors != "replace":
             raise UserError(
-                f"{name}, row {row + bad[0] + 1:,}: the text is not UTF-8 ({error.reason}). --errors replace puts "
-                "U+FFFD and counts.",
+                f"{name}, row {row + bad[0] + 1:,}: the text is not UTF-8 ({error.reason}). --errors replace "
+                "writes U+FFFD and counts them.",
                 code="wrong-encoding",
             ) from error
         repairs.replaced += len(bad)
@@ -167,20 +167,20 @@ def _check_column(name: str, field: str, kinds: dict[str, str]) -> None:
         )
     if kinds[field] not in ("string", "large_string", "string_view"):
         raise UserError(
-            f"{name}: column '{field}' holds {kinds[field]}, not texts (--field names another).",
+            f"{name}: column '{field}' has the type {kinds[field]}, not text (--field names another).",
             code="wrong-column-type",
         )
 
 
 def _texts(columns: Iterator[Any], name: str, errors: Errors, repairs: Repairs) -> Iterator[str]:
-    problems = Problems(heading=f"{name} has rows that cannot be used (--errors replace leaves them out)")
+    problems = Problems(heading=f"{name} has rows that cannot be used (--errors replace skips them)")
     row = 0
     for column in columns:
         for text in _values(column, row, name, errors, repairs):
             row += 1
             if text is None and errors == "replace":
                 repairs.records += 1
-                repairs.note(f"{name}, row {row:,}: left out, no text")
+                repairs.note(f"{name}, row {row:,}: skipped, no text")
             elif text is None:
                 problems.add(f"row {row:,}: no text", code="empty-text")
             elif not problems.count:

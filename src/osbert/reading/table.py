@@ -194,8 +194,8 @@ class Table:
             text = line.rstrip("\r\n")
             if "\r" in text:
                 problems.add(
-                    f"{self.path}, line {number}: it holds a carriage return, at character {text.index(chr(13)) + 1}. "
-                    "If that is a line end, convert the file: tr '\\r' '\\n'; if not, make it a space.",
+                    f"{self.path}, line {number}: a carriage return at character {text.index(chr(13)) + 1}. "
+                    "If it ends a line, convert the file: tr '\\r' '\\n'. Otherwise replace it with a space.",
                     code="unusable-row",
                 )
             else:
@@ -324,8 +324,8 @@ def _text(value: Any) -> str:
 
 def _remedy(form: Format, cells: int) -> str:
     if form.quotes and cells > len(form.columns):
-        return "Does a text hold the delimiter? Put that text in double quotes."
-    return "Does the line break off, or a text hold a line end?"
+        return "Does a text contain the delimiter? Put that text in double quotes."
+    return "Is the line incomplete, or does a text contain a line end?"
 
 
 def open_table(origin: Path | DataFile, reading: TableReading = TableReading()) -> Table:  # noqa: B008 - it is frozen

@@ -48,7 +48,7 @@ _NOT_RUNNING = ("*", "#", ":", ";", "=", "|", "!", "----")
 def read_articles(blocks: Iterable[str], name: str) -> Iterator[str]:
     """Yield the prose of each article of a dump, which comes in blocks; articles without any are skipped.
 
-    Raises UserError, with the line and the last page, if the XML is damaged or incomplete or is no dump.
+    Raises UserError, with the line and the last page, if the XML is damaged or incomplete or is not a dump.
     """
     parser: XMLPullParser[Element] = XMLPullParser(("start", "end"))
     pages = _Pages(name)
@@ -64,7 +64,7 @@ def read_articles(blocks: Iterable[str], name: str) -> Iterator[str]:
         line, column = error.position
         raise UserError(
             f"{name}: line {line:,}, column {column + 1:,} is not well-formed XML ({error.msg.partition(':')[0]}), "
-            f"{pages.place()}. The dump is damaged or incomplete: fetch it again, or leave it out.",
+            f"{pages.place()}. The dump is damaged or incomplete: download it again, or remove it from the inputs.",
             code="wrong-format",
         ) from error
 
@@ -89,7 +89,7 @@ class _Pages:
                 self.root = element
                 if tag != "mediawiki":
                     raise UserError(
-                        f"{self.name}: no Wikipedia dump: its first element is <{tag}>, not <mediawiki>.",
+                        f"{self.name}: not a Wikipedia dump: its first element is <{tag}>, not <mediawiki>.",
                         code="wrong-format",
                     )
             elif event == "end" and tag == "namespace":

@@ -267,7 +267,7 @@ class ObjectAddress:
         if not objects and info["type"] == "file":
             return {"": StoredObject.of(info)}
         if not objects:
-            raise UserError(f"{self.url}: there is no such object, or nothing below it.", code="missing-file")
+            raise UserError(f"{self.url}: no such object, and nothing below it.", code="missing-file")
         for name in objects:
             # Names come from the store, and must not lead out of the folder of the copy.
             if any(part in ("", ".", "..") for part in name.split("/")) or "\\" in name or "\0" in name:
@@ -289,7 +289,7 @@ class ObjectAddress:
                         pass
                 if self.listing(files, without) != listing:
                     raise UserError(
-                        f"{self.url} changed while it was fetched. Give the command again.", code="file-changed"
+                        f"{self.url} changed while it was downloaded. Run the command again.", code="file-changed"
                     )
         except OSError:
             if not entry.is_dir():  # another process has fetched the same meanwhile
@@ -355,7 +355,7 @@ class ObjectAddress:
         kind, line = type(error).__name__, str(error).strip().partition("\n")[0][:200]
         if isinstance(error, FileNotFoundError):
             return UserError(
-                f"{self.url}: there is no such bucket or object (or it may not be seen). Check the spelling.",
+                f"{self.url}: no such bucket or object, or no permission to see it. Check the spelling.",
                 code="missing-file",
             )
         if isinstance(error, PermissionError) or "Credential" in kind or "Credential" in line:

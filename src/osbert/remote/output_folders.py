@@ -291,7 +291,7 @@ class StoredFolder(OutputFolder):
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        advice = "Give the same command again, which begins anew."
+        advice = "Run the same command again; it starts again."
         if self.form.keeps_unfinished:
             advice = f"What is done is kept in {self.path.parent}: give the same command again, and it is uploaded."
         with self.address.explain_errors("written", advice=advice):
@@ -333,7 +333,7 @@ def output_folder(
             stored.leave(whole=not ended and bool(form.checkpoints) and stored.begun and stored.push_or_warn())
             if isinstance(error, UserError) and (text := with_addresses(str(error))) != str(error):
                 if error.code in OTHERS and stored.path.exists():
-                    text += f" Unfinished work for it is in {folder}: remove it to begin anew."
+                    text += f" Unfinished work for it is in {folder}: remove it to start again."
                 raise UserError(text, code=error.code, codes=error.codes) from error
             raise
         finally:
@@ -346,6 +346,6 @@ def _number(step: str) -> int:
 
 
 def _refuse_unreadable(error: OSError) -> None:
-    """Raise the error of a folder that cannot be read, for `os.walk`, which would leave it out without a word."""
+    """Raise the error of a folder that cannot be read, for `os.walk`, which would skip it silently."""
     if not isinstance(error, FileNotFoundError):  # another thread removes old checkpoints meanwhile
         raise error

@@ -377,7 +377,7 @@ def _index_pieces(vocabulary: Sequence[str]) -> dict[str, int]:
         for piece, count in Counter(vocabulary).items():
             if count > 1:
                 problems.add(
-                    f"the piece {piece!r} stands {count} times, lastly as id {ids[piece]}: keep one",
+                    f"the piece {piece!r} occurs {count} times, last as id {ids[piece]}: keep one",
                     code="unusable-tokenizer",
                 )
     problems.stop_if_any()

@@ -78,10 +78,10 @@ def test_all_that_is_wrong_with_columns_is_told_at_once(tmp_path: Path) -> None:
 def test_tags_must_be_there_where_they_are_needed(tmp_path: Path) -> None:
     _, problems = read(tmp_path, "Peter\nlaughs\n")
     assert problems == [
-        "line 1: 1 columns, the first of which is the word; of tags there are none. A line holds a word and its tag, "
-        "with a tab or spaces between."
+        "line 1: no column of tags behind the word (one column). Write a word and its tag in each line, separated by a "
+        "tab or spaces."
     ]
-    assert "--column 7 is none of them" in read(tmp_path, COLUMNS, column=7)[1][0]
+    assert "--column 7 of 4" in read(tmp_path, COLUMNS, column=7)[1][0]
     found, problems = read(tmp_path, "Peter\nlaughs\n\nYes\n", labelled=False)
     assert not problems and words(found) == [["Peter", "laughs"], ["Yes"]]
     assert found.sentences[0].spans is None
@@ -123,8 +123,8 @@ def test_what_cuts_a_word_is_widened_and_what_overlaps_is_dropped_and_told(tmp_p
     value = {"text": "Londoners in New York", "entities": [[0, 6, LOC], [13, 21, LOC], [13, 16, "MISC"]]}
     found, problems = read(tmp_path, json.dumps(value), name="a.json")
     assert not problems and found.sentences[0].spans == (EntitySpan(0, 1, LOC), EntitySpan(2, 4, LOC))
-    assert "1 entities cut a word, which is taken whole (first: line 1)" in found.describe()
-    assert "1 overlap a longer one and are left out (first: line 1)" in found.describe()
+    assert "1 entities end within a word and are extended to all of it (first: line 1)" in found.describe()
+    assert "1 overlap a longer one and are skipped (first: line 1)" in found.describe()
 
 
 @pytest.mark.parametrize(
@@ -143,13 +143,13 @@ def test_what_cuts_a_word_is_widened_and_what_overlaps_is_dropped_and_told(tmp_p
         ('{"tokens": ["a"], "tags": ["Q-PER"]}', "unknown tag 'Q-PER'"),
         ('{"text": "a"}', "it has a text, but no entities"),
         ('{"text": " ", "entities": []}', "the text is empty. Remove the line"),
-        ('{"content": 3, "entities": []}', "there is no 'text' in it, nor 'tokens'; it has content, entities"),
-        ('{"text": "a", "entities": [[0, 2, "PER"]]}', "the PER from 0 to 2 does not lie in the text, which has 1"),
-        ('{"text": "a b", "entities": [[1, 2, "PER"]]}', "the PER from 1 to 2 holds no word"),
+        ('{"content": 3, "entities": []}', "it has neither 'text' nor 'tokens', only content, entities"),
+        ('{"text": "a", "entities": [[0, 2, "PER"]]}', "the PER from 0 to 2 is outside the text of 1 "),
+        ('{"text": "a b", "entities": [[1, 2, "PER"]]}', "the PER from 1 to 2 contains no word"),
         ('{"text": "a", "entities": [[0, "1", "PER"]]}', "start and end are not whole numbers"),
         ('{"text": "a", "entities": [{"start": 0, "end": 1}]}', "an entity without a label"),
         ('{"text": "a", "entities": [3]}', "no entity with start, end and label: 3"),
-        ('{"text": "a", "entities": "b"}', "the entities are no list: b"),
+        ('{"text": "a", "entities": "b"}', "the entities are not a list: b"),
         ('{"text": "ab", "label": {"PER": {"b": [[0, 0]]}}}', "the PER 'b' does not stand at 0 to 0"),
         ('{"text": "ab", "label": {"PER": 3}}', "the PER is not of the form {mention: [[start, last], ...]}"),
         ('[{"text": "ab"}]', "is not an object {...}; write one a line"),

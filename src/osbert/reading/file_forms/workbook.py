@@ -63,8 +63,7 @@ class Workbook(FileForm):
             raise
         except Exception as error:  # its readers of XML raise what they meet
             raise UserError(
-                f"{path}: not a workbook that can be read ({type(error).__name__}: {error}). Save it as CSV (UTF-8) in "
-                "its program.",
+                f"{path}: not a workbook that can be read ({type(error).__name__}: {error}). Save it as CSV (UTF-8).",
                 code="damaged-file",
             ) from error
         limit.add_values(len(rows) * max((len(cells) for _, cells in rows), default=0))
@@ -84,7 +83,8 @@ def _require_bounded(file: DataFile) -> None:
                 start = content.read(_PROLOGUE)
             if b"<!DOCTYPE" in start or b"<!ENTITY" in start or start[:2] in (b"\xff\xfe", b"\xfe\xff"):
                 raise UserError(
-                    f"{file.path}: {member.filename} declares entities, as no workbook does.", code="damaged-file"
+                    f"{file.path}: {member.filename} declares XML entities, which no workbook needs.",
+                    code="damaged-file",
                 )
 
 

@@ -92,7 +92,7 @@ class RecordForm:
 
 
 def span_of(start: Any, end: Any, type_: Any) -> tuple[int, int, str]:
-    """Return a marked span. Raises ValueError if its ends are no integers or its type is no text."""
+    """Return a marked span. Raises ValueError if its ends are not integers or its type is not a text."""
     if type(start) is not int or type(end) is not int:
         raise ValueError(f"start and end are not whole numbers: {str((start, end))[:60]}")
     if not isinstance(type_, str) or not type_:
@@ -104,7 +104,7 @@ def text_in(record: Mapping[str, Any], name: str = "text") -> str:
     """Return the text of a record. Raises ValueError if there is none."""
     text = record.get(name)
     if not isinstance(text, str):
-        raise ValueError(f"there is no '{name}' in it; it has {', '.join(map(str, record)) or 'nothing'}")
+        raise ValueError(f"it has no '{name}', only {', '.join(map(str, record)) or 'nothing'}")
     return text
 
 
@@ -113,7 +113,7 @@ def require_list(value: Any, what: str) -> list[Any]:
     if value is None:
         return []
     if not isinstance(value, list):
-        raise ValueError(f"{what} are no list: {value!r:.40}")
+        raise ValueError(f"{what} are not a list: {value!r:.40}")
     return value
 
 
@@ -122,7 +122,7 @@ def objects(value: Any, what: str) -> list[dict[str, Any]]:
     elements = require_list(value, what)
     for element in elements:
         if not isinstance(element, dict):
-            raise ValueError(f"{what} hold {element!r:.40}, which is no object")
+            raise ValueError(f"{what} contain {element!r:.40}, which is not an object")
     return elements
 
 

@@ -84,9 +84,9 @@ class TaggedFile:
             if self.spelling.illegal:
                 description += f", {self.spelling.illegal:,} of them not as it spells them: read as conlleval does"
         notes = (
-            (self.widened, "entities cut a word, which is taken whole"),
-            (self.dropped, "overlap a longer one and are left out"),
-            (self.unlabelled, "texts are not labelled and are left out"),
+            (self.widened, "entities end within a word and are extended to all of it"),
+            (self.dropped, "overlap a longer one and are skipped"),
+            (self.unlabelled, "texts are not labelled and are skipped"),
         )
         for lines, what in notes:
             description += f"; {len(lines):,} {what} (first: {self.unit} {lines[0]})" if lines else ""
@@ -225,9 +225,7 @@ class _Reader:
         texts = (self.reading.text,) if self.reading.text else _TEXTS
         name, label = _first_name(value, texts), _first_name(value, _ENTITIES)
         if not name or not isinstance(value[name], str):
-            raise ValueError(
-                f"there is no '{texts[0]}' in it, nor '{_WORDS[0]}'; it has {', '.join(value) or 'nothing'}"
-            )
+            raise ValueError(f"it has neither '{texts[0]}' nor '{_WORDS[0]}', only {', '.join(value) or 'nothing'}")
         if self.labelled and not label:
             raise ValueError(f"it has a text, but no entities ({', '.join(_ENTITIES)}; [] for none)")
         if self.labelled and value[label] is None:
@@ -246,7 +244,7 @@ class _Reader:
         for mark in marked:
             span = cover_words(mark, words)
             if span.start == span.end:
-                raise ValueError(f"the {mark.type} from {mark.start} to {mark.end} holds no word")
+                raise ValueError(f"the {mark.type} from {mark.start} to {mark.end} contains no word")
             if mark.start > words[span.start][0] or mark.end < words[span.end - 1][1]:
                 self.tagged_file.widened.append(line)
             wanted.append(span)

@@ -98,10 +98,10 @@ class _Columns:
         index = wanted - 1 if wanted > 0 else self.width + wanted
         self.tag_index = index if 0 < index < self.width else None
         if self.tag_index is None and self.labelled:
-            reason = f"--column {self.column} is none of them" if self.column else "there are none"
+            reason = f"--column {self.column} of {self.width}" if self.column else "one column"
             self.problems.add(
-                f"{self.name}, line {number}: {self.width} columns, the first of which is the word; of tags {reason}. "
-                "A line holds a word and its tag, with a tab or spaces between.",
+                f"{self.name}, line {number}: no column of tags behind the word ({reason}). "
+                "Write a word and its tag in each line, separated by a tab or spaces.",
                 code="unusable-row",
             )
 
@@ -159,9 +159,7 @@ def marks(value: Any, text: str) -> list[EntitySpan]:
     spans = sorted(_mentions(value, text) if isinstance(value, Mapping) else _list_spans(value))
     for start, end, type_ in spans:
         if not 0 <= start < end <= len(text):
-            raise ValueError(
-                f"the {type_} from {start} to {end} does not lie in the text, which has {len(text)} characters"
-            )
+            raise ValueError(f"the {type_} from {start} to {end} is outside the text of {len(text)} characters")
     return spans
 
 
@@ -196,7 +194,7 @@ def _mentions(value: Mapping[str, Any], text: str) -> Iterator[EntitySpan]:
 
 def _list_spans(value: Any) -> Iterator[EntitySpan]:
     if not isinstance(value, list):
-        raise ValueError(f"the entities are no list: {str(value)[:40]}")
+        raise ValueError(f"the entities are not a list: {str(value)[:40]}")
     for item in value:
         if isinstance(item, Mapping):
             type_ = next((item[name] for name in _TYPES if name in item), None)
