@@ -106,7 +106,7 @@ def test_every_setting_of_reading_reaches_the_reader(osbert, tmp_path):
         (("--encoding", "utf-9"), "Did you mean 'utf-8'?"),
         (("--tokenizer", "nowhere"), "nowhere"),
         (("--out", "texts/a.txt"), "is a file"),
-        (("--out", "texts"), "already holds a.txt, b.jsonl"),
+        (("--out", "texts"), "already contains a.txt, b.jsonl"),
     ],
 )
 def test_what_cannot_be_is_refused_before_any_work(osbert, texts, tmp_path, words, message):

@@ -81,7 +81,7 @@ def test_tags_must_be_there_where_they_are_needed(tmp_path: Path) -> None:
         "line 1: no column of tags behind the word (one column). Write a word and its tag in each line, separated by a "
         "tab or spaces."
     ]
-    assert "--column 7 of 4" in read(tmp_path, COLUMNS, column=7)[1][0]
+    assert "--column 7 of 3" in read(tmp_path, COLUMNS, column=7)[1][0]
     found, problems = read(tmp_path, "Peter\nlaughs\n\nYes\n", labelled=False)
     assert not problems and words(found) == [["Peter", "laughs"], ["Yes"]]
     assert found.sentences[0].spans is None
