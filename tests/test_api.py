@@ -53,8 +53,8 @@ osbert_lab.finetune_glue
 """
 """What users may import. Whoever adds, renames or removes a name changes this list, CHANGELOG.md and docs/python.md."""
 METHODS = {
-    Engine: "attention decoder embed embedder evaluate explain explains fill fine_tuned generate learner not_applied "
-    "predict predict_encoded predict_records score sentence_model states states_of stream writes",
+    Engine: "attention decoder embed embedder evaluate explain explains fill fine_tuned generate learner predict "
+    " predict_encoded predict_records score sentence_model states states_of stream writes",
     Run: "facts local_folder model reported",
     FinetuneRun: "errors facts interval local_folder metrics model predict reported tasks",
 }

@@ -85,7 +85,8 @@ class ExtendTokenizerKeywords(TypedDict, total=False):
 class VectorKeywords(TypedDict, total=False):
     """Settings of Engine.embed."""
 
-    pooling: Literal["cls", "mean", "max", "weighted", "pooler", "tokens"] | None
+    role: str | None
+    pooling: Literal["cls", "mean", "max", "weighted", "mean_sqrt", "last", "pooler", "tokens"] | None
     normalize: bool | None
     length: int
     long: Literal["truncate", "head+tail", "window", "error"]
@@ -108,6 +109,7 @@ class NearestKeywords(OpeningKeywords, total=False):
     above: float
     backend: Literal["exact", "faiss"]
     hybrid: bool
+    role: str | None
     device: str
 
 class FindDuplicatesKeywords(TextKeywords, OpeningKeywords, total=False):
@@ -197,7 +199,7 @@ class PredictKeywords(TrainingRowsKeywords, TaskKeywords, total=False):
     out_form: str
     spreadsheet_safe: bool
 
-class EmbedKeywords(FindDuplicatesKeywords, TaskKeywords, VectorKeywords, total=False):
+class EmbedKeywords(FindDuplicatesKeywords, VectorKeywords, TaskKeywords, total=False):
     """Settings of osbert.embed."""
 
     layers: str
@@ -281,7 +283,7 @@ class FinetuneKeywords(TrainingKeywords, OptimizerKeywords, OpeningKeywords, tot
     negative: str | Sequence[str]
     sts: str
     decimal: Literal["auto", "point", "comma"]
-    pooling: Literal["cls", "mean", "max", "weighted"]
+    pooling: Literal["cls", "mean", "max", "weighted", "mean_sqrt", "last"]
     target: str
     sight: Literal["auto", "left_to_right", "prefix", "source"]
     prediction: Literal["auto", "next", "masked", "shifted"]
@@ -440,7 +442,7 @@ class PretrainKeywords(TypedDict, total=False):
     replaced_unigram_start: bool
     generator: float
     same_text_weight: float
-    same_text_pooling: Literal["cls", "mean", "max", "weighted"]
+    same_text_pooling: Literal["cls", "mean", "max", "weighted", "mean_sqrt", "last"]
     temperature: float
     sentence_order_weight: float
     swapped: float

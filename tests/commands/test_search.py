@@ -62,7 +62,7 @@ def test_the_nearest_texts_are_shown(
     np.testing.assert_allclose([float(score) for score, *_ in shown], cosines[order], atol=1e-4)
 
 
-def test_prompts_that_are_not_applied_are_named_with_the_vectors_and_with_the_queries(
+def test_prompts_are_named_where_vectors_are_made_without_and_where_queries_take_them(
     lines: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model = write_sentences(tmp_path / "model")
@@ -70,9 +70,13 @@ def test_prompts_that_are_not_applied_are_named_with_the_vectors_and_with_the_qu
         settings = {"prompts": {"query": "query: "}, "default_prompt_name": default}
         (model / PROMPTS).write_text(json.dumps(settings))
         out = tmp_path / f"{default}.npy"
-        for words in (("embed", model, lines, "--out", out), ("search", out, "bad")):
+        for words, named in (
+            (("embed", model, lines, "--out", out), "prompt"),
+            (("embed", model, lines, "--out", out, "--role", "document"), "role document"),
+            (("search", out, "bad"), "'query: '"),
+        ):
             done = terminal.told(capsys, *words)
-            assert done.status == 0 and f"{done.output}{done.error}".count(PROMPTS) == 1, words
+            assert done.status == 0 and named in f"{done.output}{done.error}", words
 
 
 def test_blocks_make_no_difference() -> None:

@@ -19,8 +19,9 @@ import tiny_runs
 from osbert.inference.embedder import remarks, vector_settings
 from osbert.inference.engine import Engine, load
 from osbert.inference.vectors.settings import EmbeddingOptions
+from osbert.interop.files.weight_files import write_tensors
 from osbert.interop.hub import minilm
-from osbert.interop.sentence_files import LENGTHS, MODULES, PROMPTS, SentenceModel, write_sentence_model
+from osbert.interop.sentence_files import LENGTHS, MODULES, SentenceModel, write_sentence_model
 from refusals import refusal
 
 TEXTS = ("A charming and often affecting journey.", "Bad.", "word " * 300, "", "Das Café öffnet um 9 Uhr.")
@@ -160,29 +161,49 @@ def test_damaged_and_foreign_files_beside_a_model(runs: dict[str, Path], tmp_pat
         ("[", "{}", ("wrong-format", "modules.json", "JSON")),
         ("{}", "{}", ("wrong-format", "modules.json")),
         ('[{"type": "a.Transformer"}]', "{}", ("unsupported-model", "modules.json", "Pooling")),
-        (dense, '{"pooling_mode": ["mean", "cls"]}', ("unsupported-model", "mean", "cls")),
-        (dense, '{"pooling_mode_lasttoken": true}', ("unsupported-model", "lasttoken")),
+        (dense, '{"pooling_mode": ["mean", "sum"]}', ("unsupported-model", "mean", "sum")),
+        (dense, "{}", ("missing-file", "2_Dense")),
+        (dense.replace("Dense", "WordWeights"), "{}", ("unsupported-model", "WordWeights")),
+        ('[{"type": "a.Router", "path": ""}]', "{}", ("unsupported-model", "Router")),
+        (dense.replace("a.Pooling", "a.CNN"), "{}", ("unsupported-model", "CNN")),
     ):
         modules.write_text(modules_say)
         pooling.write_text(pooling_says)
         with refusal(*refused):
             vector_settings(OPEN, opened())
         assert vector_settings(EmbeddingOptions(pooling="max"), opened()).pooling == "max"
+    modules.write_text('[{"type": "a.Transformer"}, {"type": "a.Pooling", "path": "1_Pooling"}, {"type": "a.Dropout"}]')
     pooling.write_text('{"pooling_mode": "weightedmean"}')
     settings = vector_settings(OPEN, opened())
     assert settings.pooling == "weighted" and not settings.normalize
-    assert "has a part Dense, which osbert does not apply" in remarks(OPEN, opened())[0]
 
 
-def test_what_is_not_applied_is_a_warning_in_the_library(runs: dict[str, Path], tmp_path: Path) -> None:
+def test_a_dense_part_that_is_damaged_or_unknown_is_refused_by_name(runs: dict[str, Path], tmp_path: Path) -> None:
     folder = shutil.copytree(runs["sentences"], tmp_path / "sentences")
-    parts = json.loads((folder / MODULES).read_text())
-    (folder / MODULES).write_text(json.dumps([*parts, {"idx": 3, "path": "3_Dense", "type": "models.Dense"}]))
-    with pytest.warns(UserWarning, match="a part Dense"):
-        load(folder).embed(SMALL)
-    (folder / MODULES).write_text(json.dumps(parts))
-    (folder / PROMPTS).write_text('{"prompts": {"query": "query: "}, "default_prompt_name": "query"}')
-    with pytest.warns(UserWarning, match="'query: ' before every text"):
+    modules = json.loads((folder / MODULES).read_text())
+    dense = folder / "3_Dense"
+    dense.mkdir()
+    (folder / MODULES).write_text(json.dumps([*modules, {"idx": 3, "path": "3_Dense", "type": "models.Dense"}]))
+    sizes = {"in_features": 16, "out_features": 4, "activation_function": "torch.nn.modules.activation.Tanh"}
+    weights = {"linear.weight": torch.ones(4, 16), "linear.bias": torch.ones(4)}
+    write_tensors(weights, dense / "model.safetensors")
+    for changes, refused in (
+        ({"activation_function": "os.system"}, ("unsupported-model", "os.system", "Tanh")),
+        ({"activation_function": "torch.nn.modules.activation.PReLU"}, ("unsupported-model", "PReLU")),
+        ({"module_input_name": "token_embeddings"}, ("unsupported-model", "token_embeddings")),
+        ({"bias": False}, ("damaged-file", "linear.bias")),
+        ({"out_features": 5}, ("damaged-file", "(4, 16)")),
+    ):
+        (dense / "config.json").write_text(json.dumps(sizes | changes))
+        with refusal(*refused):
+            load(folder).embed(SMALL)
+    (dense / "config.json").write_text(json.dumps(sizes))
+    assert load(folder).embed(SMALL).shape == (4, 4)
+    assert load(folder).embed(SMALL, pooling="mean").shape == (4, 16)
+    assert any("Dense" in remark for remark in remarks(EmbeddingOptions(pooling="mean"), load(folder)))
+    write_tensors({**weights, "linear.weight": torch.ones(4, 12)}, dense / "model.safetensors")
+    (dense / "config.json").write_text(json.dumps(sizes | {"in_features": 12}))
+    with refusal("damaged-file", "12", "16"):
         load(folder).embed(SMALL)
 
 

@@ -21,7 +21,6 @@ from osbert.interop.folder import Folder, open_folder
 from osbert.interop.hub import ModelLocation
 from osbert.interop.onnx import files as onnx_files
 from osbert.interop.opening import Opening
-from osbert.interop.sentence_files import PROMPTS
 from osbert.objectives.mlm import MaskedLanguage
 from osbert.runs.finetune.model import read_model
 from osbert.runs.finetune.settings import FinetuneSettings
@@ -94,18 +93,6 @@ def files(folder: Path) -> dict[str, int]:
     own = {"pickled": [PICKLED], "exported": ["model.onnx"], "tuned": ["tuned.safetensors", "../base/" + SAFE]}
     paths = [folder / name for name in own.get(folder.name, [SAFE])]
     return {f"{path.resolve().parent.name}/{path.name}": 1 for path in paths}
-
-
-def test_prompts_that_are_not_applied_are_a_remark_of_every_folder(folder: Path, tmp_path: Path) -> None:
-    """Also of what is converted or exported from it."""
-    (folder / PROMPTS).write_text('{"prompts": {"query": "query: "}, "default_prompt_name": null}')
-    engine = load(folder, device="cpu", opening=Opening(verify=False))
-    assert len(ServerModel("one", engine).remarks) == len(engine.remarks) == 1 and "'query: '" in engine.remarks[0]
-    if not engine.source.is_exported:
-        write_model_as(model_of(open_any(folder, Opening(verify=False))), tmp_path / "converted", "osbert")
-        assert load(tmp_path / "converted").remarks == engine.remarks
-    if folder.name == "sentences":
-        assert load(tiny_runs.write_exported(tmp_path / "exported", folder)).remarks == engine.remarks
 
 
 def test_what_a_folder_is(folder: Path) -> None:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from osbert.interop.sentence_files import (
+    FIELD,
     PROMPTS,
+    Prompts,
     SentenceModel,
-    prompt_remarks,
+    as_field,
+    of_field,
     read_sentence_model,
     write_sentence_model,
 )
@@ -40,34 +44,35 @@ def test_the_pooling_is_not_outside_of_the_folder(tmp_path: Path, name: object) 
 
 
 @pytest.mark.parametrize(
-    ("settings", "names"),
+    ("settings", "prompts"),
     [
         (
             {"prompts": {"query": "query: ", "passage": "passage: "}, "default_prompt_name": None},
-            ["query: ", "passage: "],
+            Prompts(texts={"query": "query: ", "passage": "passage: "}),
         ),
-        ({"prompts": {"query": "query: ", "document": ""}}, ["query: "]),
-        ({"prompts": {f"task {number}": f"text {number}: " for number in range(30)}}, ["text 0: ", "27 more"]),
-        ({"prompts": {"query": "query: "}, "default_prompt_name": "none of them"}, ["query: "]),
-        ({"prompts": {"query": "query: "}, "default_prompt_name": "query"}, None),
-        ({"prompts": {"query": "", "document": ""}, "default_prompt_name": None}, None),
+        (
+            {"prompts": {"query": None}, "default_prompt_name": "document"},
+            Prompts(texts={"query": ""}, default="document"),
+        ),
+        ({"prompts": None}, Prompts()),
+        ({"__version__": {}}, Prompts()),
         ({"prompts": ["query: "]}, None),
         ({"prompts": {"query": 5}}, None),
-        ({"__version__": {}}, None),
+        ({"prompts": {"query": "query: "}, "default_prompt_name": "none of them"}, None),
     ],
 )
-def test_prompts_that_are_not_applied_are_named(
-    tmp_path: Path, settings: dict[str, Any], names: list[str] | None
-) -> None:
+def test_prompts_are_read_and_written(tmp_path: Path, settings: dict[str, Any], prompts: Prompts | None) -> None:
+    write_sentence_model(tmp_path, MODEL, width=8)
     (tmp_path / PROMPTS).write_text(json.dumps(settings))
-    remarks = list(prompt_remarks(tmp_path))
-    assert len(remarks) == (names is not None)
-    for remark in remarks:
-        assert all(name in remark for name in (PROMPTS, *(names or []))) and len(remark) < 400
-
-
-def test_a_model_without_prompts_has_no_remark(tmp_path: Path) -> None:
-    assert not [*prompt_remarks(tmp_path)]
+    if prompts is None:
+        with refusal("wrong-format", PROMPTS):
+            read_sentence_model(tmp_path)
+        return
+    model = read_sentence_model(tmp_path)
+    assert model == replace(MODEL, prompts=prompts)
+    write_sentence_model(tmp_path / "again", model, width=8)
+    assert read_sentence_model(tmp_path / "again") == model
+    assert of_field({FIELD: as_field(model)}, where="config.json") == model
 
 
 def moved(folder: Path, name: object) -> SentenceModel | None:

@@ -10,7 +10,7 @@ import pytest
 
 from osbert.inference.engine import load
 from osbert.inference.vectors.settings import EmbeddingOptions
-from osbert.interop.sentence_files import LENGTHS, MODULES, POOLING
+from osbert.interop.sentence_files import LENGTHS, POOLING, PROMPTS
 from osbert.server.calls.models import ModelFolder, ServerModel, find, parse_models
 from osbert.server.calls.schemas import Refusal
 from osbert.server.wire import Orders
@@ -37,12 +37,12 @@ def test_the_name_of_a_model_that_is_not_there_is_shortened() -> None:
 def test_files_of_others_that_ask_for_what_there_is_not(runs: dict[str, Path], tmp_path: Path) -> None:
     """A pooling that there is not here is told when nothing else is asked for; a length that cannot be, at once."""
     folder = shutil.copytree(runs["sentences"], tmp_path / "sentences")
-    (folder / POOLING / "config.json").write_text('{"pooling_mode": "lasttoken"}')
+    (folder / POOLING / "config.json").write_text('{"pooling_mode": "sum"}')
     model = ServerModel("sentences", load(folder))
     with pytest.raises(Refusal) as caught:
         model.embedder(EmbeddingOptions())
     assert caught.value.status == 422 and caught.value.field == "pooling"
-    assert all(word in caught.value.message for word in ("lasttoken", "cls", "mean", "max", "weighted"))
+    assert all(word in caught.value.message for word in ("sum", "cls", "mean", "max", "weighted", "last"))
     assert model.embedder(EmbeddingOptions(pooling="mean")).settings.pooling == "mean"
     shutil.copytree(runs["sentences"], folder, dirs_exist_ok=True)
     (folder / LENGTHS).write_text(json.dumps({"max_seq_length": "long"}))
@@ -54,9 +54,13 @@ def test_files_of_others_that_ask_for_what_there_is_not(runs: dict[str, Path], t
         ServerModel("sentences", load(folder))
 
 
-def test_a_part_that_vectors_are_made_without_is_told(runs: dict[str, Path], tmp_path: Path) -> None:
+def test_prompts_that_a_request_has_to_name_are_a_remark(runs: dict[str, Path], tmp_path: Path) -> None:
     folder = shutil.copytree(runs["sentences"], tmp_path / "sentences")
-    parts = json.loads((folder / MODULES).read_text())
-    (folder / MODULES).write_text(json.dumps([*parts, {"idx": 3, "path": "3_Dense", "type": "models.Dense"}]))
-    remarks = Worker(Orders(runs=[ModelFolder("one", folder)], device="cpu")).ready().remarks
-    assert remarks == [f"one: {folder / MODULES} has a part Dense, which osbert does not apply: the vectors are others"]
+    for default, count in ((None, 1), ("query", 0)):
+        (folder / PROMPTS).write_text(json.dumps({"prompts": {"query": "query: "}, "default_prompt_name": default}))
+        remarks = Worker(Orders(runs=[ModelFolder("one", folder)], device="cpu")).ready().remarks
+        assert len(remarks) == count and all("query: " in remark for remark in remarks)
+    model = ServerModel("one", load(folder))
+    with pytest.raises(Refusal) as caught:
+        model.embedder(EmbeddingOptions(role="topic"))
+    assert caught.value.status == 422 and caught.value.field == "role" and "document" in caught.value.message

@@ -14,6 +14,7 @@ import numpy as np
 
 from osbert.data.example import Example
 from osbert.data.pack import Packer, PieceRun, trim_lengths
+from osbert.errors import UserError
 
 Long = Literal["truncate", "head+tail", "window", "error"]
 HEAD = 4
@@ -87,6 +88,41 @@ def lay_out(runs: Sequence[PieceRun], packer: Packer, *, long: Long, overlap: in
         runs = [head_and_tail(run, size) for run, size in zip(runs, sizes)]
         return [dataclasses.replace(_pack_runs(runs, packer, record), truncated=left_out)]
     return [_pack_runs(runs, packer, record)]
+
+
+def lay_out_texts(
+    texts: Sequence[str], packer: Packer, *, prompt: str, long: Long, overlap: int, record: int
+) -> list[Example]:
+    """Tokenize and lay out a text or a pair as `lay_out` does, with a prompt before it in every sequence.
+
+    The prompt is never cut. Raises UserError if it leaves no room for a text.
+    """
+    if not prompt:
+        return lay_out([packer.run(text) for text in texts], packer, long=long, overlap=overlap, record=record)
+    # Tokenized together, as in training: a piece may reach from the prompt into the text, and then belongs to the text.
+    alone, first = packer.run(prompt).ids, packer.run(prompt + texts[0])
+    shared = alone[: len(first.ids)] == first.ids[: len(alone)]
+    size = len(shared) if shared.all() else int(shared.argmin())
+    size = max(0, min(size, len(first.ids) - 1))  # a sequence without special tokens needs a piece of its own
+    if packer.room(2) - size < 2:
+        raise UserError(
+            f"The prompt {prompt!r:.60} takes {size} of {packer.length} tokens and leaves no room for a text. "
+            "Give a greater length or another prompt.",
+            code="text-too-long",
+        )
+    runs = [PieceRun(first.ids[size:], first.words[size:]), *(packer.run(text) for text in texts[1:])]
+    shorter = dataclasses.replace(packer, length=packer.length - size)
+    begin = len(packer.form.before)
+    return [
+        dataclasses.replace(
+            example,
+            ids=np.insert(example.ids, begin, first.ids[:size]),
+            words=np.insert(example.words, begin, first.words[:size]),
+            segments=np.insert(example.segments, begin, np.zeros(size, example.segments.dtype)),
+            special=np.insert(example.special, begin, np.zeros(size, np.bool_)),
+        )
+        for example in lay_out(runs, shorter, long=long, overlap=overlap, record=record)
+    ]
 
 
 def lay_out_behind(

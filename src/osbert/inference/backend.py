@@ -13,9 +13,8 @@ from torch import Tensor
 from osbert.data.batch import Batch
 from osbert.data.example import Example
 from osbert.evaluation import forward
-from osbert.inference.vectors.settings import Pooling
 from osbert.models.contract import Learner, Sizes
-from osbert.models.forms import pool_states
+from osbert.models.forms import pool_states, split_pooling
 from osbert.tasks import Prediction, Task
 
 Vectors = NDArray[np.float32]
@@ -46,11 +45,13 @@ class Backend(Protocol):
         ...
 
     def vectors(
-        self, examples: Sequence[Example], *, pooling: Pooling, layers: Sequence[int], tokens: int
+        self, examples: Sequence[Example], *, pooling: str, layers: Sequence[int], tokens: int, skip: int = 0
     ) -> list[Vectors]:
         """Return (layers, D) for each example, or (n, layers, D) for its n tokens without pooling.
 
-        `layers`: 0 is the embedding output, 1 the first block. Raises UserError if a layer is not available.
+        `pooling`: a Pooling, or several of models/forms.py joined by "+", whose vectors are concatenated. `layers`: 0
+        is the embedding output, 1 the first block. `skip`: first tokens that are not pooled. Raises UserError if a
+        layer is not available.
         """
         ...
 
@@ -78,19 +79,19 @@ class TorchBackend:
         return task.decode_with(head.decoding_values())
 
     def vectors(
-        self, examples: Sequence[Example], *, pooling: Pooling, layers: Sequence[int], tokens: int
+        self, examples: Sequence[Example], *, pooling: str, layers: Sequence[int], tokens: int, skip: int = 0
     ) -> list[Vectors]:
         """Return the pooled hidden states of each example."""
         example_vectors: list[Vectors] = [np.empty(0, np.float32)] * len(examples)
         with forward.evaluating(self.learner.backbone) as device:
             for batch in forward.batches(examples, tokens=tokens):
-                rows = self._pool(batch.to(device), pooling, layers)
+                rows = self._pool(batch.to(device), pooling, layers, skip)
                 # Batches do not keep the order of the examples; `records` has the index of each row among them.
                 for index, row in zip(batch.records.tolist(), rows, strict=True):
                     example_vectors[index] = row.float().cpu().numpy()
         return example_vectors
 
-    def _pool(self, batch: Batch, pooling: Pooling, layers: Sequence[int]) -> list[Tensor]:
+    def _pool(self, batch: Batch, pooling: str, layers: Sequence[int], skip: int) -> list[Tensor]:
         backbone = self.learner.backbone
         if pooling == "pooler":
             return list(backbone(batch).pooled.unsqueeze(1).unbind())
@@ -99,4 +100,6 @@ class TorchBackend:
         states = torch.stack([wanted[number] for number in layers], dim=1)  # (N, layers, D)
         if pooling == "tokens":
             return list(states.split(list(batch.lengths)))
-        return pool_states(states, batch, pooling, backbone.summaries(batch))
+        summaries = backbone.summaries(batch)
+        several = [pool_states(states, batch, name, summaries, skip=skip) for name in split_pooling(pooling)]
+        return several[0] if len(several) == 1 else [torch.cat(parts, dim=-1) for parts in zip(*several, strict=True)]

@@ -14,33 +14,44 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osbert.data.example import Example
-from osbert.data.long_texts import lay_out
+from osbert.data.long_texts import lay_out_texts
 from osbert.errors import Problems, UserError
 from osbert.evaluation.forward import TOKENS
 from osbert.inference.model import LoadedModel
 from osbert.inference.vectors.settings import EmbeddingOptions, Layers, VectorSettings, normalize_vectors
-from osbert.interop.sentence_files import SentenceModel
+from osbert.interop.sentence_files import Prompts, SentenceModel
+from osbert.interop.sentence_parts import VectorPart, apply_parts, hash_parts
 
 SHORTEST = 5
 """Fewest tokens of a sequence: a pair has three special tokens and a piece of each text."""
+PROMPTS_NAMED = 3
+"""Most prompts that a remark names: some models have one for each task."""
 
 
 def vector_settings(options: EmbeddingOptions, engine: LoadedModel) -> VectorSettings:
-    """Return the settings for vectors. Options that are None take the model's own pooling, length or normalisation.
+    """Return the settings for vectors. Options that are None take the model's own prompt, pooling, length and so on.
 
     Raises UserError that lists every setting which the model does not support.
     """
-    model = _own(engine, options)
     longest = engine.packer.length
-    usual = model or SentenceModel(pooling="mean", normalize=False)
-    pooling = options.pooling or usual.pooling
-    length = options.length or min(usual.length or longest, longest)
-    normalize = usual.normalize and pooling != "tokens" if options.normalize is None else options.normalize
+    model = engine.sentence_model(options.pooling) or SentenceModel(pooling="mean", normalize=False)
+    tokens = options.pooling == "tokens"  # the states of the encoder itself, but for a role that is named
+    pooling = options.pooling or model.pooling
+    length = options.length or min((not tokens and model.length) or longest, longest)
+    normalize = (model.normalize and not tokens) if options.normalize is None else options.normalize
+    whole = pooling == model.pooling and options.layers in ("-1", "last", str(engine.backend.architecture.layers))
+    problems = Problems(heading="These vectors cannot be made")
+    prompt = ""
+    try:
+        prompt = "" if tokens and options.role is None else model.prompts.of(options.role)
+    except UserError as error:
+        problems.add(str(error), code="invalid-value")
     settings = VectorSettings(
         pooling=pooling, layers=options.layers, normalize=normalize, length=length, long=options.long,
-        overlap=options.overlap,
+        overlap=options.overlap, role=options.role, prompt=prompt, prompt_pooled=model.prompts.pooled or not prompt,
+        lower_case=model.lower_case and not (tokens and options.role is None),
+        parts=hash_parts(model.parts) if whole else "",
     )  # fmt: skip
-    problems = Problems(heading="These vectors cannot be made")
     for problem in settings.problems():
         problems.add(problem, code="invalid-value")
     if not SHORTEST <= length <= longest:
@@ -54,22 +65,39 @@ def vector_settings(options: EmbeddingOptions, engine: LoadedModel) -> VectorSet
 
 def remarks(options: EmbeddingOptions, engine: LoadedModel) -> list[str]:
     """Return remarks for the user: the source of the settings, and uses that the model was not trained for."""
-    settings, model = vector_settings(options, engine), _own(engine, options)
+    settings = vector_settings(options, engine)
+    model = None if options.pooling == "tokens" else engine.sentence_model(options.pooling)
     return [*_list_remarks(engine.folder, settings, model), *_fewer(settings, engine)]
-
-
-def _own(engine: LoadedModel, options: EmbeddingOptions) -> SentenceModel | None:
-    return None if options.pooling == "tokens" else engine.sentence_model(options.pooling)
 
 
 def _list_remarks(folder: Path, settings: VectorSettings, model: SentenceModel | None) -> Iterator[str]:
     if model is not None:
-        yield from model.remarks
         yield f"{folder} was trained for sentence vectors: {describe(settings)}"
+        if model.parts and not settings.parts:
+            kinds = ", ".join(part.kind for part in model.parts)
+            yield f"{folder} has further parts ({kinds}) for its own pooling of the last layer: not applied here"
+        if settings.role is None and not settings.prompt:
+            yield from name_prompts(model.prompts)
+        if not (settings.normalize or model.similarity == "cosine"):
+            yield (
+                f"{folder} was trained for vectors that are compared by {model.similarity}; osbert search compares "
+                "their cosines"
+            )
     elif settings.pooling != "tokens":
         yield (
             f"{folder} was not trained for sentence vectors: nothing has taught it that alike texts get near vectors "
             f"(osbert finetune contrastive teaches it). {describe(settings).capitalize()}"
+        )
+
+
+def name_prompts(prompts: Prompts) -> Iterator[str]:
+    """Yield a remark on the prompts of a model if there are some, of which no role has named one."""
+    named = [f"{name[:60]}: {prompt[:60]!r}" for name, prompt in prompts.texts.items() if prompt]
+    if named:
+        others = f" and {len(named) - PROMPTS_NAMED} more" if len(named) > PROMPTS_NAMED else ""
+        yield (
+            f"The model was trained with prompts ({', '.join(named[:PROMPTS_NAMED])}{others}), and none is applied "
+            "without a role. Give one, such as document or query."
         )
 
 
@@ -82,7 +110,13 @@ def _fewer(settings: VectorSettings, engine: LoadedModel) -> Iterator[str]:
 def describe(settings: VectorSettings) -> str:
     """Describe settings for the user."""
     length = "of length 1" if settings.normalize else "as they come"
-    return f"pooling {settings.pooling}, layers {settings.layers}, at most {settings.length} tokens, vectors {length}"
+    role = "" if settings.role is None else f"role {settings.role}, "
+    prompt = f"prompt {settings.prompt[:60]!r}, " if settings.prompt or role else ""
+    parts = "then its Dense parts, " if settings.parts else ""
+    return (
+        f"{role}{prompt}pooling {settings.pooling}, layers {settings.layers}, {parts}at most {settings.length} tokens, "
+        f"vectors {length}"
+    )
 
 
 class Embedder:
@@ -95,6 +129,12 @@ class Embedder:
         self.tokens = tokens
         self.layers = Layers.read(settings.layers, engine.backend.architecture.layers)
         self.packer = replace(engine.packer, length=settings.length)
+        self.width = engine.backend.architecture.width * (settings.pooling.count("+") + 1)
+        self.prompt = settings.prompt.lower() if settings.lower_case else settings.prompt
+        self.skip = 0
+        if not settings.prompt_pooled:  # sentence-transformers then leaves out the special tokens before it, too
+            self.skip = len(self.packer.form.before) + len(self.packer.run(self.prompt).ids)
+        self.parts = self._find_parts()
         if settings.pooling == "pooler":
             self._require_pooler()
         # One vector now: an error of the model is reported before the work, not in the middle of it.
@@ -103,7 +143,7 @@ class Embedder:
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of a vector: (D,), (layers, D) for stacked layers, or (layers * D,) for concatenated ones."""
-        width, count = self.engine.backend.architecture.width, len(self.layers.numbers)
+        width, count = self.width, len(self.layers.numbers)
         if self.layers.joined == "stack":
             return (count, width)
         return (count * width,) if self.layers.joined == "concat" else (width,)
@@ -124,9 +164,17 @@ class Embedder:
                 "pairs.",
                 code="unsupported-model",
             )
-        runs = [self.packer.run(text) for text in texts]
-        long, overlap = self.settings.long, self.settings.overlap
-        return lay_out(runs, self.packer, long=long, overlap=overlap, record=record)
+        settings = self.settings
+        if settings.lower_case:
+            texts = [text.lower() for text in texts]
+        return lay_out_texts(
+            texts,
+            self.packer,
+            prompt=self.prompt,
+            long=settings.long,
+            overlap=settings.overlap,
+            record=record,
+        )
 
     def vectors(self, groups: Sequence[Sequence[Example]]) -> Any:
         """Return the vectors (n, *shape) of n texts, given as their sequences.
@@ -138,12 +186,13 @@ class Embedder:
         backend, pooling = self.engine.backend, self.settings.pooling
         # L blocks give L + 1 layers, the embedding output included: the modulus makes negative numbers positive.
         layers = [number % (backend.architecture.layers + 1) for number in self.layers.numbers]
-        rows = backend.vectors(flat, pooling=pooling, layers=layers, tokens=self.tokens)  # (layers, D) each
+        rows = backend.vectors(flat, pooling=pooling, layers=layers, tokens=self.tokens, skip=self.skip)
+        # Each is (layers, D).
         if pooling == "tokens":
             return [self._require_finite(self._join_layers(row)) for row in rows]
         if not rows:
             return np.empty((0, *self.shape), np.float32)
-        joined = self._join_layers(np.stack(rows))
+        joined = apply_parts(self.parts, self._join_layers(np.stack(rows)))
         counts = np.array([len(group) for group in groups])
         if len(groups) != len(flat):
             # Mean over windows: reduceat sums the rows from each text's first window to the next text's.
@@ -152,6 +201,27 @@ class Embedder:
         return self._require_finite(
             normalize_vectors(joined) if self.settings.normalize else joined.astype(np.float32, copy=False)
         )
+
+    def _find_parts(self) -> tuple[VectorPart, ...]:
+        """Return the parts that follow the pooling, and set the width of their vectors.
+
+        Raises UserError if they are not those of the settings, or read vectors of another width.
+        """
+        if not self.settings.parts:
+            return ()
+        model = self.engine.sentence_model()
+        if model is None or hash_parts(model.parts) != self.settings.parts:
+            raise UserError(
+                f"The vectors were made with other parts after the pooling, such as Dense, than {self.engine.folder} "
+                "has.",
+                code="mismatched-base",
+            )
+        try:
+            for part in model.parts:
+                self.width = part.width(self.width)
+        except ValueError as error:
+            raise UserError(f"{self.engine.folder}: {error}. Copy it again.", code="damaged-file") from error
+        return model.parts
 
     def _require_pooler(self) -> None:
         """Raise UserError if the model has no trained pooler, or other layers than the last are chosen."""

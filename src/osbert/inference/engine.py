@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
 from itertools import chain
@@ -134,15 +133,16 @@ class Engine(LoadedModel):
     ) -> Any:
         """Return the vectors of texts, or of pairs: an array (n, D), in the order given.
 
-        `options`: the fields of EmbeddingOptions, as in `osbert embed`: pooling, normalize, length, long and overlap.
-        Options that are not given take the model's own settings if it was trained for sentence vectors. Otherwise a
-        vector is the mean of the hidden states of the text's tokens, not normalised.
+        `options`: the fields of EmbeddingOptions, as in `osbert embed`: role, pooling, normalize, length, long and
+        overlap. Options that are not given take the model's own settings if it was trained for sentence vectors.
+        Otherwise a vector is the mean of the hidden states of the text's tokens, not normalised. `role`: "query",
+        "document" or the name of one of the model's prompts, which is put before each text.
         `layers`: 0 is the embedding layer, 1 the first block, -1 the last; or a name that `osbert embed` accepts. The
         vectors of several layers are stacked: (n, layers, D). With pooling "tokens": a list of n arrays (tokens, D).
         `tokens`: most tokens in a batch. For an iterator the result is an iterator, as with `predict`.
 
-        Warns of steps in the model's files that osbert does not apply, such as a Dense layer on the vectors. Raises
-        UserError for invalid settings, and with long="error" if a text does not fit.
+        Raises UserError for invalid settings, a role that the model does not have, a model with parts that osbert does
+        not support, and with long="error" if a text does not fit.
 
         >>> import osbert
         >>> model = osbert.load("encoder")
@@ -152,8 +152,6 @@ class Engine(LoadedModel):
         (1, 2, 16)
         """
         given = None if isinstance(texts, Iterator) else samples(texts, "embed")
-        for remark in self.not_applied:
-            warnings.warn(remark, stacklevel=2)
         settings = {"layers": _spell(layers)} | {name: value for name, value in options.items() if value is not None}
         embedder = self.embedder(recipe.settings(EmbeddingOptions, settings), tokens=tokens)
         # Lazily: each window is encoded and embedded when its first vector is asked for.

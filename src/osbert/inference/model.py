@@ -85,15 +85,10 @@ class LoadedModel:
             )
         return self.task
 
-    @cached_property
-    def not_applied(self) -> tuple[str, ...]:
-        """Remarks on the steps in a sentence model's files that osbert does not apply."""
-        return self._sentences.remarks if isinstance(self._sentences, SentenceModel) else ()
-
     def sentence_model(self, pooling: str | None = None) -> SentenceModel | None:
-        """Return the pooling, length and normalisation of a sentence model; None for other models.
+        """Return the prompts, pooling, length and so on of a sentence model; None for other models.
 
-        Raises UserError if osbert lacks the model's own pooling, unless `pooling` names another one.
+        Raises UserError if osbert lacks something that the model asks for, unless `pooling` names one for the encoder.
         """
         if not isinstance(self._sentences, UserError):
             return self._sentences

@@ -11,11 +11,11 @@ from osbert.data.example import Example
 from osbert.data.rectangles import Rectangle, rectangles
 from osbert.errors import Problems, UserError
 from osbert.inference.backend import Vectors
-from osbert.inference.vectors.settings import Pooling
 from osbert.interop.files.weight_files import ONNX
 from osbert.interop.onnx.files import encoding_sizes, open_onnx, reason
 from osbert.interop.onnx.padded import POOLER, SCORES, SPAN_SCORES, STATES, VECTORS
 from osbert.models.contract import Sizes
+from osbert.models.forms import split_pooling
 from osbert.tasks import Prediction, Task
 from osbert.text.file_tokenizer import AnyTokenizer
 
@@ -75,7 +75,7 @@ class OnnxBackend:
         return task.decode_with(self.opened.learnt)
 
     def vectors(
-        self, examples: Sequence[Example], *, pooling: Pooling, layers: Sequence[int], tokens: int
+        self, examples: Sequence[Example], *, pooling: str, layers: Sequence[int], tokens: int, skip: int = 0
     ) -> list[Vectors]:
         """Return the pooled hidden states of each example. Raises UserError for other layers than the last."""
         if set(layers) != {self.architecture.layers}:
@@ -86,7 +86,9 @@ class OnnxBackend:
         example_vectors: list[Vectors] = [np.empty(0, np.float32)] * len(examples)
         for part, (states,) in self._run([POOLER if pooling == "pooler" else STATES], examples, tokens):
             for row, index in enumerate(part.indices):
-                vector = states[row] if pooling == "pooler" else self._pool(states[row, : part.lengths[row]], pooling)
+                vector = states[row]
+                if pooling != "pooler":
+                    vector = self._pool(vector[: part.lengths[row]], pooling, skip)
                 # The contract has an axis for layers; all of them are the last one here.
                 example_vectors[index] = np.repeat(vector[..., None, :], len(layers), axis=-2)
         return example_vectors
@@ -110,12 +112,21 @@ class OnnxBackend:
                 ) from error
             yield part, outputs
 
-    def _pool(self, states: Vectors, pooling: Pooling) -> Vectors:
-        """Return the pooled vector (D,) of a sequence's hidden states (n, D); without pooling, the states."""
-        if pooling == "cls":
-            return states[-1 if self.architecture.summary_is_last else 0]
-        if pooling == "mean":
-            return states.mean(axis=0)
-        if pooling == "weighted":
-            return np.average(states, axis=0, weights=np.arange(1, len(states) + 1)).astype(states.dtype)
-        return states.max(axis=0) if pooling == "max" else states
+    def _pool(self, states: Vectors, pooling: str, skip: int) -> Vectors:
+        """Return the pooled vector of a sequence's hidden states (n, D); without pooling, the states."""
+        if pooling == "tokens":
+            return states
+        first = min(skip, len(states) - 1)
+        summary = -1 if self.architecture.summary_is_last else first
+        weights = np.arange(first + 1, len(states) + 1, dtype=states.dtype)
+        states, every = states[first:], states
+        pools: dict[str, Callable[[], Vectors]] = {
+            "cls": lambda: every[summary],
+            "mean": lambda: states.mean(axis=0),
+            "max": lambda: states.max(axis=0),
+            "weighted": lambda: weights @ states / weights.sum(),
+            "mean_sqrt": lambda: states.sum(axis=0) / np.float32(len(states) ** 0.5),
+            "last": lambda: states[-1],
+        }
+        parts = [pools[name]() for name in split_pooling(pooling)]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)

@@ -152,7 +152,7 @@ def write_model_as(model: ModelParts, folder: Path, form: str) -> None:
     write_json(folder / "config.json", config)
     if model.sentences:
         write_sentence_model(folder, model.sentences, width=sizes.width)
-    if prompts := read_if_there(model.source.path / PROMPTS):
+    elif prompts := read_if_there(model.source.path / PROMPTS):
         write_json(folder / PROMPTS, prompts)
     if form == "osbert":
         _write_run(model, folder)

@@ -162,9 +162,9 @@ class Folder:
 
     @cached_property
     def sentences(self) -> SentenceModel | None:
-        """The pooling, length and normalisation of a sentence model; None for other models.
+        """The prompts, pooling, length and so on of a sentence model; None for other models.
 
-        Raises UserError when its files are damaged, or ask for a pooling that there is not here.
+        Raises UserError if its files are damaged, or ask for something that osbert lacks.
         """
         if self.foreign:
             return sentence_files.of_field(self.config, where=str(self))
@@ -244,12 +244,11 @@ class Folder:
 
     @cached_property
     def remarks(self) -> tuple[str, ...]:
-        """Remarks for the user on the location, the weights, the tokenizer and prompts that are not applied."""
+        """Remarks for the user on the location, the weights and the tokenizer."""
         report = Report(rows=tuple(of_pieces(row, len(self.tokenizer)) for row in self.report.rows))
         texts = text_id_remarks(self.config, self.tokenizer) if self.architecture.has_decoder else ()
-        prompts = sentence_files.prompt_remarks(self.path)
         tokenizer = getattr(self.tokenizer, "remarks", ())
-        return (*self.location.remarks, *report.remarks, *texts, *tokenizer, *prompts)
+        return (*self.location.remarks, *report.remarks, *texts, *tokenizer)
 
     @property
     def has_pooler(self) -> bool:

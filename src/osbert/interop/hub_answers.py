@@ -31,8 +31,10 @@ NAMES = (
     *("recipe.toml", "run.json"),
 )
 """Config and tokenizer files, by their whole names; the last two are those of a run of osbert's."""
-_OTHERS = re.compile(r"sentence_\w+_config\.json|\d+_Pooling/config\.json")
-"""Further files of sentence-transformers."""
+_OTHERS = re.compile(
+    r"sentence_\w+_config\.json|\d+_[A-Za-z]+/(config\.json|(?P<weights>model\.safetensors|pytorch_model\.bin))"
+)
+"""Further files of sentence-transformers; a part such as Dense has weights."""
 _WEIGHTS = (("model", "safetensors"), ("pytorch_model", "bin"))
 """Formats of weights, the better one first."""
 _ELSEWHERE = re.compile(r"\.(onnx|h5|msgpack|gguf|ot|pt|bin|safetensors|tflite)$|\.ckpt\b")
@@ -43,6 +45,8 @@ def select_files(files: Collection[str], *, where: str) -> list[str]:
 
     >>> select_files(["README.md", "config.json", "vocab.txt", "model.safetensors", "pytorch_model.bin"], where="x")
     ['config.json', 'vocab.txt', 'model.safetensors']
+    >>> select_files(["config.json", "vocab.txt", "model.safetensors", "2_Dense/pytorch_model.bin"], where="x")
+    ['config.json', 'vocab.txt', '2_Dense/pytorch_model.bin', 'model.safetensors']
     """
     if CONFIG not in files:
         raise UserError(f"{where} is no model that osbert reads: it has no {CONFIG}.", code="not-a-model")
@@ -56,7 +60,13 @@ def select_files(files: Collection[str], *, where: str) -> list[str]:
             f"shards{f' (it has {foreign})' if foreign else ''}.",
             code="not-a-model",
         )
-    others = sorted(name for name in files if name not in NAMES and _OTHERS.fullmatch(name))
+    others = sorted(
+        name
+        for name in files
+        if name not in NAMES
+        and (match := _OTHERS.fullmatch(name))
+        and (match["weights"] != "pytorch_model.bin" or f"{name.partition('/')[0]}/model.safetensors" not in files)
+    )
     return [*(name for name in NAMES if name in files), *others, *weights]
 
 

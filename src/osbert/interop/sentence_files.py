@@ -1,113 +1,179 @@
-"""Sentence models: reads and writes the files of sentence-transformers with pooling, length and normalisation.
+"""Sentence models: reads and writes the files of sentence-transformers, from the prompts to the last normalisation.
 
 In folder forms without such files, a field of the config stores the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from osbert import guarded
-from osbert.errors import UserError
+from osbert.errors import UserError, nearest
 from osbert.files import write_json
 from osbert.interop.files.json_files import read_if_there, read_object, read_value
-from osbert.models.forms import Pooling
+from osbert.interop.sentence_parts import VectorPart, read_part
+from osbert.models.forms import split_pooling
 
 MODULES = "modules.json"
 POOLING = "1_Pooling"
 LENGTHS = "sentence_bert_config.json"
 PROMPTS = "config_sentence_transformers.json"
-PROMPTS_NAMED = 3
-"""Most prompts that a remark names: some models have one for each task."""
 TOKENIZER = "tokenizer_config.json"
 ENDLESS = 2**31
 """Above the length of any text: tokenizer files without a limit store a larger number."""
 FIELD = "osbert_sentences"
 """The field of a config."""
-OURS = get_args(Pooling)
 PACKAGE = "sentence_transformers.models"
 MODES = {
     "pooling_mode_cls_token": "cls",
-    "pooling_mode_mean_tokens": "mean",
     "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt",
     "pooling_mode_weightedmean_tokens": "weighted",
-    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
-    "pooling_mode_lasttoken": "lasttoken",
+    "pooling_mode_lasttoken": "last",
 }
-"""Their names of poolings in older files; ours are cls, mean, max and weighted."""
-NAMED = {"weightedmean": "weighted"}
+"""Their names of poolings in older files, in the order in which several are concatenated."""
+NAMES = {"weightedmean": "weighted", "mean_sqrt_len_tokens": "mean_sqrt", "lasttoken": "last"}
 """Their names in newer files that are not ours."""
+QUERY, DOCUMENT = "query", "document"
+DOCUMENTS = (DOCUMENT, "passage", "corpus")
+"""Names of the prompt of a document: the first that a model has counts."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prompts:
+    """The prompts of a model by role: a prompt is put before each text of that role, such as "query: ".
+
+    `texts`: prompts by name. `default`: the name of the prompt of texts without a role, "" for none. `pooled`: whether
+    the tokens of a prompt are pooled with those of its text.
+    """
+
+    texts: Mapping[str, str] = field(default_factory=dict)
+    default: str = ""
+    pooled: bool = True
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """All roles: query, document, and the names of the prompts."""
+        return tuple(dict.fromkeys((QUERY, DOCUMENT, *self.texts)))
+
+    def of(self, role: str | None) -> str:
+        """Return the prompt of a role, "" for none; of None, the default prompt.
+
+        These are the rules of sentence-transformers' encode, encode_query and encode_document: a query or document
+        without a prompt of its own gets none, not the default one. Raises UserError for an unknown role.
+
+        >>> prompts = Prompts(texts={"query": "query: ", "passage": "passage: "})
+        >>> prompts.of("query"), prompts.of("document"), prompts.of(None)
+        ('query: ', 'passage: ', '')
+        """
+        if role is None:
+            return self.texts.get(self.default, "")
+        if role not in self.roles:
+            raise UserError(
+                f"The model has no role {role!r:.60}. Its roles are {', '.join(self.roles)}."
+                f"{nearest(str(role), self.roles)}",
+                code="invalid-value",
+            )
+        names = DOCUMENTS if role == DOCUMENT else (role,)
+        return next((self.texts[name] for name in names if name in self.texts), "")
 
 
 @dataclass(frozen=True, kw_only=True)
 class SentenceModel:
-    """How a model computes the vector of a text. `length`: most tokens, 0 if not specified.
+    """How a model computes the vector of a text: prompt, pooling, further parts, normalisation.
 
-    `remarks`: settings in the files that osbert does not apply.
+    `pooling`: one of models/forms.py, or several joined by "+". `length`: most tokens, 0 if not specified.
+    `lower_case`: whether texts are read in lower case. `parts`: what is computed between pooling and normalisation.
+    `similarity`: how sentence-transformers compares vectors.
     """
 
-    pooling: Pooling
+    pooling: str
     normalize: bool
     length: int = 0
-    remarks: tuple[str, ...] = field(default=(), compare=False)
+    lower_case: bool = False
+    prompts: Prompts = Prompts()
+    parts: tuple[VectorPart, ...] = ()
+    similarity: str = "cosine"
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether vectors are the mean or the first of a text's states alone, but for their length."""
+        further = self.parts or self.lower_case or self.prompts.of(None)
+        return self.pooling in ("cls", "mean") and not further
 
 
 def read_sentence_model(folder: Path) -> SentenceModel | None:
     """Return the settings in the files beside a model; None if there are no such files.
 
-    Raises UserError if a file is damaged, or has an unsupported pooling.
+    Raises UserError if a file is damaged, or asks for something that osbert lacks.
     """
     path = folder / MODULES
     if not path.is_file():
         return None
-    parts = {_kind(part): part for part in _modules(path)}
-    if "Pooling" not in parts:
+    modules = read_value(path)
+    if not isinstance(modules, list) or not all(isinstance(part, dict) and "type" in part for part in modules):
+        raise UserError(f"{path}: expected a list of parts with their types.", code="wrong-format")
+    kinds = [str(part["type"]).rpartition(".")[2] for part in modules]
+    usual = ["", *(f"{index}_{kind}" for index, kind in enumerate(kinds[1:], start=1))]
+    paths = [part.get("path", default) for part, default in zip(modules, usual)]
+    if unsafe := [part for part in paths if part != "" and not guarded.leads_below(part)]:
         raise UserError(
-            f"{path} names no Pooling, so it does not say how a text gets one vector.", code="unsupported-model"
+            f"{path}: the path of a part must be a folder beside this file, not {unsafe[0]!r:.80}.", code="wrong-format"
         )
-    part = parts["Pooling"].get("path", POOLING)
-    if not guarded.leads_below(part):
+    if kinds[:1] != ["Transformer"] or paths[0] not in ("", "."):
         raise UserError(
-            f"{path}: the path of a part must be a folder beside this file, not {part!r:.80}.", code="wrong-format"
+            f"{path}: the first part is {' '.join(map(str, (*kinds[:1], *paths[:1])))!r:.80}; osbert supports a "
+            "Transformer in the folder itself.",
+            code="unsupported-model",
         )
-    pooling_at = folder / part / "config.json"
+    if kinds[1:2] != ["Pooling"]:
+        after = f"a part {kinds[1]} follows the Transformer" if kinds[1:] else "there is no Pooling"
+        raise UserError(f"{path}: {after}; osbert supports a Pooling there.", code="unsupported-model")
+    pooling_path = folder / paths[1] / "config.json"
+    pooling = read_object(pooling_path)
+    pooling_name = _pooling(pooling, pooling_path)
+    parts = [read_part(kind, folder / part) for kind, part in zip(kinds[2:], paths[2:])]
+    chain = [part for part in parts if part is not None]
+    normalize = bool(chain) and chain[-1].kind == "Normalize"
     files = {name: read_if_there(folder / name) for name in (LENGTHS, TOKENIZER, PROMPTS)}
+    task = files[LENGTHS].get("transformer_task") or "feature-extraction"
+    if task != "feature-extraction":
+        raise UserError(
+            f"{folder / LENGTHS}: the transformer_task {task!r:.80} gives no states to pool.", code="unsupported-model"
+        )
     return SentenceModel(
-        pooling=_pooling(read_object(pooling_at), pooling_at),
-        normalize="Normalize" in parts,
+        pooling=pooling_name,
+        normalize=normalize,
         length=_length(files, folder),
-        remarks=tuple(_not_applied(parts, files, folder)),
-    )
-
-
-def prompt_remarks(folder: Path) -> Iterator[str]:
-    """Yield a remark if a model was trained with prompts, such as "query: ", of which none is the default.
-
-    sentence-transformers puts one before a text if its caller names it. `SentenceModel.remarks` has a default one.
-    """
-    prompts, default = _prompts(read_if_there(folder / PROMPTS))
-    if not prompts or default:
-        return
-    named = [f"{name[:60]}: {prompt[:60]!r}" for name, prompt in prompts.items()]
-    others = f" and {len(named) - PROMPTS_NAMED} more" if len(named) > PROMPTS_NAMED else ""
-    yield (
-        f"{PROMPTS} has prompts that the model was trained with ({', '.join(named[:PROMPTS_NAMED])}{others}). osbert "
-        "applies none: write the prompt that fits before each text."
+        lower_case=files[LENGTHS].get("do_lower_case") is True and files[TOKENIZER].get("do_lower_case") is not True,
+        prompts=_prompts(files[PROMPTS], folder / PROMPTS, pooled=pooling.get("include_prompt") is not False),
+        parts=tuple(chain[:-1] if normalize else chain),
+        similarity=str(files[PROMPTS].get("similarity_fn_name") or "cosine"),
     )
 
 
 def write_sentence_model(folder: Path, model: SentenceModel, *, width: int) -> None:
     """Write the files with which sentence-transformers opens a folder and gives the same vectors."""
-    kinds = ["Transformer", "Pooling", *(["Normalize"] if model.normalize else [])]
-    paths = ["", POOLING, "2_Normalize"]
-    for name in paths[1 : len(kinds)]:
+    last = ["Normalize"] if model.normalize else []
+    kinds = ["Transformer", "Pooling", *(part.kind for part in model.parts), *last]
+    paths = ["", POOLING, *(f"{index}_{kind}" for index, kind in enumerate(kinds[2:], start=2))]
+    for name in paths[1:]:
         (folder / name).mkdir(parents=True, exist_ok=True)
-    modes = {mode: pooling == model.pooling for mode, pooling in MODES.items()}
-    write_json(folder / POOLING / "config.json", {"word_embedding_dimension": width, **modes})
-    write_json(folder / LENGTHS, {"max_seq_length": model.length or None, "do_lower_case": False})
+    for part, name in zip(model.parts, paths[2:]):
+        part.write(folder / name)
+    write_json(folder / POOLING / "config.json", _pooling_config(model, width))
+    write_json(folder / LENGTHS, {"max_seq_length": model.length or None, "do_lower_case": model.lower_case})
+    if model.prompts.texts or model.prompts.default or model.similarity != "cosine":
+        settings = {
+            "prompts": dict(model.prompts.texts),
+            "default_prompt_name": model.prompts.default or None,
+            "similarity_fn_name": model.similarity,
+        }
+        write_json(folder / PROMPTS, settings)
     write_json(
         folder / MODULES,
         [
@@ -118,8 +184,21 @@ def write_sentence_model(folder: Path, model: SentenceModel, *, width: int) -> N
 
 
 def as_field(model: SentenceModel) -> dict[str, Any]:
-    """Return the value of FIELD for a sentence model."""
-    return {"pooling": model.pooling, "normalize": model.normalize, "length": model.length}
+    """Return the value of FIELD for a sentence model. Raises UserError if it has parts with weights."""
+    if model.parts:
+        kinds = ", ".join(part.kind for part in model.parts)
+        raise UserError(
+            f"The sentence model has further parts ({kinds}), for which this form has no files. Write another form.",
+            code="not-convertible",
+        )
+    prompts = {"texts": dict(model.prompts.texts), "default": model.prompts.default, "pooled": model.prompts.pooled}
+    further = {
+        "lower_case": (model.lower_case, False),
+        "similarity": (model.similarity, "cosine"),
+        "prompts": (prompts, {"texts": {}, "default": "", "pooled": True}),
+    }
+    usual = {"pooling": model.pooling, "normalize": model.normalize, "length": model.length}
+    return usual | {name: value for name, (value, default) in further.items() if value != default}
 
 
 def of_field(config: Mapping[str, Any], *, where: str) -> SentenceModel | None:
@@ -127,25 +206,22 @@ def of_field(config: Mapping[str, Any], *, where: str) -> SentenceModel | None:
     settings = config.get(FIELD)
     if settings is None:
         return None
-    kinds = {"pooling": str, "normalize": bool, "length": int}
-    whole = isinstance(settings, dict) and {name: type(value) for name, value in settings.items()} == kinds
-    if not whole or settings["pooling"] not in OURS or settings["length"] < 0:
+    try:
+        prompts = dict(settings.get("prompts", {}))
+        types = {"pooling": str, "normalize": bool, "length": int, "lower_case": bool, "similarity": str}
+        prompt_types = {"texts": dict, "default": str, "pooled": bool}
+        for values, kinds in ((settings, types | {"prompts": dict}), (prompts, prompt_types)):
+            if wrong := [name for name, value in values.items() if type(value) is not kinds.get(name)]:
+                raise ValueError(f"unexpected value of {wrong[0]}")
+        if not all(isinstance(text, str) for text in prompts.get("texts", {}).values()) or settings["length"] < 0:
+            raise ValueError("unexpected value")
+        split_pooling(settings["pooling"])
+        return SentenceModel(**{**settings, "prompts": Prompts(**prompts)})
+    except (AttributeError, TypeError, ValueError, KeyError, UserError) as error:
         raise UserError(
-            f"{where}: {FIELD} is damaged. It says how a text gets one vector: copy the file again.",
+            f"{where}: {FIELD} is damaged ({error}). It says how a text gets one vector: copy the file again.",
             code="damaged-file",
-        )
-    return SentenceModel(**settings)
-
-
-def _modules(path: Path) -> list[Mapping[str, Any]]:
-    parts = read_value(path)
-    if not isinstance(parts, list) or not all(isinstance(part, dict) and "type" in part for part in parts):
-        raise UserError(f"{path}: expected a list of parts with their types.", code="wrong-format")
-    return parts
-
-
-def _kind(part: Mapping[str, Any]) -> str:
-    return str(part["type"]).rpartition(".")[2]
+        ) from error
 
 
 def _length(files: Mapping[str, Mapping[str, Any]], folder: Path) -> int:
@@ -159,36 +235,46 @@ def _length(files: Mapping[str, Mapping[str, Any]], folder: Path) -> int:
     return length or (bound if isinstance(bound, int) and 0 < bound < ENDLESS else 0)
 
 
-def _not_applied(parts: Mapping[str, Any], files: Mapping[str, Mapping[str, Any]], folder: Path) -> Iterator[str]:
-    """Yield a remark for each setting that sentence-transformers applies and osbert does not."""
-    for kind in parts:
-        if kind not in ("Transformer", "Pooling", "Normalize"):
-            yield f"{folder / MODULES} has a part {kind}, which osbert does not apply: the vectors are others"
-    if files[LENGTHS].get("do_lower_case") and files[TOKENIZER].get("do_lower_case") is not True:
-        yield f"{folder / LENGTHS} asks for texts in lower case: write them so, osbert leaves them as they are"
-    if default := _prompts(files[PROMPTS])[1]:
-        yield f"{folder / PROMPTS} puts {default!r} before every text: write it there, osbert does not"
-
-
-def _prompts(settings: Mapping[str, Any]) -> tuple[dict[str, str], str]:
-    """Return the prompts of a model by name, without empty ones, and the default one ("" for none)."""
-    found = settings.get("prompts")
-    found = found if isinstance(found, dict) else {}
-    prompts = {name: prompt for name, prompt in found.items() if isinstance(prompt, str) and prompt}
-    return prompts, prompts.get(str(settings.get("default_prompt_name")), "")
-
-
-def _pooling(config: Mapping[str, Any], path: Path) -> Pooling:
-    """Return our name of the pooling in a file."""
-    pooling_mode = config.get(
-        "pooling_mode", [pooling for mode, pooling in MODES.items() if config.get(mode)] or "mean"
+def _prompts(settings: Mapping[str, Any], path: Path, *, pooled: bool) -> Prompts:
+    """Return the prompts in a file. Raises UserError if they are no texts by name, or the default is none of them."""
+    texts = settings.get("prompts")
+    texts = {} if texts is None else texts
+    if not isinstance(texts, dict) or not all(text is None or isinstance(text, str) for text in texts.values()):
+        raise UserError(f"{path}: prompts must be texts by name, not {texts!r:.80}.", code="wrong-format")
+    prompts = Prompts(
+        texts={name: text or "" for name, text in texts.items()},
+        default=str(settings.get("default_prompt_name") or ""),
+        pooled=pooled,
     )
-    several = [str(name) for name in pooling_mode] if isinstance(pooling_mode, list) else [str(pooling_mode)]
-    names = [NAMED.get(name, name) for name in several]
-    if len(names) != 1 or names[0] not in OURS:
+    if prompts.default and prompts.default not in prompts.roles:
         raise UserError(
-            f"{path} asks for the pooling {' and '.join(several)}; here are cls, mean, max and weighted. Give a "
-            "pooling to take another one than the model was trained with; without modules.json it is a plain encoder.",
-            code="unsupported-model",
+            f"{path}: default_prompt_name is {prompts.default!r:.60}, which is no name of a prompt: "
+            f"{', '.join(texts) or 'there are none'}.",
+            code="wrong-format",
         )
-    return names[0]  # type: ignore[return-value]
+    return prompts
+
+
+def _pooling(config: Mapping[str, Any], path: Path) -> str:
+    """Return our name of the pooling in a file."""
+    names: Any = config.get("pooling_mode") or [name for mode, name in MODES.items() if config.get(mode)] or "mean"
+    several: Sequence[str] = [str(name) for name in names] if isinstance(names, list) else [str(names)]
+    try:
+        return "+".join(split_pooling("+".join(NAMES.get(name, name) for name in several)))
+    except UserError as error:
+        raise UserError(
+            f"{path} asks for the pooling {' and '.join(several)!r:.80}. {error} To use the encoder alone, give a "
+            "pooling.",
+            code="unsupported-model",
+        ) from error
+
+
+def _pooling_config(model: SentenceModel, width: int) -> dict[str, Any]:
+    """Return the settings of a pooling, as sentence-transformers reads them."""
+    names = split_pooling(model.pooling)
+    modes: dict[str, Any] = {mode: name in names for mode, name in MODES.items()}
+    if names != [name for name in MODES.values() if name in names]:  # older files have no other order
+        foreign = {name: other for other, name in NAMES.items()}
+        modes = {"pooling_mode": [foreign.get(name, name) for name in names]}
+    excluded = {} if model.prompts.pooled else {"include_prompt": False}
+    return {"word_embedding_dimension": width, **modes, **excluded}

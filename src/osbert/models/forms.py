@@ -5,7 +5,9 @@ The form of a head's outputs determines the Hugging Face class, the ONNX outputs
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from osbert.errors import UserError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -62,26 +64,50 @@ def feature_layers(features: Features, layers: int) -> range:
     }[features]
 
 
-Pooling = Literal["cls", "mean", "max", "weighted"]
+Pooling = Literal["cls", "mean", "max", "weighted", "mean_sqrt", "last"]
 """cls: the summary's state. mean and max: over all tokens, [CLS] and [SEP] included. weighted: a mean in which
 token i (from 1) has weight i, the position-weighted mean of SGPT (Muennighoff 2022, section 3.1.1) for causal
-models."""
+models. mean_sqrt: the sum over all tokens, divided by the square root of their number. last: the last token's state."""
 
 
-def pool_states(states: Tensor, batch: Batch, pooling: Pooling, summaries: Tensor) -> list[Tensor]:
+def split_pooling(pooling: str) -> list[Pooling]:
+    """Return the poolings of a name such as "cls+mean", whose vectors are concatenated. Raises UserError if unknown.
+
+    >>> split_pooling("cls+mean")
+    ['cls', 'mean']
+    """
+    names = pooling.split("+")
+    if unknown := [name for name in names if name not in get_args(Pooling)]:
+        raise UserError(
+            f"There is no pooling {unknown[0]!r}: there are {', '.join(get_args(Pooling))}.", code="invalid-value"
+        )
+    return names  # type: ignore[return-value]
+
+
+def pool_states(states: Tensor, batch: Batch, pooling: Pooling, summaries: Tensor, *, skip: int = 0) -> list[Tensor]:
     """Return a vector (..., D) for each of the B sequences from the states (N, ..., D) of their tokens.
 
-    `summaries` (B,): the summary token of each sequence (`Backbone.summaries`).
+    `summaries` (B,): the summary token of each sequence (`Backbone.summaries`). `skip`: tokens at the start of each
+    sequence that are not pooled, but for the last token.
     """
-    if pooling == "cls":
+    if pooling == "cls" and not skip:
         return list(states[summaries].unbind())
-    sequences = states.split(list(batch.lengths))
+    sequences = [sequence[min(skip, len(sequence) - 1) :] for sequence in states.split(list(batch.lengths))]
+    if pooling == "cls":
+        # The first token that is pooled, unless the summary is a later one.
+        indices = (summaries - batch.starts - skip).tolist()
+        return [sequence[max(0, index)] for sequence, index in zip(sequences, indices, strict=True)]
     if pooling == "mean":
         return [sequence.mean(dim=0) for sequence in sequences]
+    if pooling == "mean_sqrt":
+        return [sequence.sum(dim=0) / len(sequence) ** 0.5 for sequence in sequences]
     if pooling == "max":
         return [sequence.amax(dim=0) for sequence in sequences]
-    # Positions count from 0, SGPT's weights from 1.
+    if pooling == "last":
+        return [sequence[-1] for sequence in sequences]
+    # Positions count from 0, SGPT's weights from 1. Tokens that are not pooled count.
     weights = (batch.positions + 1).to(states.dtype).split(list(batch.lengths))
+    weights = [weight[-len(sequence) :] for weight, sequence in zip(weights, sequences, strict=True)]
     return [
         (sequence.movedim(0, -1) * weight).sum(dim=-1) / weight.sum()
         for weight, sequence in zip(weights, sequences, strict=True)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Literal, get_args
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,11 +25,15 @@ NAMED = tuple(name for name in get_args(Features) if name not in LEARNT)
 class EmbeddingOptions:
     """Options for vectors. None means the model's own."""
 
+    role: str | None = None
+    """What the texts are for: query, document, or the name of a prompt of the model. The model's prompt for the role is
+    put before each text. Default: no role, with the default prompt of a model that has one."""
     pooling: Pooling | None = None
     """cls: the hidden state of [CLS], or of the last [SEP] in a left-to-right model. mean, max: over all tokens, [CLS]
-    and [SEP] included. weighted: a mean with weight i for the i-th token (position-weighted). pooler: BERT's tanh layer
-    on the last layer's cls. tokens: no pooling. Default: the model's own if it was trained for sentence vectors, else
-    mean."""
+    and [SEP] included. weighted: a mean with weight i for the i-th token (position-weighted). mean_sqrt: the sum over
+    the square root of the number of tokens. last: the last token. pooler: BERT's tanh layer on the last layer's cls.
+    tokens: no pooling. Default: the model's own if it was trained for sentence vectors, else mean. With another
+    pooling, or other layers, Dense parts of the model are not applied."""
     layers: str = "-1"
     """Which layers: 0 is the embedding layer, 1 the first block, -1 the last; "-1,-2,-3,-4" stacks four. Or last,
     second-to-last, embeddings, concat-last-four and concat-ends (the embeddings and the last layer), both side by side,
@@ -50,8 +54,9 @@ class EmbeddingOptions:
 class VectorSettings:
     """Complete settings for the vectors of an encoder: no value is left to the model."""
 
-    pooling: Pooling = "mean"
-    """How the hidden states of a text's tokens become one vector; tokens: no pooling."""
+    pooling: str = "mean"
+    """How the hidden states of a text's tokens become one vector: a Pooling, or several joined by "+", whose vectors
+    are concatenated; tokens: no pooling."""
     layers: str = "-1"
     """Numbers or a name of layers; see `Layers.read`."""
     normalize: bool = False
@@ -62,18 +67,43 @@ class VectorSettings:
     """What happens to a text that does not fit; see EmbeddingOptions."""
     overlap: int = 64
     """Pieces that consecutive windows share."""
+    role: str | None = None
+    """The role of the texts; None for none."""
+    prompt: str = ""
+    """What is put before each text: the model's prompt for the role, or its default prompt."""
+    prompt_pooled: bool = True
+    """Whether the tokens of the prompt are pooled with those of the text."""
+    lower_case: bool = False
+    """Whether texts are read in lower case."""
+    parts: str = ""
+    """A hash of the parts of the model that follow the pooling, such as Dense; "" if none is applied."""
+
+    def facts(self) -> dict[str, Any]:
+        """Return the settings by name, without those that earlier versions lacked and that are at their defaults.
+
+        So an embedding that an earlier version began can be continued.
+        """
+        usual, later = VectorSettings(), ("role", "prompt", "prompt_pooled", "lower_case", "parts")
+        return {
+            name: value for name, value in asdict(self).items() if name not in later or value != getattr(usual, name)
+        }
 
     def problems(self) -> Iterator[str]:
         """Yield a message for each invalid setting, and what to do."""
-        for name, value, choices in (("pooling", self.pooling, get_args(Pooling)), ("long", self.long, get_args(Long))):
+        poolings = self.pooling.split("+") if "+" in self.pooling else [self.pooling]
+        checks = (*(("pooling", name, get_args(Pooling)) for name in poolings), ("long", self.long, get_args(Long)))
+        for name, value, choices in checks:
             if value not in choices:
                 yield f"--{name} must be one of {', '.join(choices)}, not {value!r}.{nearest(str(value), choices)}"
         if self.overlap < 0:
             yield f"--overlap must be 0 or more pieces, not {self.overlap}."
         if self.pooling == "tokens" and self.long == "window":
-            yield "--long window gives a text one vector, the mean of its windows'; --pooling tokens gives it many."
+            yield (
+                "--long window averages the vectors of windows, and --pooling tokens gives no vector of a text. Remove "
+                "one of the two."
+            )
         if self.pooling == "tokens" and self.normalize:
-            yield "--normalize is for one vector a text: leave it out with --pooling tokens."
+            yield "--normalize needs one vector for each text, and --pooling tokens gives many. Remove one of the two."
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,6 @@ from osbert.interop.conversion import ModelParts
 from osbert.interop.foreign_forms import OSBERT_FORMS, find_file_form, folder_form_names, form_of_file
 from osbert.interop.huggingface.folders import Report, TensorRow
 from osbert.interop.opening import CAREFUL, Opening
-from osbert.interop.sentence_files import prompt_remarks
 from osbert.interop.task_files import TaskHint
 from osbert.lock import claim
 from osbert.runs.contract import Watch, ignore
@@ -112,10 +111,8 @@ class SourceModel:
         return self.model.report.rows
 
     def lines(self) -> Iterator[str]:
-        """Yield a line on the model, remarks on its sentence vectors and prompts, and the table of all tensors."""
+        """Yield a line on the model, and the table of all tensors."""
         yield f"{self.path}: {self.description}"
-        yield from self.model.sentences.remarks if self.model.sentences else ()
-        yield from prompt_remarks(self.model.source.path)
         yield from table_lines(self.model.report)
 
 

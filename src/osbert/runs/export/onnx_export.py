@@ -203,9 +203,6 @@ def open_run(run: Path, opening: Opening, watch: Watch) -> Engine:
     """Open a run, and give notice of what is odd about its folder."""
     engine = load_engine(run, device="cpu", opening=opening)
     report_remarks(engine, watch)
-    sentences = engine.sentence_model()
-    for remark in sentences.remarks if sentences else ():
-        watch(Notice(remark))
     return engine
 
 

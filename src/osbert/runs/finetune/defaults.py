@@ -299,12 +299,11 @@ def _contrastive(plan: FinetunePlan, records: Sequence[Sequence[Record]]) -> dic
 
 
 def _of_sentences(folder: Folder) -> bool:
-    """Return whether an encoder was trained for sentence vectors, and osbert computes them exactly as its files say."""
+    """Return whether an encoder was trained for sentence vectors that few-shot learning computes as its files say."""
     try:
-        sentence_model = folder.sentences
-    except UserError:  # a pooling that there is not here
+        return folder.sentences is not None and folder.sentences.is_plain
+    except UserError:  # parts or a pooling that osbert lacks
         return False
-    return sentence_model is not None and sentence_model.pooling in ("cls", "mean") and not sentence_model.remarks
 
 
 def _small_data(

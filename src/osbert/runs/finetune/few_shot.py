@@ -12,7 +12,6 @@ from osbert.data.batch import Batch
 from osbert.errors import UserError
 from osbert.evaluation.forward import evaluating
 from osbert.models.contract import Backbone, Learner, Sizes
-from osbert.models.forms import Pooling
 from osbert.models.heads.contrastive import SameClassHead
 from osbert.models.heads.predictions import SequenceHead
 from osbert.runs.finetune.model import StartingModel
@@ -25,7 +24,7 @@ ITERATIONS = 200
 """Most steps of L-BFGS."""
 
 
-def with_sentences(sizes: Sizes, pooling: Pooling = "mean") -> Sizes | None:
+def with_sentences(sizes: Sizes, pooling: str = "mean") -> Sizes | None:
     """Return the encoder's settings with sentence vectors as pooled states: the first token (cls) or the mean.
 
     None if the family has no such settings.
@@ -53,7 +52,11 @@ def sentence_model(model: StartingModel) -> StartingModel:
         )
     backbone, weights = changed.empty(), model.backbone.state_dict()
     backbone.load_state_dict({name: weights[name] for name in backbone.state_dict()}, assign=True)
-    return replace(model, backbone=backbone)
+    remarks = model.remarks
+    if trained and not trained.is_plain:
+        taken = "first state" if trained.pooling == "cls" else "mean"
+        remarks += (f"few-shot learning takes the {taken} of a text's states, without the model's prompts and parts",)
+    return replace(model, backbone=backbone, remarks=remarks)
 
 
 def contrastive_learner(backbone: Backbone, target: str) -> Learner:

@@ -99,7 +99,7 @@ class EmbeddingSource(TextFileSource):
             "form": rows.table.format.describe(),
             "weights": weights,
             "tokenizer": embedder.packer.tokenizer.fingerprint,
-            "vectors": asdict(embedder.settings),
+            "vectors": embedder.settings.facts(),
             "tokens": embedder.tokens,
             "output": self.form,
             **({"kept": [*other_columns]} if other_columns else {}),
@@ -233,6 +233,7 @@ def _write(growing: GrowingFiles, job: EmbeddingJob, out: VectorOutput) -> None:
     model, file = address_of(job.source.model), address_of(job.rows.file)
     model = model if model != str(job.source.model) else str(job.source.model.resolve())
     settings = {"osbert": __version__, "model": model, "file": file, **job.facts}
+    settings["vectors"] = asdict(job.embedder.settings)
     kinds = {"vectors": "<f4"} | {name: "|u1" for name in growing.sizes if name + ENDS in growing.sizes}
     columns = {}
     names_by_file = name_column_files(settings.get("kept", ()))

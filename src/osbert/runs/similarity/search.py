@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -15,13 +15,14 @@ from numpy.typing import NDArray
 
 from osbert.errors import UserError
 from osbert.inference.embedder import Embedder
-from osbert.inference.engine import load
+from osbert.inference.engine import Engine, load
 from osbert.inference.vectors.lexical import bm25, fuse_rankings
 from osbert.inference.vectors.nearest import NearestRows, nearest_in_index, open_index
 from osbert.inference.vectors.reading import VectorFile, open_vectors
 from osbert.inference.vectors.settings import VectorSettings
 from osbert.interop.folder import Folder, open_folder
 from osbert.interop.opening import CAREFUL, Opening
+from osbert.interop.sentence_files import DOCUMENT, DOCUMENTS, QUERY, Prompts
 from osbert.reading.table import Row
 from osbert.remote.addresses import display_path
 from osbert.runs.contract import Notice, Watch, WorkProgress, ignore, report_remarks
@@ -128,14 +129,16 @@ class SearchRequest:
         Raises UserError if the model is missing.
         """
         source = _source(self.model or Path(opened.settings["model"]), self.vectors, self.opening)
-        vector_settings = _settings(opened.settings, self.vectors)
         weights = source.fingerprint  # before `load`, which frees the memory of the weights
         engine = load(source, device=self.options.device)
-        embedder = Embedder(engine, vector_settings)
-        _check(embedder, weights, opened)
+        opened.require_single(np.empty((0, 0), np.float32))
+        _require_model(engine, weights, opened)
+        settings = _query_settings(engine, opened, self.options.role)
+        if settings.prompt:
+            watch(Notice(f"Queries are embedded with the prompt {settings.prompt[:60]!r}."))
+        embedder = Embedder(engine, settings)
+        opened.require_single(np.empty((0, *embedder.shape), np.float32))
         report_remarks(engine, watch)
-        for remark in engine.not_applied:
-            watch(Notice(remark))
         return embedder
 
 
@@ -151,6 +154,8 @@ def search(
     if isinstance(queries, np.ndarray):
         if request.options.hybrid:
             raise UserError("Vectors have no words: hybrid search needs the texts.", code="options-exclude-each-other")
+        if request.options.role is not None:
+            raise UserError("A role is for queries that are texts, not vectors.", code="options-exclude-each-other")
         finder = _Finder(opened, request.options, watch)
         vectors = _numbers(queries)
         blocks = (vectors[first : first + QUERIES] for first in range(0, len(vectors), QUERIES))
@@ -288,13 +293,48 @@ class _Finder:
         return nearest.places, nearest.cosines
 
 
-def _settings(settings: Mapping[str, Any], vectors: Path) -> VectorSettings:
+def _query_settings(engine: Engine, opened: VectorFile, role: str | None) -> VectorSettings:
+    """Return how queries are embedded: as the texts of the file, but in the role of queries.
+
+    Raises UserError if the file has vectors of a role that queries are not compared with, or of another length or
+    prompt than the model has.
+    """
+    path, stored = opened.path, opened.settings["vectors"]
     try:
-        return VectorSettings(**settings["vectors"])
+        settings = VectorSettings(**stored)
     except TypeError as error:
         raise UserError(
-            f"{vectors} was made with settings that this osbert does not know ({error}).", code="wrong-format"
+            f"{path} was made with settings that this osbert does not know ({error}).", code="wrong-format"
         ) from error
+    if settings.length > engine.packer.length:
+        raise UserError(
+            f"{path} has vectors of up to {settings.length:,} tokens, and the model in {engine.folder} reads "
+            f"{engine.packer.length:,}. Embed the texts again.",
+            code="mismatched-base",
+        )
+    if role is None and "role" not in stored:  # of an earlier version, which applied no prompts
+        return settings
+    model = engine.sentence_model(settings.pooling)
+    prompts = model.prompts if model else Prompts()
+    if "role" in stored and (
+        settings.role not in (None, *prompts.roles) or prompts.of(settings.role) != settings.prompt
+    ):
+        raise UserError(
+            f"{path} was made with the prompt {settings.prompt!r:.60} (role {settings.role or 'none'}), which is not "
+            f"that of the model in {engine.folder} any more. Embed the texts again.",
+            code="mismatched-base",
+        )
+    wanted = role
+    if role is None and settings.role in (None, *DOCUMENTS):
+        wanted = QUERY if settings.role or QUERY in prompts.texts else None
+    elif settings.role not in (None, *DOCUMENTS, role):
+        raise UserError(
+            f"{path} has vectors of the role {settings.role}, and these queries have the role {role or QUERY}. Search "
+            f"a file that was made with --role {DOCUMENT}, or give --role {settings.role} for queries of that role.",
+            code="options-exclude-each-other",
+        )
+    prompt = prompts.of(wanted)
+    return replace(settings, role=wanted, prompt=prompt, prompt_pooled=prompts.pooled or not prompt)
 
 
 def _source(folder: Path, vectors: Path, opening: Opening) -> Folder:
@@ -308,12 +348,10 @@ def _source(folder: Path, vectors: Path, opening: Opening) -> Folder:
     return open_folder(folder, opening)
 
 
-def _check(embedder: Embedder, weights: str, opened: VectorFile) -> None:
-    """Raise UserError unless the file has one vector per text and was made with this model."""
-    opened.require_single(np.empty((0, *embedder.shape), np.float32))
-    tokenizer = embedder.packer.tokenizer.fingerprint
-    if (weights, tokenizer) != (opened.settings["weights"], opened.settings["tokenizer"]):
+def _require_model(engine: Engine, weights: str, opened: VectorFile) -> None:
+    """Raise UserError unless the file was made with this model."""
+    if (weights, engine.tokenizer.fingerprint) != (opened.settings["weights"], opened.settings["tokenizer"]):
         raise UserError(
-            f"{opened.path} was made with another model than the one that is now in {embedder.engine.folder}.",
+            f"{opened.path} was made with another model than the one that is now in {engine.folder}.",
             code="mismatched-base",
         )

@@ -20,6 +20,9 @@ class SearchOptions:
     """exact: every vector is compared. faiss: an approximate index, built once beside the file (extra faiss)."""
     hybrid: bool = False
     """Fuse the ranking by vectors with one by words (BM25, reciprocal rank fusion)."""
+    role: str | None = None
+    """The role of the queries, whose prompt is put before each. Default: query for a file of documents, or of texts
+    without a role if the model has a prompt for queries. A file of another role is searched with that role alone."""
     device: str = "auto"
     """cpu, cuda or cuda:N. auto: a GPU if there is one."""
 

@@ -20,6 +20,12 @@ class EmbedRequest(Request, title="Embed"):
     """Texts, or pairs, and how their vectors are made; the fields that are left out are the model's own."""
 
     texts: Texts
+    role: str | None = Field(
+        default=None,
+        max_length=200,
+        description="What the texts are for: query, document, or the name of a prompt of the model, which is put "
+        "before each text. When left out: the default prompt of a model that has one.",
+    )
     pooling: Pooling | None = Field(
         default=None, description="The model's own if it was trained for sentence vectors, else mean, when left out."
     )
@@ -65,7 +71,9 @@ class EmbedCall(Call):
 
     def option(self, values: RequestFields) -> EmbeddingOptions:
         """Return the embedding options of the request."""
-        return EmbeddingOptions(pooling=values["pooling"], normalize=values["normalise"], long=values["long"])
+        return EmbeddingOptions(
+            role=values.get("role"), pooling=values["pooling"], normalize=values["normalise"], long=values["long"]
+        )
 
     def read(self, model: ServerModel, items: Sequence[Item], option: Any) -> Sequence[Any]:
         """Return the vectors (n, D) of n texts."""

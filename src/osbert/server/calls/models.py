@@ -91,9 +91,9 @@ class ServerModel:
         """Serve `engine` as `name`. Raises UserError if its task or the length of its sequences cannot be served.
 
         `length`: most tokens of a sequence; for an encoder, of a text to embed. `remarks`: oddities of its folder, and
-        steps of its sentence-embedding files that osbert does not apply.
+        prompts that a request has to name.
         """
-        from osbert.inference.embedder import vector_settings
+        from osbert.inference.embedder import name_prompts, vector_settings
 
         self.name = name
         self.engine = engine
@@ -104,7 +104,9 @@ class ServerModel:
         if not self.edge.call:
             # Its own pooling may be unsupported: the first request for it gets the error.
             self.length = vector_settings(EmbeddingOptions(pooling="mean"), engine).length
-        self.remarks = (*engine.remarks, *engine.not_applied)
+        sentences = engine.sentence_model("mean")
+        prompts = name_prompts(sentences.prompts) if sentences and not sentences.prompts.of(None) else ()
+        self.remarks = (*engine.remarks, *prompts)
 
     def facts(self) -> dict[str, Any]:
         """Return the model's entry in /v1/models."""
@@ -140,12 +142,12 @@ class ServerModel:
     def embedder(self, options: EmbeddingOptions) -> Embedder:
         """Return the embedder for these options.
 
-        Raises Refusal (422) if the model needs a pooling that osbert does not support.
+        Raises Refusal (422) if the model lacks the role, or needs a pooling or part that osbert does not support.
         """
         try:
             return self.engine.embedder(options)
         except UserError as error:
-            raise Refusal(422, str(error), field="pooling") from error
+            raise Refusal(422, str(error), field="pooling" if options.role is None else "role") from error
 
 
 def _edge(engine: Engine, *, masks: bool) -> Edge:

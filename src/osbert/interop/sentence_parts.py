@@ -1,0 +1,237 @@
+"""The parts of a sentence model between its pooling and its normalisation: Dense, LayerNorm and Normalize.
+
+sentence-transformers stores each in a folder of its own: a config, and weights where it has some.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from osbert.errors import UserError
+from osbert.files import write_json
+from osbert.interop.files.json_files import read_if_there, read_object
+from osbert.interop.files.weight_files import SAFE, read_tensors, write_tensors
+
+Vectors = NDArray[np.float32]
+VECTOR = "sentence_embedding"
+"""Their name of the vector of a text, which a part reads and writes."""
+EPSILON = 1e-5
+"""What LayerNorm adds to the variance."""
+
+
+def _gelu(values: Vectors) -> Vectors:
+    from scipy.special import erf
+
+    return np.asarray(values * (1 + erf(values / 2**0.5)) / 2, np.float32)
+
+
+ACTIVATIONS: Mapping[str, Callable[[Vectors], Vectors]] = {
+    "torch.nn.modules.linear.Identity": lambda values: values,
+    "torch.nn.modules.activation.Tanh": np.tanh,
+    "torch.nn.modules.activation.ReLU": lambda values: np.maximum(values, 0),
+    "torch.nn.modules.activation.Sigmoid": lambda values: np.asarray(1 / (1 + np.exp(-values)), np.float32),
+    "torch.nn.modules.activation.SiLU": lambda values: values / (1 + np.exp(-values)),
+    "torch.nn.modules.activation.GELU": _gelu,
+}
+
+
+class VectorPart(ABC):
+    """A function from vectors (n, D) to vectors (n, E). `weights`: its arrays, by their names in the file."""
+
+    kind: ClassVar[str]
+    weights: Mapping[str, Vectors]
+
+    def __eq__(self, other: object) -> bool:
+        """Compare kind, settings and weights."""
+        return isinstance(other, VectorPart) and hash_parts([self]) == hash_parts([other])
+
+    def __hash__(self) -> int:
+        """Return a hash of kind, settings and weights."""
+        return hash(hash_parts([self]))
+
+    @abstractmethod
+    def apply(self, vectors: Vectors) -> Vectors:
+        """Return the vectors (n, E) of vectors (n, D)."""
+
+    def width(self, before: int) -> int:
+        """Return E for vectors of width D = `before`. Raises ValueError if the part reads another width."""
+        return before
+
+    def config(self) -> dict[str, Any]:
+        """Return the settings, as sentence-transformers writes them."""
+        return {}
+
+    def write(self, folder: Path) -> None:
+        """Write the part as sentence-transformers reads it."""
+        folder.mkdir(parents=True, exist_ok=True)
+        if settings := self.config():
+            write_json(folder / "config.json", settings)
+        if self.weights:
+            write_tensors({name: torch.from_numpy(array) for name, array in self.weights.items()}, folder / SAFE)
+
+
+@dataclass(frozen=True, eq=False)
+class Dense(VectorPart):
+    """activation(W v + b), with b and the residual connection where the file has them."""
+
+    kind: ClassVar[str] = "Dense"
+    weights: Mapping[str, Vectors]
+    activation: str
+    residual: bool = False
+
+    def apply(self, vectors: Vectors) -> Vectors:
+        """Return the vectors (n, E)."""
+        projected = vectors @ self.weights["linear.weight"].T
+        if "linear.bias" in self.weights:
+            projected = projected + self.weights["linear.bias"]
+        projected = ACTIVATIONS[self.activation](projected)
+        if self.residual:
+            matrix = self.weights.get("residual.weight")
+            projected = projected + (vectors if matrix is None else vectors @ matrix.T)
+        return projected
+
+    def width(self, before: int) -> int:
+        """Return E. Raises ValueError if the matrix (E, D) is of another D."""
+        to, of = self.weights["linear.weight"].shape
+        if of != before:
+            raise ValueError(f"a Dense part reads vectors of {of:,} numbers, but gets {before:,}")
+        return to
+
+    def config(self) -> dict[str, Any]:
+        """Return the settings."""
+        to, of = self.weights["linear.weight"].shape
+        sizes = {"in_features": of, "out_features": to, "bias": "linear.bias" in self.weights}
+        return {**sizes, "activation_function": self.activation, **({"use_residual": True} if self.residual else {})}
+
+
+@dataclass(frozen=True, eq=False)
+class LayerNorm(VectorPart):
+    """(v - mean) / deviation, times a weight plus a bias (Ba et al. 2016)."""
+
+    kind: ClassVar[str] = "LayerNorm"
+    weights: Mapping[str, Vectors]
+
+    def apply(self, vectors: Vectors) -> Vectors:
+        """Return the vectors (n, D)."""
+        centered = vectors - vectors.mean(axis=-1, keepdims=True)
+        deviation = np.sqrt(np.square(centered).mean(axis=-1, keepdims=True) + EPSILON)
+        return np.asarray(centered / deviation * self.weights["norm.weight"] + self.weights["norm.bias"], np.float32)
+
+    def width(self, before: int) -> int:
+        """Return D. Raises ValueError if the weights are of another D."""
+        if (of := len(self.weights["norm.weight"])) != before:
+            raise ValueError(f"a LayerNorm part reads vectors of {of:,} numbers, but gets {before:,}")
+        return before
+
+    def config(self) -> dict[str, Any]:
+        """Return the settings."""
+        return {"dimension": len(self.weights["norm.weight"])}
+
+
+class Normalize(VectorPart):
+    """The vector at length 1, before another part reads it; `SentenceModel.normalize` has the last one."""
+
+    kind: ClassVar[str] = "Normalize"
+    weights: Mapping[str, Vectors] = MappingProxyType({})
+
+    def apply(self, vectors: Vectors) -> Vectors:
+        """Return the vectors (n, D)."""
+        lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+        return np.asarray(vectors / np.maximum(lengths, 1e-12), np.float32)
+
+
+def read_part(kind: str, folder: Path) -> VectorPart | None:
+    """Return a part by its kind and folder; None for Dropout, which does nothing outside of training.
+
+    Raises UserError for another kind, an activation or an input that osbert lacks, and for damaged weights.
+    """
+    if kind not in ("Dense", "LayerNorm", "Normalize", "Dropout"):
+        raise UserError(
+            f"{folder.parent} has a part {kind}, which osbert does not support, so its vectors would not be the "
+            "model's. Parts that it supports: Transformer, Pooling, Dense, LayerNorm, Normalize, Dropout. To use the "
+            "encoder alone, give a pooling.",
+            code="unsupported-model",
+        )
+    path = folder / "config.json"
+    settings = read_object(path) if kind in ("Dense", "LayerNorm") else read_if_there(path)
+    for name in ("module_input_name", "module_output_name"):
+        if settings.get(name) not in (None, VECTOR):
+            raise UserError(
+                f"{path}: {name} is {settings[name]!r:.80}; osbert supports {kind} on {VECTOR} only.",
+                code="unsupported-model",
+            )
+    if kind == "Dropout":
+        return None
+    if kind == "Normalize":
+        return Normalize()
+    weights = {name: tensor.float().numpy() for name, tensor in read_tensors(folder).items()}
+    if kind == "LayerNorm":
+        _require_shapes(folder, weights, {"norm.weight": ("D",), "norm.bias": ("D",)})
+        return LayerNorm(weights)
+    activation = settings.get("activation_function", "torch.nn.modules.activation.Tanh")
+    if activation not in ACTIVATIONS:
+        names = ", ".join(name.rpartition(".")[2] for name in ACTIVATIONS)
+        raise UserError(
+            f"{path}: the activation_function {activation!r:.80} is not supported; these of torch are: {names}.",
+            code="unsupported-model",
+        )
+    shapes: dict[str, tuple[str, ...]] = {"linear.weight": ("E", "D")}
+    residual = settings.get("use_residual") is True
+    if settings.get("bias", True):
+        shapes["linear.bias"] = ("E",)
+    if residual and settings.get("in_features") != settings.get("out_features"):
+        shapes["residual.weight"] = ("E", "D")
+    sizes = {"E": settings.get("out_features"), "D": settings.get("in_features")}
+    _require_shapes(folder, weights, shapes, {name: size for name, size in sizes.items() if size is not None})
+    return Dense(weights, activation, residual)
+
+
+def apply_parts(parts: Sequence[VectorPart], vectors: Vectors) -> Vectors:
+    """Return the vectors (n, E) after all parts."""
+    for part in parts:
+        vectors = part.apply(vectors)
+    return vectors
+
+
+def hash_parts(parts: Sequence[VectorPart]) -> str:
+    """Return a hash of parts and their weights; "" for none."""
+    if not parts:
+        return ""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(f"{part.kind} {sorted(part.config().items())}".encode())
+        for name, array in sorted(part.weights.items()):
+            digest.update(f"{name} {array.shape}".encode() + np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+def _require_shapes(
+    folder: Path,
+    weights: Mapping[str, Vectors],
+    shapes: Mapping[str, tuple[str, ...]],
+    sizes: Mapping[str, int] | None = None,
+) -> None:
+    """Raise UserError unless the weights are those of `shapes`, whose letters stand for equal sizes."""
+    known = dict(sizes or {})
+    fits = weights.keys() == shapes.keys() and all(
+        len(shapes[name]) == array.ndim
+        and all(known.setdefault(letter, size) == size for letter, size in zip(shapes[name], array.shape))
+        for name, array in weights.items()
+    )
+    if not fits:
+        stored = ", ".join(f"{name} {array.shape}" for name, array in sorted(weights.items()))
+        wanted = ", ".join(f"{name} ({', '.join(shape)})" for name, shape in shapes.items())
+        raise UserError(
+            f"{folder}: its weights do not fit its config.json: {stored} instead of {wanted}. Copy it again.",
+            code="damaged-file",
+        )
