@@ -95,7 +95,9 @@ def train(
         write_remarks(rows.remarks, out)
         if not folder.finished:
             try:
-                complete(run, plan, folder, watch, wish)
+                before = resume(run, watch)
+                follow(run, watch, wish)
+                finish(run, plan, folder, before, watch)
             except UserError:
                 if run.trainer.hopeless:
                     folder.fail(run.trainer.step)
@@ -124,10 +126,8 @@ def write_remarks(remarks: Sequence[str], out: Path) -> None:
         write_text(out / REMARKS, "\n".join(remarks) + "\n")
 
 
-def complete(
-    run: FinetuneTrainer, plan: FinetunePlan, folder: RunFolder, watch: Watch, wish: Interruption | None = None
-) -> None:
-    """Train to the end, write the model and the report, and record last that the run is finished."""
+def resume(run: FinetuneTrainer, watch: Watch) -> dict[str, float]:
+    """Go to the last checkpoint, if there is one; return the scores before training, {} if there are none."""
     for text in (describe_tuning(run.learner.backbone), run.rows.truncation, run.rows.prepare(run.learner, run.folder)):
         if text:
             watch(Notice(text))
@@ -135,7 +135,13 @@ def complete(
         watch(Notice(f"going on from step {run.trainer.step:,} of {run.trainer.settings.steps:,}"))
     if before := run.before():
         watch(Notice(f"before training  dev {scores_line(before)}"))
-    follow(run, watch, wish)
+    return before
+
+
+def finish(
+    run: FinetuneTrainer, plan: FinetunePlan, folder: RunFolder, before: Mapping[str, float], watch: Watch
+) -> None:
+    """Write the model and the report of a run that was trained to the end, and record last that it is finished."""
     # A folder is begun before anything is written into it: else it would be taken for somebody else's.
     folders = {
         outcome.folder: begin_folder(plan.of(outcome.task), run.rows, run.folder / outcome.folder)
