@@ -56,20 +56,19 @@ def search(
     model
         The model, if it has moved: a folder, or a name (docs/models-by-name.md).
     """
-    from osbert.runs.similarity.search import SearchRequest, search_file
-    from osbert.runs.similarity.search import search as run
+    from osbert.runs.similarity import search as runs
 
     usage = 'Give queries, as in osbert search VECTORS "a text", or a file of them: --file in.csv --out out.csv.'
     require_texts_or_file(usage, texts, file, out)
     if reading and not file:
         raise UserError(f"--text and how to read a file go with --file. {usage}", code="missing-option")
-    request = SearchRequest(vectors=vectors, options=options or SearchOptions(), model=model, opening=opening)
+    request = runs.SearchRequest(vectors=vectors, options=options or SearchOptions(), model=model, opening=opening)
     with showing_progress("vectors") as watch:
         if file and out:
-            tally = search_file(request, TextFile(file, reading or TextOptions()), out=out, watch=watch)
+            tally = runs.search_file(request, TextFile(file, reading or TextOptions()), out=out, watch=watch)
             print(*tally.lines())
             return tally
-        rankings = run(request, request.group_texts(texts), watch=watch)
+        rankings = runs.search(request, request.group_texts(texts), watch=watch)
     for ranking in rankings:
         if len(rankings) > 1:
             print(one_line(" | ".join(ranking.query)))
