@@ -15,17 +15,15 @@ from osbert import recipe
 from osbert.data.example import Integers
 from osbert.errors import UserError
 from osbert.evaluation.compare import summaries
-from osbert.files import disk_needed, write_text
+from osbert.files import write_text
 from osbert.inference.engine import load
 from osbert.interop.opening import Opening
-from osbert.lock import hold_lock
 from osbert.reading.splits import deal_folds
 from osbert.runs.contract import Notice, Watch, ignore
-from osbert.runs.finetune import train as finetune_train
 from osbert.runs.finetune.plan import FinetunePlan
 from osbert.runs.finetune.records import Splits
 from osbert.runs.finetune.rows import FinetuneRows, TaskRows
-from osbert.runs.finetune.trials import TRIALS, TrialWork, adopt, describe_results, fail
+from osbert.runs.finetune.trials import TRIALS, TrialWork, adopt, begin_trials, describe_results, fail
 from osbert.runs.finetune.warnings import deduplicate
 from osbert.runs.study.report import CROSS_VALIDATED, study_report
 from osbert.runs.study.runner import RESTART, StudyTrial, TrialResult
@@ -62,21 +60,12 @@ def cross_validate(
     parts: dict[str, Splits] = {WHOLE: splits, **fold_splits(rows, dealt)}
     if plan.training.deduplicate:  # the whole's rows are so already
         parts = {name: deduplicate(part_splits) for name, part_splits in parts.items()}
-    model = finetune_train.start(plan)
-    plan = dataclasses.replace(plan, opening=plan.opening.again)  # each trial opens the encoder anew
-    finetune_train.introduce(plan, model, watch)
-    laid_out = finetune_train.lay_out(plan, records, model, watch)
-    del model  # one encoder is in memory at a time
-
-    def rows_of(trial: StudyTrial) -> FinetuneRows:
-        return encode_splits(laid_out, parts[part_of(trial)])
-
-    with disk_needed(out), hold_lock(out):
-        folder = finetune_train.begin_folder(plan, laid_out, out)
-        finetune_train.write_remarks(laid_out.remarks, out)
+    with begin_trials(plan, records, out, watch) as (plan, encoded, folder):
         if not folder.finished:
-            study = TrialWork(plan=plan, rows=rows_of, watch=watch, wish=wish).study()
-            results = study.run([trial_of(part, plan.training.seed, out / TRIALS) for part in parts])
+            work = TrialWork(
+                plan=plan, rows=lambda trial: encode_splits(encoded, parts[part_of(trial)]), watch=watch, wish=wish
+            )
+            results = work.study().run([trial_of(part, plan.training.seed, out / TRIALS) for part in parts])
             folds = [result for result in results if part_of(result.trial) != WHOLE]
             write_predictions(out / PREDICTIONS, rows, dealt, folds)
             for line in describe_results(folds):

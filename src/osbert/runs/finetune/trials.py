@@ -11,6 +11,7 @@ import math
 import shutil
 import statistics
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,14 +59,7 @@ def compare(
     wanted, comparison_table = plan.comparison, plan.comparison.table()
     training = plan.training
     settings = candidates(wanted, tuning=training.tuning, seed=training.seed, folder=out / TRIALS)
-    model = finetune_train.start(plan)
-    plan = dataclasses.replace(plan, opening=plan.opening.again)  # each trial opens the encoder anew
-    finetune_train.introduce(plan, model, watch)
-    rows = finetune_train.lay_out(plan, records, model, watch)
-    del model  # one encoder is in memory at a time
-    with disk_needed(out), hold_lock(out):
-        folder = finetune_train.begin_folder(plan, rows, out)
-        finetune_train.write_remarks(rows.remarks, out)
+    with begin_trials(plan, records, out, watch) as (plan, rows, folder):
         if not folder.finished or folder.facts["finished"]["comparison"] != comparison_table:
             shared = dataclasses.replace(rows, remarks=(), vector_folder=out / TRIALS)
             work = TrialWork(plan=plan, rows=lambda trial: shared, watch=watch, wish=wish)
@@ -76,6 +70,22 @@ def compare(
         for path in (out / TRIALS).glob(VECTORS):
             path.unlink()
     watch(Notice(f"best of all: {folder.facts['finished']['trial']}"))
+
+
+@contextmanager
+def begin_trials(
+    plan: FinetunePlan, records: Sequence[Splits], out: Path, watch: Watch
+) -> Iterator[tuple[FinetunePlan, FinetuneRows, RunFolder]]:
+    """Encode the rows and hold the folder of several runs; yield the plan of each run, the rows and the folder."""
+    model = finetune_train.start(plan)
+    plan = dataclasses.replace(plan, opening=plan.opening.again)  # each trial opens the encoder anew
+    finetune_train.introduce(plan, model, watch)
+    rows = finetune_train.lay_out(plan, records, model, watch)
+    del model  # one encoder is in memory at a time
+    with disk_needed(out), hold_lock(out):
+        folder = finetune_train.begin_folder(plan, rows, out)
+        finetune_train.write_remarks(rows.remarks, out)
+        yield plan, rows, folder
 
 
 @dataclass(frozen=True, kw_only=True)
