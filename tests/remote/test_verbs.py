@@ -132,7 +132,7 @@ def test_an_analysis_that_lies_there(s3: Any, runs: dict[str, Path], texts: Path
             runs["encoder"], data="s3://box/data", out="s3://box/out", watch=events.append, **{**FEW, **more}
         )
         if not (work := sum(isinstance(event, AnalysisProgress) for event in events)):
-            assert any("s3://box/out/analysis.json already holds" in str(event) for event in events)
+            assert any("s3://box/out/analysis.json already contains" in str(event) for event in events)
         return work
 
     assert computed() and not computed()
@@ -198,7 +198,7 @@ def test_a_mixture_whose_upload_failed_begins_anew(
     for corpus in corpora:
         osbert.build_corpus(texts, tokenizer=runs["encoder"], out=corpus)
 
-    with monkeypatch.context() as patched, refusal("not-uploaded", "begins anew"):
+    with monkeypatch.context() as patched, refusal("not-uploaded", "starts again"):
         patched.setattr(s3, "put_file", lost)
         osbert.mix_corpora(corpora, out="s3://box/mixed")
     assert nothing_left(tmp_path / "cache")

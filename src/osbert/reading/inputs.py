@@ -98,13 +98,13 @@ def find_inputs(files: Sequence[Path | str], *, without: Path | None = None) -> 
             inside = files_below(path, problems, without=without)
             if not inside and problems.count == problem_count:
                 problems.add(f"{path}: the folder has no file with a known suffix ({KNOWN})", code="wrong-format")
-            inputs += [_input(inner) for inner in inside if _readable(inner, problems)]
+            inputs += _inputs(inside, problems)
         elif not path.exists():
             problems.add(f"{path}: no such file", code="missing-file")
         elif kind_of(path.name) is None:
             problems.add(f"{path}: unknown suffix (known: {KNOWN}). Rename or convert it", code="wrong-format")
-        elif _readable(path, problems):
-            inputs.append(_input(path))
+        else:
+            inputs += _inputs([path], problems)
     problems.stop_if_any()
     if not inputs:
         raise UserError("No input files were given.", code="missing-option")
@@ -230,16 +230,13 @@ def _identity(folder: Path | str) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def _readable(path: Path, problems: Problems) -> bool:
-    if not path.is_file():
-        problems.add(f"{path}: not a regular file", code="not-a-regular-file")
-    elif not os.access(path, os.R_OK):
-        problems.add(f"{path}: no permission to read it", code="not-readable")
-    else:
-        return True
-    return False
-
-
-def _input(path: Path) -> Input:
-    status = path.stat()
-    return Input(path=path, size=status.st_size, mtime=status.st_mtime_ns)
+def _inputs(paths: Sequence[Path], problems: Problems) -> Iterator[Input]:
+    """Yield the readable files; report the others to `problems`."""
+    for path in paths:
+        if not path.is_file():
+            problems.add(f"{path}: not a regular file", code="not-a-regular-file")
+        elif not os.access(path, os.R_OK):
+            problems.add(f"{path}: no permission to read it", code="not-readable")
+        else:
+            status = path.stat()
+            yield Input(path=path, size=status.st_size, mtime=status.st_mtime_ns)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from osbert.errors import Problems
@@ -42,68 +43,50 @@ def read_columns(
     A blank line ends a sentence; a line with -DOCSTART- begins a document. `column`: that of the tags, from 1, negative
     from the end, 0 for the last. Without `labelled` it is optional. `name`: the file, for `problems`.
     """
-    reader = _Columns(name=name, column=column, labelled=labelled, problems=problems)
-    for number, line in enumerate(lines, 1):
+    sentence, document = TaggedWords(), None
+    width, first, tag_index = 0, 0, None
+    for number, line in enumerate(chain(lines, [""]), 1):  # a blank line ends the last sentence, too
         line = line.rstrip(_SPACES)
-        cells = line.split("\t") if "\t" in line else [cell for cell in line.split(" ") if cell]
-        if cells and not cells[0].startswith(DOCUMENT) and line:
-            reader.add(number, cells)
+        cells = line.split("\t") if "\t" in line else [*filter(None, line.split(" "))]
+        if not cells or cells[0].startswith(DOCUMENT):
+            if sentence.words:
+                sentence.document = document
+                yield sentence
+                sentence = TaggedWords()
+            if line:
+                document = 0 if document is None else document + 1
             continue
-        if reader.rows.words:
-            yield reader.cut()
-        if line:
-            reader.document = 0 if reader.document is None else reader.document + 1
-    if reader.rows.words:
-        yield reader.cut()
-
-
-class _Columns:
-    """Collects the sentence that is being read."""
-
-    def __init__(self, *, name: str, column: int, labelled: bool, problems: Problems) -> None:
-        self.name, self.column, self.labelled, self.problems = name, column, labelled, problems
-        self.width = self.first = 0
-        self.document: int | None = None
-        self.rows = TaggedWords()
-
-    def add(self, number: int, cells: Sequence[str]) -> None:
-        if not self.width:
-            self._begin(number, cells)
-        if len(cells) != self.width:
-            self.problems.add(
-                f"{self.name}, line {number}: {len(cells)} columns, but line {self.first} has {self.width}. "
-                "Is a tag missing, or the blank line that ends a sentence?",
+        if not width:
+            width, first = len(cells), number
+            tag_index = _find_tags(cells, column)
+            if tag_index is None and labelled:
+                reason = f"--column {column} of {width}" if column else "one column"
+                problems.add(
+                    f"{name}, line {number}: no column of tags behind the word ({reason}). Write a word and its tag in "
+                    "each line, separated by a tab or spaces.",
+                    code="unusable-row",
+                )
+        if len(cells) != width:
+            problems.add(
+                f"{name}, line {number}: {len(cells)} columns, but line {first} has {width}. Is a tag missing, or the "
+                "blank line that ends a sentence?",
                 code="unusable-row",
             )
         elif not cells[0].strip():
-            self.problems.add(
-                f"{self.name}, line {number}: the word is empty. Write one, or remove the line.", code="empty-text"
-            )
+            problems.add(f"{name}, line {number}: the word is empty. Write one, or remove the line.", code="empty-text")
         else:
-            self.rows.words.append(cells[0])
-            self.rows.lines.append(number)
-            if self.tag_index is not None:
-                self.rows.tags = self.rows.tags or []
-                self.rows.tags.append(cells[self.tag_index].strip())
+            sentence.words.append(cells[0])
+            sentence.lines.append(number)
+            if tag_index is not None:
+                sentence.tags = sentence.tags or []
+                sentence.tags.append(cells[tag_index].strip())
 
-    def cut(self) -> TaggedWords:
-        rows, self.rows = self.rows, TaggedWords()
-        rows.document = self.document
-        return rows
 
-    def _begin(self, number: int, cells: Sequence[str]) -> None:
-        """Determine the column of the tags from the first line with a word."""
-        self.width, self.first = len(cells), number
-        wanted = self.column or -1
-        index = wanted - 1 if wanted > 0 else self.width + wanted
-        self.tag_index = index if 0 < index < self.width else None
-        if self.tag_index is None and self.labelled:
-            reason = f"--column {self.column} of {self.width}" if self.column else "one column"
-            self.problems.add(
-                f"{self.name}, line {number}: no column of tags behind the word ({reason}). "
-                "Write a word and its tag in each line, separated by a tab or spaces.",
-                code="unusable-row",
-            )
+def _find_tags(cells: Sequence[str], column: int) -> int | None:
+    """Return the index of the tag among the cells of a line, None if there is no such column behind the word."""
+    column = column or -1
+    index = column - 1 if column > 0 else len(cells) + column
+    return index if 0 < index < len(cells) else None
 
 
 def words_of(value: Mapping[str, Any], words: str, tags: str) -> TaggedWords:
