@@ -2,7 +2,7 @@
 
     python benchmarks/small_data.py --data ../shared/data --out small.jsonl [--sets sst2,mrpc,...] [--rows 16,64,200]
         [--seeds 0,1,2] [--sides default,trainer,logistic,batch=8+epochs=10] [--model MODEL --name own]
-        [--dev 400] [--apart]
+        [--dev 400] [--apart] [--classes 5,20,77]
     python benchmarks/small_data.py --out small.jsonl --table [--apart]
 
 A run is one line of --out, and runs that are there are not repeated, so that a table can be filled over several days.
@@ -16,6 +16,13 @@ scikit-learn's own settings on the mean vectors of the frozen encoder, of length
 
 From 200 development rows on osbert keeps its best epoch by them, and the score is taken on them; the others choose
 nothing by them.
+With --classes the seed also draws so many labels, and --rows are those of each label: banking77 (77), articles (150 of
+WikiText-2, a sentence each), genres (the five of EWT). Many classes:
+
+    python benchmarks/small_data.py --data ../shared/data --out classes.jsonl --apart --seeds 0,1,2,3,4 \
+        --sets banking77,articles,genres --classes 2,5,20,77,150 --rows 2,8,30,100 \
+        --sides default,logistic,few-shot=linear,few-shot=none
+
 With --apart each side has the drawn rows and nothing else, as a user without a development file: osbert holds out some
 of them itself, the others train on all. The development rows are then test rows, which no choice sees.
 
@@ -26,11 +33,14 @@ The score is the task's own: accuracy, F1 (MRPC, QQP), Matthews (CoLA), Spearman
 from __future__ import annotations
 
 import argparse
+import csv
 import dataclasses
 import itertools
+import lzma
+import re
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -55,6 +65,7 @@ SETS |= {name: Case(task=name, folder=f"glue/{name.upper()}") for name in ("mnli
 SETS["chnsenticorp"] = Case(
     task="classify", folder="chnsenticorp", settings=("--text", "column 1", "--label", "column 2")
 )
+SETS |= {name: Case(task="classify", folder="", length=64) for name in ("banking77", "articles", "genres")}
 SETS["conll2003-kinds"] = Case(task="multilabel", folder="ner/conll2003")
 """Which kinds of entities a sentence of CoNLL-2003 has: none, one or several of four."""
 TRAINER = (
@@ -80,6 +91,8 @@ class Measured:
     side: str
     seed: int
     apart: bool = False
+    classes: int = 0
+    """Number of labels that the seed draws; `rows` are then those of each label. 0: all labels, and rows of any."""
     score: float = 0.0
     seconds: float = 0.0
     chosen: str = ""
@@ -87,7 +100,7 @@ class Measured:
     @property
     def key(self) -> tuple[Any, ...]:
         """Return what it is known by."""
-        return (self.model, self.set, self.rows, self.side, self.seed, self.apart)
+        return (self.model, self.set, self.rows, self.side, self.seed, self.apart, self.classes)
 
 
 def measured(wanted: Measured, *, model: Path, data: Path, most: int) -> Measured:
@@ -131,6 +144,8 @@ def loaded(name: str, data: Path) -> tuple[Task, dict[str, list[Record]]]:
 @cache
 def data_of(name: str, data: Path) -> Any:
     """Return the folder of a set, or its rows."""
+    if name in SINGLE:
+        return split_rows(SINGLE[name](data))
     if SETS[name].task != "multilabel":
         return data / SETS[name].folder
     _, every = loaded("conll2003", data)
@@ -140,9 +155,78 @@ def data_of(name: str, data: Path) -> Any:
     }
 
 
+def banking(data: Path) -> Iterator[tuple[str, str]]:
+    """Yield questions to a bank with their intents."""
+    with (data / "banking77" / "train.csv").open(encoding="utf-8", newline="") as lines:
+        yield from ((line["text"], line["category"]) for line in csv.DictReader(lines))
+
+
+def articles(data: Path) -> Iterator[tuple[str, str]]:
+    """Yield the first twelve words of sentences of WikiText-2 with the titles of their articles."""
+    title = ""
+    with lzma.open(data / "text" / "wikitext2-train.txt.xz", "rt", encoding="utf-8") as lines:
+        for line in map(str.strip, lines):
+            if heading := re.fullmatch("= ([^=].*?) =", line):
+                title = heading[1]
+            elif line and title and not line.startswith("="):
+                sentences = [sentence.split() for sentence in re.split(r"(?<= \.) ", line)]
+                yield from ((" ".join(words[:12]), title) for words in sentences if len(words) >= 8)
+
+
+def genres(data: Path) -> Iterator[tuple[str, str]]:
+    """Yield sentences of EWT with their genres, from five words on."""
+    genre = ""
+    for path in sorted((data / "ud-english-ewt").glob("*train*")):
+        with (lzma.open if path.suffix == ".xz" else open)(path, "rt", encoding="utf-8") as lines:
+            for line in lines:
+                name, _, value = line.partition(" = ")
+                if name == "# sent_id":
+                    genre = value.partition("-")[0]
+                elif name == "# text" and len(value.split()) >= 5:
+                    yield value.strip(), genre
+
+
+SINGLE = {"banking77": banking, "articles": articles, "genres": genres}
+LABELS = {"banking77": 77, "articles": 150, "genres": 5}
+"""Number of labels of these sets."""
+
+
+def split_rows(rows: Iterable[tuple[str, str]]) -> dict[str, list[tuple[str, str]]]:
+    """Return the rows of the most frequent labels, without repeated texts; every fifth of a label is for the score."""
+    texts: dict[str, list[str]] = {}
+    for text, label in dict(rows).items():
+        texts.setdefault(label, []).append(text)
+    most = sorted(texts, key=lambda label: (-len(texts[label]), label))[: max(LABELS.values())]
+    return {
+        split: [
+            (text, label)
+            for label in most
+            for number, text in enumerate(texts[label])
+            if (number % 5 == 0) == (split == "dev")
+        ]
+        for split in SPLITS
+    }
+
+
+def draw_classes(every: Mapping[str, Sequence[Record]], wanted: Measured, most: int) -> dict[str, list[Record]]:
+    """Return `wanted.rows` training rows of each label that the seed draws, and up to `most` other rows of these."""
+    labels = sorted({row.label for row in every["train"]})
+    chosen = [labels[place] for place in np.random.default_rng(wanted.seed).permutation(len(labels))[: wanted.classes]]
+    train = [
+        row
+        for label in sorted(chosen)
+        for row in drawn([row for row in every["train"] if row.label == label], wanted.rows, wanted.seed)
+    ]
+    dev = [row for row in every["dev"] if row.label in {*chosen}]
+    return {"train": drawn(train, len(train), wanted.seed), "dev": drawn(dev, most, 0)}
+
+
 def records(wanted: Measured, data: Path, most: int) -> tuple[Task, dict[str, list[Record]]]:
     """Return the task, fitted to the rows that the seed draws, with these and the development rows."""
     task, every = loaded(wanted.set, data)
+    if wanted.classes:
+        splits = draw_classes(every, wanted, most)
+        return dataclasses.replace(task, labels=()).fit(splits["train"]), splits
     train = [record for record in every["train"] if not task.lacks(record)]
     splits = {"train": drawn(train, wanted.rows, wanted.seed), "dev": drawn(every["dev"], most, 0)}
     return task.fit(splits["train"]), splits
@@ -163,7 +247,8 @@ def planned(
     plan = read_plan(case.task, parse_settings(words, schema(case.task)), model=model, data=data_of(wanted.set, data))
     _, splits = records(wanted, data, most)
     # Not the task of `records`: the plan's own has the settings of the side, such as features=mix.
-    task = plan.task.fit(loaded(wanted.set, data)[1]["train"]).fit(splits["train"])
+    every = splits["train"] if wanted.classes else loaded(wanted.set, data)[1]["train"]
+    task = plan.task.fit(every).fit(splits["train"])
     return dataclasses.replace(plan, tasks=(task,)), splits
 
 
@@ -224,10 +309,10 @@ def features(model: Path, rows: Sequence[Sequence[str]]) -> np.ndarray:
 def table(runs: Sequence[Measured]) -> Iterator[str]:
     """Yield the lines of a table: a row for each set and number of rows, a column for each side."""
     sides = list(dict.fromkeys(run.side for run in runs))
-    yield f"| model | set | rows | {' | '.join(sides)} |"
-    yield "|---" * (len(sides) + 3) + "|"
-    for key in dict.fromkeys((run.model, run.set, run.rows) for run in runs):
-        own = [run for run in runs if (run.model, run.set, run.rows) == key]
+    yield f"| model | set | classes | rows | {' | '.join(sides)} |"
+    yield "|---" * (len(sides) + 4) + "|"
+    for key in dict.fromkeys((run.model, run.set, run.classes, run.rows) for run in runs):
+        own = [run for run in runs if (run.model, run.set, run.classes, run.rows) == key]
         cells = [cell([run for run in own if run.side == side]) for side in sides]
         yield f"| {' | '.join(map(str, key))} | {' | '.join(cells)} |"
 
@@ -254,6 +339,7 @@ def main() -> None:
     parser.add_argument("--name", default="minilm", help="what the table calls the model")
     parser.add_argument("--sets", default="sst2,mrpc,cola,rte,stsb", help="several with commas between")
     parser.add_argument("--rows", type=numbers, default=[16, 64, 200, 1000])
+    parser.add_argument("--classes", type=numbers, default=[0], help="labels drawn; --rows are then those of each")
     parser.add_argument("--seeds", type=numbers, default=[0, 1, 2])
     parser.add_argument("--sides", default="default,trainer,logistic", help="several with commas between")
     parser.add_argument("--dev", type=int, default=400, help="most development rows")
@@ -263,11 +349,11 @@ def main() -> None:
     parser.add_argument("--pause", type=Path, help="no run begins while this file is there")
     options = parser.parse_args()
     sets = listed(options.sets, list(SETS))
-    wanted = itertools.product(options.rows, options.seeds, sets, options.sides.split(","))
+    wanted = itertools.product(options.classes, options.rows, options.seeds, sets, options.sides.split(","))
     runs = (
-        Measured(model=options.name, set=name, rows=rows, side=side, seed=seed, apart=options.apart)
-        for rows, seed, name, side in ([] if options.table else wanted)
-        if name not in UNLIKE.get(side, ())
+        Measured(model=options.name, set=name, classes=classes, rows=rows, side=side, seed=seed, apart=options.apart)
+        for classes, rows, seed, name, side in ([] if options.table else wanted)
+        if name not in UNLIKE.get(side, ()) and classes <= LABELS.get(name, 0)
     )
 
     def make(run: Measured) -> Measured:

@@ -50,7 +50,7 @@ class TrainingKeywords(TypedDict, total=False):
     """Settings of osbert.runs.finetune.settings.FinetuneSettings."""
 
     epochs: int
-    few_shot: Literal["auto", "none", "linear", "contrastive"]
+    few_shot: Literal["auto", "none", "linear", "linear-first", "contrastive"]
     batch: int
     micro_tokens: int
     seed: int
@@ -218,7 +218,7 @@ class DistilKeywords(TrainingKeywords, OptimizerKeywords, EvaluateKeywords, tota
     length: int
     evaluate_every: str
     patience: int
-    keep: Literal["best", "last"]
+    keep: Literal["best", "last", "better"]
     data_map: bool
 
 class FinetuneKeywords(TrainingKeywords, OptimizerKeywords, OpeningKeywords, total=False):
@@ -226,7 +226,7 @@ class FinetuneKeywords(TrainingKeywords, OptimizerKeywords, OpeningKeywords, tot
 
     evaluate_every: str
     patience: int
-    keep: Literal["best", "last"]
+    keep: Literal["best", "last", "better"]
     data_map: bool
     seeds: int
     search: Literal["none", "paper", "glue", "optuna"]

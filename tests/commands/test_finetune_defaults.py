@@ -88,8 +88,12 @@ def plan(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callab
 
 
 def be_wide(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let every model's folder have an encoder of this width."""
-    folder = SimpleNamespace(architecture=SimpleNamespace(width=width))
+    """Let every model's folder have an encoder of this width, of a family without pooled sentence vectors."""
+
+    def replace(**fields: object) -> None:
+        raise TypeError(fields)
+
+    folder = SimpleNamespace(architecture=SimpleNamespace(width=width, replace=replace))
     monkeypatch.setattr(defaults, "open_folder", lambda *given: folder)
 
 

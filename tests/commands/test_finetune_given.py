@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -39,8 +40,11 @@ OWN = {
 """Dotted names of the settings that are no task's."""
 TABLES = {
     "few": "text,label\n" + "good film,pos\nbad film,neg\n" * 32,
+    "some": "text,label\n" + "good film,pos\nbad film,neg\npoor film,odd\n" * 50,
     "more": "text,label\n" + "good film,pos\nbad film,neg\n" * 75,
 }
+
+METHODS = {"few": "contrastive", "some": "linear-first", "more": "none"}
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +54,7 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Return a table of 64 rows, which have few-shot learning, and one of 150, which are fine-tuned."""
+    """Return tables for contrastive tuning (64 rows), linear-first (three labels) and fine-tuning (150 rows)."""
     folder = tmp_path_factory.mktemp("tables")
     for name, text in TABLES.items():
         (folder / f"{name}.csv").write_text(text)
@@ -63,8 +67,8 @@ def plan_of(settings: dict[str, str], encoder: Path, data: Path) -> tuple[Finetu
     words = [word for name, value in settings.items() for word in (flag(name), value)]
     given = options.parse_settings([str(data) if word == "DEV" else word for word in words], schema("classify"))
     read = read_plan("classify", given, model=encoder, data=data)
-    _, records = load(read.tasks[0], ("train", "dev"))
-    plan = fill_defaults(read, [records["train"]], encoder / "none", events.append)
+    task, records = load(read.task, ("train", "dev"))
+    plan = fill_defaults(replace(read, tasks=(task,)), [records["train"]], encoder / "none", events.append)
     return plan, [event.text for event in events if isinstance(event, Notice) and event.warning]
 
 
@@ -81,7 +85,7 @@ def test_a_given_setting_changes_that_setting_alone_or_a_line_names_it(
     rows: str, encoder: Path, tables: dict[str, Path]
 ) -> None:
     usual, warnings = plan_of({}, encoder, tables[rows])
-    assert not warnings and usual.training.few_shot == {"few": "contrastive", "more": "none"}[rows]
+    assert not warnings and usual.training.few_shot == METHODS[rows]
     for call in calls():
         # A development file leaves all rows for training, which may change the number of epochs.
         base, _ = plan_of({"dev": "DEV"}, encoder, tables[rows]) if "dev" in call else (usual, [])
@@ -95,9 +99,9 @@ def test_a_given_setting_changes_that_setting_alone_or_a_line_names_it(
         else:
             assert call["tuning"] and len(warnings) == 1, call
         steps = [-(-len(TABLES[rows].splitlines()) // one.training.batch) * one.training.epochs for one in (plan, base)]
-        if plan.training.few_shot == "none" and steps[0] < 0.9 * min(200, steps[1]):
+        if plan.training.few_shot == base.training.few_shot != "contrastive" and steps[0] < 0.9 * min(200, steps[1]):
             assert len(warnings) == 1, call
-        if "tuning" in call and (rows == "few" or steps[0] < 190):
+        if "tuning" in call and (rows != "more" or steps[0] < 190):
             assert len(warnings) == 1 and "--tuning" in warnings[0], call
         if call.get("learning_rate") == "1e-3" and "tuning" not in call:
             assert len(warnings) == 1, call

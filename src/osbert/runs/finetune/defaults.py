@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from osbert import recipe
 from osbert.errors import UserError
@@ -38,7 +38,10 @@ YOUNG = 100_000_000
 """Pretraining tokens below which an encoder is young. Minutes on a CPU give a few million. Between 8 million and this
 bound nothing was measured (docs/results.md)."""
 FEW_ROWS = 100
-"""Number of single texts below which few-shot learning is chosen, if the model allows it."""
+"""Number of single texts below which contrastive tuning is chosen, if there are two for each class."""
+FEW_PER_CLASS = 200
+"""Number of single texts for each of three or more classes below which fine-tuning begins at a fitted linear layer
+(linear-first). A new layer needs more steps the more classes it has; with two, 200 are enough (docs/results.md)."""
 FEW_PAIRS, FEW_SCORED_PAIRS = 2000, 6000
 """Number of pairs, and of pairs with a number each, below which a linear layer compares the vectors of a sentence
 encoder. With 1,000 pairs it beat fine-tuning on all sets, with 2,500 not on MNLI, and with all 5,749 scored pairs of
@@ -162,6 +165,7 @@ def keep_last_of_few(
 ) -> FinetunePlan:
     """Return the plan with the last epoch kept if a task has too few development rows to choose one by.
 
+    With linear-first it is the better of the last epoch and the linear layer.
     It is unchanged if the user gave --keep or --patience, if there is one score only, and for several tasks. A run that
     is resumed in the folder `out` keeps its setting.
     """
@@ -175,16 +179,18 @@ def keep_last_of_few(
     count = min(map(len, development))
     if count >= CHOOSING or len(plan.tasks) > 1 or not plan.scores.chooses(plan.training):
         return plan
+    keep: Literal["better", "last"] = "better" if plan.training.few_shot == "linear-first" else "last"
     few = f"{format_count(count, 'development row')} {'is' if count == 1 else 'are'} too few to choose an epoch"
-    watch(Notice(f"keep last: {few}; --keep best chooses all the same, --dev FILE gives others"))
-    return replace(plan, scores=replace(plan.scores, keep="last"))
+    watch(Notice(f"keep {keep}: {few}; --keep best chooses all the same, --dev FILE gives others"))
+    return replace(plan, scores=replace(plan.scores, keep=keep))
 
 
 def _names_to_report(plan: FinetunePlan) -> tuple[str, ...]:
     """Return the names of the settings to report."""
     few_shot = plan.training.few_shot
-    if few_shot == "none":
-        return (*LENGTH, "optimizer.learning_rate")
+    if few_shot in ("none", "linear-first"):
+        first = () if few_shot == "none" else ("training.few_shot",)
+        return (*first, *LENGTH, "optimizer.learning_rate")
     return ("training.few_shot",) if few_shot == "linear" else ("training.few_shot", *CONTRASTIVE)
 
 
@@ -192,6 +198,8 @@ def _choice(plan: FinetunePlan, records: Sequence[Sequence[Record]], out: Path) 
     """Return the chosen settings by their dotted names ({} to keep those of the plan), the reason, and a warning."""
     if stored := _read_settings(out, plan.open):
         return stored, f"kept from the run in {out}", ""
+    if plan.training.few_shot == "linear-first":
+        return _small_data(plan, records, TrainingDemand.of(plan))
     if plan.training.few_shot != "none":
         defaults = {} if plan.training.few_shot == "linear" else _contrastive(plan, records)
         chosen = {name: value for name, value in defaults.items() if name in plan.open}
@@ -202,6 +210,8 @@ def _choice(plan: FinetunePlan, records: Sequence[Sequence[Record]], out: Path) 
     need = TrainingDemand.of(plan)
     method = _few_shot_method(plan, records, need)
     hindrances = _hindrances(plan, records, method)
+    if method == "linear-first" and not hindrances:
+        return _linear_first(plan, records, need)
     if method and not hindrances:
         return *_few_shot(plan, records, need, method), _far_rate(plan, CONTRASTIVE[RATE_NAME])
     chosen, reason, warning = _small_data(plan, records, need)
@@ -209,7 +219,7 @@ def _choice(plan: FinetunePlan, records: Sequence[Sequence[Record]], out: Path) 
         flags, them = " and ".join(map(flag, hindrances)), "it" if len(hindrances) == 1 else "them"
         warning = (
             f"so few rows are learnt best by few-shot learning ({method}), which does not go with {flags}: "
-            f"leave {them} out for a better score."
+            f"remove {them} for a better score."
         )
     return chosen, reason, warning
 
@@ -217,25 +227,36 @@ def _choice(plan: FinetunePlan, records: Sequence[Sequence[Record]], out: Path) 
 def _few_shot_method(plan: FinetunePlan, records: Sequence[Sequence[Record]], need: TrainingDemand) -> str:
     """Return the method of few-shot learning that suits the rows and the encoder, "" if none does.
 
-    It is contrastive below FEW_ROWS single texts with one class each, and linear below FEW_PAIRS pairs. Pairs need a
-    sentence encoder or a young one: few pairs teach a young encoder less than its vectors already tell. Single texts
-    need one that is not young. Both need pooled sentence vectors.
+    Pairs: linear below FEW_PAIRS, for a sentence encoder or a young one: few pairs teach a young encoder less than its
+    vectors already tell. Single texts with one class each: `_text_method`, for an encoder that is not young. Both need
+    pooled sentence vectors.
     """
     if "training.few_shot" not in plan.open or len(plan.tasks) > 1:
         return ""
     task, [rows] = plan.task, records
-    most = FEW_SCORED_PAIRS if task.values == "numbers" else FEW_PAIRS
-    if task.form != "sequence" or not 0 < len(rows) < most:
+    if task.form != "sequence" or not rows:
         return ""
     usual = _usual_reading(task)
-    pairs = read_apart(usual, rows) != usual
-    single = task.values == "classes" and len(rows) < FEW_ROWS and all(len(row.texts) == 1 for row in rows)
-    if not (pairs or (single and not need.young)):
+    if pairs := read_apart(usual, rows) != usual:
+        method = "linear" if len(rows) < (FEW_SCORED_PAIRS if task.values == "numbers" else FEW_PAIRS) else ""
+    else:
+        method = "" if need.young else _text_method(task, rows)
+    if not method:
         return ""
     folder = open_folder(plan.model, plan.opening.again)
     if with_sentences(folder.architecture) is None or (pairs and not (need.young or _of_sentences(folder))):
         return ""
-    return "linear" if pairs else "contrastive"
+    return method
+
+
+def _text_method(task: Task, rows: Sequence[Record]) -> str:
+    """Return the method for single texts with one class each, by the rows and the rows of each class, "" for none."""
+    if task.values != "classes" or any(len(row.texts) != 1 for row in rows):
+        return ""
+    classes, few = len(task.classes), len(rows) < FEW_ROWS
+    if few and len(rows) >= 2 * classes:
+        return "contrastive"
+    return "linear-first" if few or (classes > 2 and len(rows) < FEW_PER_CLASS * classes) else ""
 
 
 def _usual_reading(task: Task) -> Task:
@@ -282,6 +303,21 @@ def _few_shot(
     return {"training.few_shot": "contrastive"} | chosen, (
         f"{len(rows):,} training rows are too few to fine-tune, so the encoder's sentence vectors are tuned "
         f"and a linear layer is fitted to them.{long} --few-shot none fine-tunes."
+    )
+
+
+def _linear_first(
+    plan: FinetunePlan, records: Sequence[Sequence[Record]], need: TrainingDemand
+) -> tuple[dict[str, Any], str, str]:
+    """Return the settings of fine-tuning from a linear layer that the user left open, the reason, and a warning."""
+    [rows] = records
+    chosen, reason, warning = _small_data(plan, records, need)
+    return (
+        {"training.few_shot": "linear-first"} | chosen,
+        f"{len(rows):,} training rows for {len(plan.task.classes):,} labels are fewer than {FEW_PER_CLASS} each, so a "
+        "linear layer is fitted to the encoder's sentence vectors first, fine-tuning begins with it, and the better of "
+        f"both on the development rows is kept. --few-shot none fine-tunes a new layer. Steps: {reason}",
+        warning,
     )
 
 

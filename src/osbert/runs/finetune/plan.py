@@ -242,9 +242,10 @@ def check_few_shot(built: Any, task: Task, given: Collection[str]) -> None:
             f"{task.name} does not predict one label or number per text. Remove --few-shot.",
             code="options-exclude-each-other",
         )
-    elif kind != "linear" and task.values != "classes":
+    elif kind not in ("linear", "linear-first") and task.values != "classes":
         problems.add(
-            f"{task.name} has no classes to bring the vectors of their texts together. Use --few-shot linear.",
+            f"{task.name} has no classes to bring the vectors of their texts together. Use --few-shot linear or "
+            "linear-first.",
             code="options-exclude-each-other",
         )
     if built.from_scratch:

@@ -22,6 +22,9 @@ from osbert.tasks import Prediction, Record
 from osbert.tasks.calibration import Calibration, at_temperature
 from osbert.training.tracking import NAME, duration, read_lines
 
+KEPT = {"best": "best", "last": "last", "better": "better of the first and the last"}
+"""The epoch that is kept, in words, by the setting."""
+
 
 def finetuning_report(run: FinetuneTrainer, *, name: str) -> Path:
     """Write report.html into the folder of a finished fine-tuning of the task `name`. Returns the report's path."""
@@ -47,8 +50,8 @@ def finetuning_report(run: FinetuneTrainer, *, name: str) -> Path:
         Section(heading="Settings", parts=[code(recipe.dump(settings))]),
     ]
     lead = (
-        f"The model is the one after epoch {best.place}, the {run.scores.keep} of {len(epochs)} that were scored on "
-        f"the development rows: {scores}. "
+        f"The model is the one after epoch {best.place}, the {KEPT[run.scores.keep]} of {len(epochs)} that were scored "
+        f"on the development rows: {scores}. "
         f"Training took {duration(best.seconds if best.step == epochs[-1]['step'] else _seconds(lines))}."
     )
     return write_report(folder / "report.html", f"Fine-tuning: {name}", sections, lead=lead)
@@ -75,10 +78,24 @@ def _task_sections(
     chosen = ", by which the epoch was chosen as well" if run.scores.chooses(run.settings) else ""
     caption = f"On {len(rows.development):,} development rows{chosen}."
     parts = [scores_table(task.metrics(predictions, rows.development), intervals), paragraph(caption)]
+    parts += _rivals(run)
     return [
         Section(heading=result.heading(f"Scores of the {run.scores.keep} epoch"), parts=parts),
         Section(heading=result.heading("Data"), parts=[*data_parts(rows)]),
         *result_sections(result, _calibration(calibration) if calibration else ()),
+    ]
+
+
+def _rivals(run: FinetuneTrainer) -> list[str]:
+    """Return a table of the linear layer's scores and those after tuning, if the run has both."""
+    rivals = run.rivals
+    if not rivals:
+        return []
+    names = [name for name in run.best.metrics if "/" not in name]
+    cells = [(name, epoch.place, *(f"{epoch.metrics[score]:.4f}" for score in names)) for name, epoch in rivals.items()]
+    return [
+        table(cells, head=("model", "epoch", *names)),
+        paragraph("A linear layer on the encoder's sentence vectors, and the model that was tuned from there."),
     ]
 
 
@@ -91,7 +108,7 @@ def _curves(
     losses = run.course or curve(lines, "loss")
     smoothed = Series(name="training", points=smooth(losses, window=max(1, len(losses) // 25)))
     # In few-shot learning the loss of an epoch is that of the fitted layer.
-    name = "mean of an epoch" if run.settings.few_shot == "none" else "the fitted layer"
+    name = "the fitted layer" if run.settings.few_shot not in ("none", "linear-first") else "mean of an epoch"
     by_epoch = Series(name=name, points=curve(epochs, "train.loss"), look="dots", color=1)
     parts = [line_plot([smoothed, Series(name="training", points=losses, look="faint"), by_epoch], title="Loss")]
     auxiliary = f"{LeftToRight().name}.loss"

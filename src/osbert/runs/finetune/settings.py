@@ -27,10 +27,11 @@ class Defaults:
 
     settings: Literal["auto", "paper"] = "auto"
     """Defaults of batch, epochs and learning rate. paper: 32, 3 and 3e-5. auto: few-shot learning below 100 texts with
-    one class each, and on few pairs for a model of sentences (--few-shot). Otherwise as paper, with 1e-4 for encoders
-    at most 512 wide; but if there would be fewer than 200 steps, a smaller batch (down to 8), more epochs (up to 10)
-    and 5e-5; for tags fewer than 600 steps and up to 50 epochs. An encoder that was pretrained on few tokens gets more
-    steps, more epochs and a higher learning rate. A setting that is given changes no other one."""
+    one class each, below 200 texts for each of three or more classes, and on few pairs for a model of sentences
+    (--few-shot). Otherwise as paper, with 1e-4 for encoders at most 512 wide; but if there would be fewer than 200
+    steps, a smaller batch (down to 8), more epochs (up to 10) and 5e-5; for tags fewer than 600 steps and up to 50
+    epochs. An encoder that was pretrained on few tokens gets more steps, more epochs and a higher learning rate. A
+    setting that is given changes no other one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,10 +49,11 @@ class FinetuneSettings:
 
     epochs: int = 3
     """Passes over the training rows. By default more if there are few rows (--settings)."""
-    few_shot: Literal["auto", "none", "linear", "contrastive"] = "none"
-    """How to learn from few rows. linear: fit one layer to the encoder's sentence vectors, in seconds. contrastive:
+    few_shot: Literal["auto", "none", "linear", "linear-first", "contrastive"] = "none"
+    """How to learn from few rows. linear: fit one layer to the encoder's sentence vectors, in seconds. linear-first:
+    fine-tune encoder and layer from there (Kumar et al. 2022), and keep the better of both. contrastive:
     first tune the vectors so that those of one label are close (after SetFit, Tunstall et al. 2022). none: fine-tune.
-    auto (default): the best method for this number of rows (--settings)."""
+    auto (default): the best method for these rows (--settings)."""
     batch: int = 32
     """Examples per optimiser step. With --context document: whole documents, about this many sentences in total.
     By default fewer if there are few rows (--settings)."""
@@ -124,7 +126,7 @@ class FinetuneSettings:
     @property
     def contrastive(self) -> bool:
         """Whether the sentence vectors are tuned by a contrastive loss first."""
-        return self.few_shot not in ("none", "linear")
+        return self.few_shot not in ("none", "linear", "linear-first")
 
     @property
     def adapters(self) -> int:
@@ -157,9 +159,10 @@ class ScoreSettings:
     patience: int = 0
     """Early stopping: the run ends after this many scores in a row without an improvement of the task's criterion; 0 to
     train to the last epoch. The learning-rate schedule is that of all epochs."""
-    keep: Literal["best", "last"] = "best"
-    """Which weights are kept: those with the best score, or those of the last step. By default the
-    last ones in a run of one task with fewer than 200 development rows, too few to choose by, without --patience."""
+    keep: Literal["best", "last", "better"] = "best"
+    """Which weights are kept: those with the best score, those of the last step, or those of the better of the first
+    score and the last. By default, without --patience, the last ones in a run of one task with fewer than 200
+    development rows, too few to choose by; with --few-shot linear-first the better of the linear layer and the last."""
     data_map: bool = False
     """At each score, also compute the probability of each training row's label, and list rows whose label may be wrong
     in data_map.csv and the report (Swayamdipta et al. 2020). It takes a forward pass over all training rows."""
@@ -194,7 +197,7 @@ class ScoreSettings:
             return False
         match = PERIOD.fullmatch(self.evaluate_every)
         once = match is not None and bool(match[2]) and Fraction(match[2]) >= training.epochs
-        return training.contrastive or not once  # contrastive tuning is scored before its first step, too
+        return training.few_shot != "none" or not once  # few-shot learning is scored before its first step, too
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -151,6 +151,8 @@ def finish(
     run.finish()
     ended: dict[str, Any] = {"best": dataclasses.asdict(run.best), "processor": str(run.trainer.processor)}
     ended |= {"before": before} if before else {}
+    if rivals := run.rivals:
+        ended["compared"] = {name: dataclasses.asdict(epoch) for name, epoch in rivals.items()}
     finetuning_report(run, name=plan.name)
     if run.map and (data_map := run.data_map):
         watch(Notice(run.map.write(data_map)))
@@ -259,6 +261,8 @@ def _conclude_task(plan: FinetunePlan, task: Task, out: Path, watch: Watch) -> N
     if before := ended.get("before"):
         watch(Notice(f"before training: dev {scores_line(before)}"))
     watch(Notice(f"{plan.scores.keep}: {format_epoch(best)}; its weights are in {out}"))
+    for name, epoch in ended.get("compared", {}).items():
+        watch(Notice(f"{name}: {format_epoch(Epoch(**epoch))}"))
     if "interval" in ended:
         interval = ScoreInterval(**ended["interval"])
         chosen = "; the epoch was chosen on them, too" if interval.few and plan.scores.chooses(plan.training) else ""

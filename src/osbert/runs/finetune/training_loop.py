@@ -109,6 +109,18 @@ class FinetuneTrainer:
         return [epoch for epoch in self.epochs if epoch.best or self.scores.keep == "last"][-1]
 
     @property
+    def rivals(self) -> dict[str, Epoch]:
+        """The fitted linear layer and the tuned model, of which the better is kept, if few-shot learning has both.
+
+        The tuned model is that of the best epoch after the first step, or of the last if epochs are not compared.
+        """
+        if self.settings.few_shot in ("none", "linear") or len(self.epochs) < 2:
+            return {}
+        first, *tuned = self.epochs
+        best = max(reversed(tuned), key=self._merit) if self.scores.keep == "best" else tuned[-1]
+        return {"linear layer": first, "contrastive" if self.settings.contrastive else "fine-tuned": best}
+
+    @property
     def ended_early(self) -> bool:
         """Whether the last `patience` scores brought no improvement."""
         return self._is_exhausted(self.epochs)
@@ -212,7 +224,8 @@ class FinetuneTrainer:
         """Score the model, record the epoch (or part of one) that has ended, and return it."""
         memory = self.trainer.memory
         losses = list(memory["losses"])
-        if self.settings.few_shot != "none":
+        method = self.settings.few_shot
+        if method not in ("none", "linear-first") or (method == "linear-first" and not memory["epochs"]):
             [rows] = self.rows.tasks
             # One meaning before and after the first step: the loss of the fitted layer, not the contrastive one.
             losses = [fit(self.learner, rows.task.name, rows.batches())]
@@ -238,6 +251,8 @@ class FinetuneTrainer:
         )
         best = not before or self._merit(epoch) >= self._merit(before[-1])
         last = self.trainer.step >= self.steps or self._is_exhausted([*self.epochs, epoch])
+        if self.scores.keep == "better":  # of the first and the last score
+            best = not before or (last and best)
         if last if self.scores.keep == "last" else best:
             self.scored = result
             self._keep(epoch, result.predictions, before)

@@ -153,8 +153,8 @@ def _single(classes: Mapping[str, Sequence[str]]) -> Iterator[str]:
         more = f" and {len(single) - SHOWN:,} more" if len(single) > SHOWN else ""
         what = "one label has" if len(single) == 1 else f"{len(single):,} of {len(classes):,} labels have"
         yield (
-            f"{what} a single training row: {', '.join(single[:SHOWN])}{more}. It cannot be learnt from one: add rows, "
-            "or leave the label out."
+            f"{what} a single training row: {', '.join(single[:SHOWN])}{more}. One row teaches little: add rows, or "
+            "remove the label."
         )
 
 
