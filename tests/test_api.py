@@ -46,12 +46,14 @@ osbert.models.PaddedStates
 osbert.sklearn.TextClassifier
 osbert.sklearn.TextEmbedder
 osbert.sklearn.TextRegressor
+"""
+"""What users may import. Whoever adds, renames or removes a name changes this list, CHANGELOG.md and docs/python.md."""
+LAB = """
 osbert_lab.analyse
 osbert_lab.compare_encoders
 osbert_lab.find_topics
 osbert_lab.finetune_glue
 """
-"""What users may import. Whoever adds, renames or removes a name changes this list, CHANGELOG.md and docs/python.md."""
 METHODS = {
     Engine: "attention decoder embed embedder evaluate explain explains fill fine_tuned generate learner predict "
     " predict_encoded predict_records score sentence_model states states_of stream writes",
@@ -84,11 +86,16 @@ def named(name: str) -> Any:
 
 
 def test_the_public_names_are_these() -> None:
-    modules = [
-        importlib.import_module(name)
-        for name in ("osbert", "osbert.errors", "osbert.models", "osbert.sklearn", "osbert_lab")
-    ]
+    modules = [importlib.import_module(name) for name in ("osbert", "osbert.errors", "osbert.models", "osbert.sklearn")]
     assert [f"{module.__name__}.{name}" for module in modules for name in public(module)] == NAMES.split()
+
+
+@pytest.mark.lab
+def test_the_public_names_of_the_lab_are_these() -> None:
+    lab = importlib.import_module("osbert_lab")
+    assert [f"osbert_lab.{name}" for name in public(lab)] == LAB.split()
+    for name in LAB.split():
+        assert ">>> " in (inspect.getdoc(named(name)) or "")
 
 
 @pytest.mark.parametrize("kind", METHODS)

@@ -57,6 +57,7 @@ def test_a_stopped_training_ends_in_an_error_object(tmp_path: Path, capsys: pyte
         assert json.loads(line)["code"] == "interrupted", verb
 
 
+@pytest.mark.lab
 @pytest.mark.parametrize(("number", "named"), [(errno.ENOSPC, "out.txt"), (errno.EACCES, "in.txt")])
 def test_a_full_disk_names_the_output_of_a_copy(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], number: int, named: str

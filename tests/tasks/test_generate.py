@@ -32,7 +32,6 @@ from osbert.tasks import Record, load, with_data
 from osbert.tasks.kinds.generate import Generate, SourceColumns, WrittenText, choose
 from osbert.tasks.kinds.generate.sequences import Sight
 from osbert.text.tokenizer import SPECIALS, Tokenizer
-from osbert_lab.recurrent.bilm_architecture import BilmArchitecture
 from refusals import refusal
 from tiny_runs import WORDS, write_run
 
@@ -169,7 +168,13 @@ def test_the_task_takes_what_suits_the_model() -> None:
     assert (both.sight, both.most) == ("prefix", 7)
     with refusal("unsupported-model"):
         Generate().head(Architecture(length=64, recurrent=1, **sizes).build())
-    with refusal("unsupported-model"):  # it has no piece embeddings
+
+
+@pytest.mark.lab
+def test_a_model_without_piece_embeddings_does_not_generate() -> None:
+    from osbert_lab.recurrent.bilm_architecture import BilmArchitecture
+
+    with refusal("unsupported-model"):
         Generate().head(BilmArchitecture(layers=1, width=16, cells=16, filters=64, vocabulary=9, length=64).build())
 
 
