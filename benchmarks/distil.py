@@ -34,7 +34,7 @@ import torch
 
 import osbert
 from kept_runs import make_missing, read_runs
-from osbert.evaluation.intervals import score_intervals
+from osbert.evaluation.bootstrap import score_intervals
 from osbert.inference.engine import Engine
 from osbert.interop.folder import open_folder
 from osbert.interop.hub import minilm

@@ -52,7 +52,7 @@ from osbert.interop.onnx.files import open_onnx
 from osbert.interop.tokenizers import read_tokenizer, write_tokenizer
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
-from osbert.runs.export.onnx_export import write
+from osbert.runs.export import write
 from osbert.training.processor import Processor, has_bf16
 
 BATCH = 32

@@ -22,8 +22,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from osbert.runs.export.onnx_export import export
-from osbert.runs.export.settings import ExportSettings
+from osbert.runs.export import export
+from osbert.runs.settings import ExportSettings
 from serving_load import Loading, Server, serving
 from serving_models import make_bodies, make_run
 

@@ -20,7 +20,7 @@ from osbert.inference.engine import load
 from osbert.interop.files.weight_files import read_file
 from osbert.interop.huggingface.folders import TensorRow
 from osbert.interop.tokenizers import read_tokenizer, write_tokenizer
-from osbert.runs.convert.model_conversion import merge_layers
+from osbert.runs.convert import merge_layers
 from osbert.runs.pretrain.start import Origin
 from osbert.text.tokenizer import Tokenizer
 from refusals import refusal
@@ -98,16 +98,14 @@ def test_a_problem_stops_the_writing_unless_anyway_is_said(
 def test_a_forward_check_that_fails_leaves_nothing(
     encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from osbert.interop import conversion
+    from osbert.interop.conversion import ModelParts, write_model_as
 
-    write = conversion.write_model_as
-
-    def wrong(model: conversion.Model, folder: Path, form: conversion.Form) -> None:
+    def wrong(model: ModelParts, folder: Path, form: str) -> None:
         with torch.no_grad():
             model.learner.backbone.blocks[0].up.weight[0, 0] += 1.0  # type: ignore[operator, index, union-attr]
-        write(model, folder, form)
+        write_model_as(model, folder, form)
 
-    monkeypatch.setattr(conversion, "write_model_as", wrong)
+    monkeypatch.setattr("osbert.runs.convert.write_model_as", wrong)
     with refusal("check-failed"):
         convert(encoder, tmp_path / "out", to="huggingface")
     assert "PROBLEM" in capsys.readouterr().out

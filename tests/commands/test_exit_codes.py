@@ -45,12 +45,12 @@ def test_a_stopped_training_ends_in_an_error_object(tmp_path: Path, capsys: pyte
     training = {
         "finetune": ("osbert.runs.finetune.finetune.finetune", ("classify", "--model", tmp_path, "--data", tmp_path)),
         "pretrain": ("osbert.runs.pretrain.pretraining.pretrain", ("cpu", "--corpus", tmp_path)),
-        "adapt": ("osbert.runs.adapt.adaptation.adapt", (tmp_path, tmp_path)),
+        "adapt": ("osbert.runs.pretrain.adaptation.adapt", (tmp_path, tmp_path)),
     }
     for verb, (work, words) in training.items():
         with (
             mock.patch(work, stopped_in_order),
-            mock.patch("osbert.runs.adapt.adaptation.recipe_for", lambda *_: "adapt"),
+            mock.patch("osbert.runs.pretrain.adaptation.recipe_for", lambda *_: "adapt"),
         ):
             assert run(verb, *words, "--out", tmp_path / "out", "--json") == 130
         [line] = capsys.readouterr().err.splitlines()

@@ -22,7 +22,7 @@ from osbert.interop.folder import open_folder
 from osbert.interop.huggingface.folders import write_model
 from osbert.interop.tokenizers import read_tokenizer, write_tokenizer
 from osbert.models.contract import Head, Learner
-from osbert.runs.export.onnx_export import ExportComparison, Side, development, refuse, write
+from osbert.runs.export import ExportComparison, Side, development, refuse, write
 from osbert.runs.file_options import LabelledOptions
 from osbert.server.calls.models import ModelFolder
 from osbert.server.wire import Dispatch, Orders

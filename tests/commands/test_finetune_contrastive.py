@@ -18,7 +18,7 @@ from osbert.commands.evaluate import evaluate
 from osbert.commands.export import export
 from osbert.commands.finetune import finetune
 from osbert.commands.predict import predict
-from osbert.runs.export.settings import ExportSettings
+from osbert.runs.settings import ExportSettings
 from osbert.training.progress import Progress
 from refusals import refusal
 

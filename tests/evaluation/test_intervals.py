@@ -8,8 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from osbert.evaluation.bootstrap import bootstrap_interval, wilson_interval
-from osbert.evaluation.intervals import score_intervals
+from osbert.evaluation.bootstrap import bootstrap_interval, score_intervals, wilson_interval
 from osbert.tasks import Prediction, Record
 from osbert.tasks.kinds.classify import Classify
 from osbert.tasks.kinds.contrastive import Contrastive

@@ -19,7 +19,7 @@ from osbert.models.adapting.tuning import Factors
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
 from osbert.models.heads.predictions import MaskedLanguageHead
-from osbert.runs.export.onnx_export import write
+from osbert.runs.export import write
 from osbert.tasks import Task
 from osbert.tasks.kinds.choose import Choose
 from osbert.tasks.kinds.classify import Classify

@@ -99,7 +99,7 @@ def test_an_export_says_the_same(numbers: FinetuneRun, tmp_path: Path) -> None:
     for name in ("onnx", "onnxscript", "onnxruntime"):
         pytest.importorskip(name)
     from osbert.inference.engine import load as opened
-    from osbert.runs.export.onnx_export import write
+    from osbert.runs.export import write
 
     write(opened(numbers.folder, device="cpu"), numbers.folder, tmp_path, int8=False)
     exported = opened(tmp_path)

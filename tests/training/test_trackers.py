@@ -16,8 +16,7 @@ from osbert.errors import Problems
 from osbert.runs.finetune.finetune import finetune
 from osbert.training import tracking
 from osbert.training.progress import Progress
-from osbert.training.trackers.contract import TrackedRun, Tracker
-from osbert.training.tracking import TRACKERS, Metrics, TrackerQueue, read_lines, require_trackers
+from osbert.training.tracking import TRACKERS, Metrics, TrackedRun, Tracker, TrackerQueue, read_lines, require_trackers
 from refusals import refusal
 from tiny_runs import write_run
 

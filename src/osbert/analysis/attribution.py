@@ -1,4 +1,6 @@
-"""Integrated gradients: how much each token moves a score from that of the baseline to its own.
+"""Attribution of a score to tokens: integrated gradients, and occlusion, which is slower and checks them.
+
+Integrated gradients give how much each token moves the score from that of the baseline to its own.
 
 Sundararajan, Taly and Yan 2017, equation 1: the weight of a token is the integral, along the straight line from the
 baseline x' to the text x, of the score's derivative in the direction of that token. The weights sum to F(x) - F(x').
@@ -12,7 +14,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from osbert.analysis.interpolation import Interpolation
+from osbert.analysis.interpolation import Blend, Interpolation
+from osbert.data.example import Integers
 
 MOST_POINTS = 256
 
@@ -85,3 +88,50 @@ def _integrals(line: Interpolation, indices: Sequence[int], points: int) -> list
     slopes = line.slopes([line.at(index, part) for index in indices for part in parts.tolist()])
     # The slopes of one sequence at all its points are consecutive: (points, n).
     return [weights @ np.stack(slopes[first : first + points]) for first in range(0, len(slopes), points)]
+
+
+def occlusion(
+    line: Interpolation, groups: Sequence[range], words: Sequence[Integers], chosen: Sequence[Integers]
+) -> list[NDArray[np.float64]]:
+    """Return for each group of sequences the drop of its score without each of its `chosen` words (C,).
+
+    `words` (n,) for each sequence: the word of each token, -1 for none.
+    """
+    blends: list[Blend] = []
+    for group, wanted in zip(groups, chosen, strict=True):
+        for index in group:
+            parts = ((words[index] != word).astype(np.float32) for word in _present(words[index], wanted))
+            # For each sequence: first the whole text, then one copy without each of its words.
+            blends += [line.at(index, 1.0), *(Blend(index, part) for part in parts)]
+    scores = line.scores(blends)
+    drops_by_group = []
+    begin = 0
+    for group, wanted in zip(groups, chosen, strict=True):
+        drops = np.zeros(len(wanted))
+        for index in group:
+            # A word in several windows loses the sum of its drops in them.
+            is_present = np.isin(wanted, words[index])
+            end = begin + 1 + int(is_present.sum())
+            drops[is_present] += scores[begin] - scores[begin + 1 : end]
+            begin = end
+        drops_by_group.append(drops)
+    return drops_by_group
+
+
+def evenly_spaced(weights: NDArray[np.float64], count: int) -> NDArray[np.integer]:
+    """Return the indices of `count` words, evenly spaced in the order of their weights (W,); 0: all words.
+
+    They include the highest and the lowest weight. Their rank correlation estimates that of all words.
+
+    >>> evenly_spaced(np.array([0.3, -1.0, 0.1, 0.2, 0.5]), 3).tolist()
+    [1, 3, 4]
+    """
+    if not 0 < count < len(weights):
+        return np.arange(len(weights))
+    ranks = np.linspace(0, len(weights) - 1, count).round().astype(int)
+    return np.sort(np.argsort(weights, kind="stable")[ranks])
+
+
+def _present(words: Integers, wanted: Integers) -> Integers:
+    """Return the wanted words that occur in a sequence, in their order."""
+    return wanted[np.isin(wanted, words)]

@@ -11,9 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from osbert.analysis.attribution import Attribution, attribute, end_points
+from osbert.analysis.attribution import Attribution, attribute, end_points, evenly_spaced, occlusion
 from osbert.analysis.interpolation import BatchScore, Interpolation, require_table
-from osbert.analysis.occlusion import evenly_spaced, occlusion
 from osbert.analysis.pair_score import PairScore
 from osbert.analysis.settings import AttributionOptions, Baseline
 from osbert.analysis.words import TextWord, TokenWords

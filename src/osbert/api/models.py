@@ -314,7 +314,7 @@ def embed(
     )
 
 
-@takes_settings_of("osbert.runs.export.settings:ExportOptions")
+@takes_settings_of("osbert.runs.settings:ExportOptions")
 def export(
     run: str | Path,
     *,
@@ -336,8 +336,8 @@ def export(
     """
     from osbert import recipe
     from osbert.interop.hub import locate
-    from osbert.runs.export.onnx_export import export as run_export
-    from osbert.runs.export.settings import ExportOptions
+    from osbert.runs.export import export as run_export
+    from osbert.runs.settings import ExportOptions
 
     chosen = recipe.settings(ExportOptions, settings)
     exported = run_export(

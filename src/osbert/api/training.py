@@ -190,7 +190,7 @@ def pretrain(
     return pretraining.pretrain(request, watch=watch)
 
 
-@takes_settings_of("osbert.runs.adapt.settings:AdaptationOptions", "osbert.runs.pretrain.settings:every_schema")
+@takes_settings_of("osbert.runs.settings:AdaptationOptions", "osbert.runs.pretrain.settings:every_schema")
 def adapt(
     model: str | Path,
     texts: Any,
@@ -221,9 +221,9 @@ def adapt(
     from osbert import recipe
     from osbert.interop.hub import locate
     from osbert.interop.opening import Opening
-    from osbert.runs.adapt.adaptation import AdaptationRequest
-    from osbert.runs.adapt.adaptation import adapt as run
-    from osbert.runs.adapt.settings import AdaptationOptions
+    from osbert.runs.pretrain.adaptation import AdaptationRequest
+    from osbert.runs.pretrain.adaptation import adapt as run
+    from osbert.runs.settings import AdaptationOptions
 
     names = {field.name for field in dataclasses.fields(AdaptationOptions)}
     options = {name: value for name, value in settings.items() if name in names}

@@ -50,20 +50,19 @@ def convert(
     anyway
         Write the target also when a tensor is a PROBLEM; the exit status stays 1.
     """
-    from osbert.runs.convert import model_conversion
-    from osbert.runs.convert.comparison import ModelComparison
-    from osbert.runs.convert.model_conversion import count
+    from osbert.runs.convert import ConversionSettings, ModelComparison, SourceModel, count
+    from osbert.runs.convert import convert as run
 
     names = map(str.strip, labels.split(",") if labels else ())
-    settings = model_conversion.ConversionSettings(to=to, task=task, labels=tuple(names), anyway=anyway)
+    settings = ConversionSettings(to=to, task=task, labels=tuple(names), anyway=anyway)
 
     def show(event: Any) -> None:
         print_notices()(event)
-        for line in event.lines() if isinstance(event, model_conversion.SourceModel | ModelComparison) else ():
+        for line in event.lines() if isinstance(event, SourceModel | ModelComparison) else ():
             print(line, flush=True)
 
     watch = watching(show)
-    converted = model_conversion.convert(source, target, settings=settings, opening=opening, watch=watch)
+    converted = run(source, target, settings=settings, opening=opening, watch=watch)
     for note in (f"{target}: written as {to}", *converted.notes):
         watch(Notice(note))
     if converted.problems:

@@ -11,8 +11,8 @@ from osbert.console.opening_options import ModelFolder, OpeningOptions
 from osbert.console.output import Result, print_notices, watching
 from osbert.interop.opening import CAREFUL
 from osbert.runs.contract import Notice
-from osbert.runs.export.settings import ExportSettings
 from osbert.runs.file_options import LabelledOptions
+from osbert.runs.settings import ExportSettings
 
 
 def export(
@@ -40,8 +40,8 @@ def export(
     out
         The folder to write; left open, RUN-onnx, or RUN-int8, beside the run.
     """
-    from osbert.runs.export.onnx_export import ExportComparison
-    from osbert.runs.export.onnx_export import export as run_export
+    from osbert.runs.export import ExportComparison
+    from osbert.runs.export import export as run_export
 
     settings = settings or ExportSettings()
 

@@ -11,8 +11,7 @@ from functools import cached_property
 import numpy as np
 
 from osbert.data.pack import Packer
-from osbert.evaluation.bootstrap import bootstrap_interval, wilson_interval
-from osbert.evaluation.intervals import ScoreInterval
+from osbert.evaluation.bootstrap import ScoreInterval, bootstrap_interval, wilson_interval
 from osbert.reports.charts import BarRow, IntervalRow, bar_plot, interval_plot, matrix_plot
 from osbert.reports.examples import Answer, cards
 from osbert.reports.page import Section, paragraph, table

@@ -24,8 +24,8 @@ from osbert.evaluation.bootstrap import (
     mcnemar,
     percentiles,
     score_difference,
+    uniform_interval,
 )
-from osbert.evaluation.intervals import uniform_interval
 from osbert.files import require_file
 from osbert.lock import claim
 from osbert.reading.memory import Data

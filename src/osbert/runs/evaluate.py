@@ -10,8 +10,8 @@ from typing import ClassVar
 
 from osbert.data.pack import Packer
 from osbert.errors import UserError, nearest
+from osbert.evaluation.bootstrap import score_intervals
 from osbert.evaluation.confusion import ConfusionMatrix
-from osbert.evaluation.intervals import score_intervals
 from osbert.evaluation.score import class_scores, classes_left_out
 from osbert.files import as_json, require_file, writing_output
 from osbert.interop.opening import CAREFUL, Opening

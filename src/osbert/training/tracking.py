@@ -14,14 +14,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from osbert import components, recipe
 from osbert.errors import Problems, UserError
 from osbert.files import flush, write_json, write_text
 from osbert.guarded import parse_json, read_json, require_regular
 from osbert.training.run_folder import RECIPE
-from osbert.training.trackers.contract import TrackedRun, Tracker
 
 if TYPE_CHECKING:
     from osbert.training.progress import Mean, Progress
@@ -221,6 +220,41 @@ def _clock(progress: Progress, tokens: int, seconds: float, loader_seconds: floa
         "tokens_per_second": round((progress.tokens - tokens) / passed, 1),
         "loader_share": round((progress.loader_seconds - loader_seconds) / passed, 4),
     }
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrackedRun:
+    """The run that a tracker shows: `folder`, display `name`, and settings by dotted names.
+
+    `id`: the tracker's own id of the run; "" for a new run.
+    """
+
+    folder: Path
+    name: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    id: str = ""
+
+
+class Tracker:
+    """A run in another program. `id` is that program's id, with which a resumed run continues the same entry.
+
+    Methods may raise any exception of their library; TrackerQueue then passes the lines on again later.
+    """
+
+    library: ClassVar[str]
+    """The module that it imports; `pip install "osbert[NAME]"` installs it."""
+
+    def __init__(self, run: TrackedRun) -> None:
+        """Open the run with the id, or create one. Import the library only here."""
+        self.id = run.id
+
+    def log(self, step: int, figures: Mapping[str, float]) -> None:
+        """Log the numbers of a line of metrics.jsonl by name. Steps never decrease."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Flush and close: the run has ended or is interrupted."""
+        raise NotImplementedError
 
 
 def require_trackers(names: Sequence[str], problems: Problems) -> None:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, overload
 import numpy as np
 
 from osbert.errors import Problems, UserError
-from osbert.evaluation.intervals import ScoreInterval
+from osbert.evaluation.bootstrap import ScoreInterval
 from osbert.interop.hub import locate
 from osbert.lock import claim
 from osbert.remote.addresses import local_data

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from osbert import recipe
-from osbert.evaluation.intervals import ScoreInterval
+from osbert.evaluation.bootstrap import ScoreInterval
 from osbert.objectives.left_to_right import LeftToRight
 from osbert.reports.charts import BarRow, bar_plot
 from osbert.reports.outcomes import TaskResult, result_sections, scores_table, text_lengths

@@ -22,8 +22,8 @@ from osbert.data.pack import Packer
 from osbert.data.record_loader import MixedLoader, RecordLoader
 from osbert.data.step import Loader
 from osbert.errors import UserError
+from osbert.evaluation.bootstrap import ScoreInterval, score_intervals
 from osbert.evaluation.forward import TOKENS
-from osbert.evaluation.intervals import ScoreInterval, score_intervals
 from osbert.evaluation.score import Score, constant_answer, refuse_long, score
 from osbert.interop.folder import open_folder
 from osbert.interop.opening import CAREFUL

@@ -12,7 +12,7 @@ from osbert import __version__, components, recipe
 from osbert.data.pack import Packer
 from osbert.data.record_loader import EXPONENT
 from osbert.errors import UserError
-from osbert.evaluation.intervals import FEW, ScoreInterval
+from osbert.evaluation.bootstrap import FEW, ScoreInterval
 from osbert.evaluation.score import class_scores, classes_left_out
 from osbert.files import disk_needed, write_text
 from osbert.interop.files.json_files import read_object

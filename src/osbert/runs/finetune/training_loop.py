@@ -13,8 +13,8 @@ import numpy as np
 
 from osbert.analysis.data_map import LEAST, DataMap
 from osbert.errors import Problems, UserError
+from osbert.evaluation.bootstrap import ScoreInterval
 from osbert.evaluation.compare import sortable
-from osbert.evaluation.intervals import ScoreInterval
 from osbert.evaluation.score import Score, predict
 from osbert.files import writing_output
 from osbert.interop.files.weight_files import fingerprint, read_file, write_tensors

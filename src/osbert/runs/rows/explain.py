@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from osbert.analysis.settings import AttributionOptions
-from osbert.analysis.word_sections import trust, word_sections
-from osbert.analysis.word_totals import WordTotals
+from osbert.analysis.word_totals import WordTotals, trust, word_sections
 from osbert.errors import Problems, UserError
 from osbert.files import as_json, refuse_foreign, writing_output
 from osbert.interop.folder import open_folder

@@ -1,1 +1,4 @@
-"""Trackers, one in each file: programs that display runs (--track). They get the lines of metrics.jsonl."""
+"""Programs that display runs (--track). They get the lines of metrics.jsonl."""
+
+FAMILIES = {"programs": ("mlflow", "tensorboard", "wandb")}
+"""A file that has several components, with their names."""

@@ -29,13 +29,13 @@ from osbert.reading.form import SUFFIXES, plain_suffix
 from osbert.reading.inputs import files_below, kind_of
 from osbert.reading.memory import Data, tables
 from osbert.reading.table import Table, TableReading, open_table
-from osbert.runs.adapt.settings import HEADS, PLAIN, SENTENCES, AdaptationOptions
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.corpus import CorpusSettings, build_corpus
 from osbert.runs.pretrain.first_weights import first_weights, other_text
 from osbert.runs.pretrain.pretraining import EncoderRun, PretrainRequest, pretrain
 from osbert.runs.pretrain.settings import PretrainPlan, read_settings, table_of
 from osbert.runs.pretrain.start import KEPT_OUT, Origin
+from osbert.runs.settings import HEADS, PLAIN, SENTENCES, AdaptationOptions
 from osbert.runs.tokenizer import ExtensionSettings, extend_tokenizer, files_or_texts
 from osbert.training.interruption import Interruption
 from osbert.training.run_folder import RunFolder

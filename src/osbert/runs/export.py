@@ -29,8 +29,8 @@ from osbert.interop.sentence_files import PROMPTS, write_sentence_model
 from osbert.interop.tokenizers import write_any_tokenizer
 from osbert.lock import claim
 from osbert.runs.contract import Notice, Watch, ignore, report_remarks
-from osbert.runs.export.settings import ExportSettings
 from osbert.runs.file_options import LabelledOptions
+from osbert.runs.settings import ExportSettings
 from osbert.tasks import Record, Task, load
 from osbert.terminal import format_count, in_megabytes
 from osbert.training.run_folder import RECIPE, RunFolder

@@ -1,26 +1,48 @@
-"""Converts a model from a foreign format to a run folder, or the reverse; and files of word vectors."""
+"""Converts a model between osbert's run folders, Hugging Face folders, ONNX and foreign forms.
+
+Source and target must give the same outputs for a few texts.
+"""
 
 from __future__ import annotations
 
 import re
+import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
-from osbert.errors import UserError
+import numpy as np
+
+from osbert.errors import Problems, UserError
+from osbert.evaluation.forward import TOKENS
 from osbert.files import require_free, whole_folder
-from osbert.interop import conversion
-from osbert.interop.conversion import ModelParts
+from osbert.inference.backend import Vectors
+from osbert.inference.engine import Engine, load
+from osbert.interop.conversion import (
+    HIDDEN,
+    Difference,
+    ModelParts,
+    differences,
+    model_of,
+    notes,
+    open_any,
+    sequences,
+    write_model_as,
+)
 from osbert.interop.foreign_forms import OSBERT_FORMS, find_file_form, folder_form_names, form_of_file
 from osbert.interop.huggingface.folders import Report, TensorRow
+from osbert.interop.onnx.files import require_writers
+from osbert.interop.onnx.padded import objections, scoring_task
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.task_files import TaskHint
 from osbert.lock import claim
 from osbert.runs.contract import Watch, ignore
-from osbert.runs.convert.comparison import compare
-from osbert.terminal import in_columns
+from osbert.runs.export import write
+from osbert.terminal import format_count, in_columns
 
+ONNX_BOUND = 1e-4
+"""Largest tolerated difference: onnxruntime sums in another order and computes attention with padding."""
 LAYER = re.compile(r"\blayer[._](\d+)\b")
 
 
@@ -162,25 +184,23 @@ def convert(
                 code="not-convertible",
             )
         if to == "onnx":
-            from osbert.runs.convert import onnx  # its libraries are an extra
-
-            onnx.refuse(model)
+            refuse_onnx(model)
         # The folder gets its name when the block ends without an error, so a failed comparison leaves nothing behind.
         with whole_folder(claimed_path) as folder:
             if to == "onnx":
-                onnx.write_exported(model, source, folder, hint, opening.again, watch)
+                write_onnx(model, source, folder, hint, opening.again, watch)
             else:
-                conversion.write_model_as(model, folder, to)
+                write_model_as(model, folder, to)
                 compare(source, folder, hint, opening.again, watch)
                 for name in model.source.companions if to in OSBERT_FORMS else ():
-                    beside = conversion.model_of(conversion.open_any(source / name, opening.again))
-                    conversion.write_model_as(beside, folder / name, to)
-    return Conversion(target=target, notes=[*conversion.notes(model, to)], problems=problems)
+                    beside = model_of(open_any(source / name, opening.again))
+                    write_model_as(beside, folder / name, to)
+    return Conversion(target=target, notes=list(notes(model, to)), problems=problems)
 
 
 def open_model(source: Path, hint: TaskHint, opening: Opening, watch: Watch) -> ModelParts:
     """Open a model and report events on it. Raises UserError if `hint` names a layer that the model lacks."""
-    model = conversion.model_of(conversion.open_any(source, opening), hint)
+    model = model_of(open_any(source, opening), hint)
     if model.task is None and (hint.kind or hint.labels):
         raise UserError(
             f"{source} has no task layer that --task and --labels could describe. Remove them.",
@@ -195,3 +215,81 @@ def check_target(source: Path, target: Path) -> None:
     require_free(target)
     if not source.exists() and not list(source.parent.glob(f"{source.name}.*")):
         raise UserError(f"{source} does not exist.", code="missing-file")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelComparison:
+    """Event: the largest differences between two models. `of`: how they were compared."""
+
+    of: str
+    differences: Sequence[Difference]
+
+    def lines(self) -> Iterator[str]:
+        """Yield a line for each difference, marked if it exceeds its bound."""
+        yield f"{self.of}, largest differences (bound {self.differences[0].bound:g}):"
+        yield from (
+            f"  {difference.what}: {difference.largest:.2g}{'' if difference.small else '  PROBLEM'}"
+            for difference in self.differences
+        )
+
+
+def compare(source: Path, written: Path, hint: TaskHint, opening: Opening, watch: Watch) -> None:
+    """Load both models from disk and compare their outputs. Raises UserError if a difference exceeds its bound."""
+    first, second = model_of(open_any(source, opening), hint), model_of(open_any(written, opening))
+    try:
+        model_differences = differences(first, second)
+    except ValueError as error:
+        raise UserError(f"The forward check has failed: {error}. Nothing was written.", code="check-failed") from error
+    require_small(
+        model_differences, of=f"Both loaded anew, on {format_count(len(sequences(first)), 'sequence')}", watch=watch
+    )
+
+
+def require_small(model_differences: Sequence[Difference], *, of: str, watch: Watch) -> None:
+    """Report the differences of two models. Raises UserError if one exceeds its bound."""
+    watch(ModelComparison(of=of, differences=model_differences))
+    problems = Problems(heading="The forward check has failed; nothing was written")
+    for difference in model_differences:
+        if not difference.small:
+            problems.add(
+                f"{difference.what} differ by {difference.largest:g}, more than {difference.bound:g}",
+                code="check-failed",
+            )
+    problems.stop_if_any()
+
+
+def refuse_onnx(model: ModelParts) -> None:
+    """Raise UserError if a library is missing, or the model cannot be exported to ONNX."""
+    require_writers()
+    task = scoring_task(model.task)
+    if reasons := list(objections(model.learner, task.name if task else "")):
+        raise UserError(f"{model.source} cannot be exported: {' and '.join(reasons)}.", code="not-exportable")
+
+
+def write_onnx(model: ModelParts, source: Path, folder: Path, hint: TaskHint, opening: Opening, watch: Watch) -> None:
+    """Write a model as `osbert export` does, through a temporary run folder that is compared with the source.
+
+    Raises UserError when either step changes what the model says.
+    """
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".run-") as scratch:
+        run = Path(scratch) / "run"
+        write_model_as(model, run, "osbert")
+        compare(source, run, hint, opening, watch)
+        engine = load(run, device="cpu", opening=opening)
+        write(engine, run, folder, int8=False)
+    onnx_differences = _onnx_differences(engine, load(folder, opening=opening), model)
+    require_small(onnx_differences, of="In onnxruntime", watch=watch)
+
+
+def _onnx_differences(run: Engine, exported: Engine, model: ModelParts) -> list[Difference]:
+    examples = sequences(model)
+    states = (engine.states_of(examples) for engine in (run, exported))
+    differences = [Difference(what=HIDDEN, largest=_largest(*states), bound=ONNX_BOUND)]
+    if task := scoring_task(run.task):
+        scores = (engine.backend.outputs(task, examples, tokens=TOKENS) for engine in (run, exported))
+        differences.append(Difference(what=f"scores of {task.name}", largest=_largest(*scores), bound=ONNX_BOUND))
+    return differences
+
+
+def _largest(first: Sequence[Vectors], second: Sequence[Vectors]) -> float:
+    return max(float(np.abs(values - other).max()) for values, other in zip(first, second, strict=True))
