@@ -284,6 +284,8 @@ class FinetuneKeywords(TrainingKeywords, OptimizerKeywords, OpeningKeywords, tot
     sts: str
     decimal: Literal["auto", "point", "comma"]
     pooling: Literal["cls", "mean", "max", "weighted", "mean_sqrt", "last"]
+    query_prompt: str
+    document_prompt: str
     target: str
     sight: Literal["auto", "left_to_right", "prefix", "source"]
     prediction: Literal["auto", "next", "masked", "shifted"]

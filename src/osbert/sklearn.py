@@ -235,7 +235,7 @@ class TextRegressor(RegressorMixin, FinetuneEstimator):
 class TextEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ModelEstimator):
     """Vectors of texts by an encoder that is not trained: the first step of a Pipeline.
 
-    `pooling`, `normalize`, `length`: as in `osbert embed`; None for what the model was trained with.
+    `role`, `pooling`, `normalize`, `length`: as in `osbert embed`; None for what the model was trained with.
 
     >>> from osbert.sklearn import TextEmbedder
     >>> TextEmbedder("encoder").fit_transform(["a good film", "a bad play"]).shape
@@ -246,12 +246,14 @@ class TextEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ModelEstim
         self,
         model: str | Path = "minilm",
         *,
+        role: str | None = None,
         pooling: str | None = None,
         normalize: bool | None = None,
         length: int | None = None,
     ) -> None:
         """Keep the parameters as they are."""
         self.model = model
+        self.role = role
         self.pooling = pooling
         self.normalize = normalize
         self.length = length
@@ -267,14 +269,20 @@ class TextEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ModelEstim
 
     def transform(self, X: Any) -> NDArray[np.floating]:
         """Return the vectors (n, D)."""
-        named = {"pooling": self.pooling, "normalize": self.normalize, "length": self.length}
-        options: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
-        vectors: NDArray[np.floating] = self.engine_.embed(_texts(X), **options)
+        vectors: NDArray[np.floating] = self.engine_.embed(_texts(X), **self._options)
         return vectors
 
     @property
+    def _options(self) -> dict[str, Any]:
+        """The options that are given."""
+        names = ("role", "pooling", "normalize", "length")
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
+
+    @property
     def _n_features_out(self) -> int:
-        return self.engine_.backend.architecture.width
+        from osbert.inference.vectors.settings import EmbeddingOptions
+
+        return self.engine_.embedder(EmbeddingOptions(**self._options)).shape[-1]
 
 
 def _texts(X: Any) -> list[tuple[str, ...]]:

@@ -136,3 +136,41 @@ def test_in_every_form_the_vectors_are_those_of_the_run(
     np.testing.assert_allclose(found[3:], [found[0]] * 2, atol=1e-5)
     with refusal("options-exclude-each-other"):
         export(run, to="onnx", out=tmp_path / "again", settings=ExportSettings(data=pairs))
+
+
+def test_each_column_is_read_with_its_prompt_and_the_run_keeps_them(encoder: Path, pairs: Path, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"epochs": 1, "batch": 8, "learning_rate": 3e-3, "precision": "fp32", "pooling": "mean"}
+    prompts = {"query_prompt": "the good ", "document_prompt": "a film "}
+    run = osbert.finetune("contrastive", model=encoder, data=pairs, out=tmp_path / "run", **prompts, **settings)
+    # The same training on texts that have the prompts in them.
+    written = tmp_path / "written.tsv"
+    lines = [line.split("\t") for line in pairs.read_text().splitlines()]
+    written.write_text("".join(f"the good {first}\ta film {second}\n" for first, second in lines))
+    osbert.finetune("contrastive", model=encoder, data=written, out=tmp_path / "written", **settings)
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("run", "written")]
+    assert weights[0] == weights[1]
+    model, plain = osbert.load(tmp_path / "run"), osbert.load(tmp_path / "written")
+    query, document = model.embed(["fine actor"], role="query"), model.embed(["poor play"], role="document")
+    np.testing.assert_allclose(query, plain.embed(["the good fine actor"]), atol=1e-6)
+    np.testing.assert_allclose(document, plain.embed(["a film poor play"]), atol=1e-6)
+    [prediction] = run.predict([("fine actor", "poor play")])
+    assert prediction.value == pytest.approx((query * document).sum(), abs=1e-6)
+    # A second stage takes the prompts of the first, unless others are given.
+    osbert.finetune("contrastive", model=tmp_path / "run", data=pairs, out=tmp_path / "next", **settings)
+    again = osbert.load(tmp_path / "next")
+    np.testing.assert_allclose(again.embed(["fine"], role="query"), again.embed(["the good fine"]), atol=1e-6)
+    osbert.finetune(
+        "contrastive", model=tmp_path / "run", data=pairs, out=tmp_path / "none",
+        query_prompt="", document_prompt="", **settings,
+    )  # fmt: skip
+    none = osbert.load(tmp_path / "none")
+    np.testing.assert_array_equal(none.embed(["fine"], role="query"), none.embed(["fine"]))
+    # Single texts have no role: their prompt becomes the default one.
+    texts = tmp_path / "texts.txt"
+    texts.write_text("".join(f"{first}\n" for first, _ in lines))
+    osbert.finetune(
+        "contrastive", model=encoder, data=texts, out=tmp_path / "single",
+        query_prompt="a film ", document_prompt="a film ", **settings,
+    )  # fmt: skip
+    single = osbert.load(tmp_path / "single")
+    np.testing.assert_allclose(single.embed(["fine"]), single.embed(["fine"], role="document"), atol=1e-6)

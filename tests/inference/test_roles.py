@@ -165,6 +165,14 @@ def test_shell_server_and_library_apply_a_role(tmp_path: Path) -> None:
     assert np.abs(expected - load(folder).embed(texts)).max() > 1e-2
 
 
+def test_the_step_of_a_pipeline_applies_a_role(tmp_path: Path) -> None:
+    sklearn = pytest.importorskip("osbert.sklearn")
+    sentence_transformer(tmp_path, parts="dense", **STYLES["e5"])
+    embedder = sklearn.TextEmbedder(tmp_path / "model", role="query")
+    np.testing.assert_array_equal(embedder.fit_transform(TEXTS), load(tmp_path / "model").embed(TEXTS, role="query"))
+    assert len(embedder.get_feature_names_out()) == 8
+
+
 def test_two_threads_with_two_roles(tmp_path: Path) -> None:
     from concurrent.futures import ThreadPoolExecutor
 

@@ -54,8 +54,7 @@ def embed(
     """Write the vectors of a file's texts, in the file's order, with the texts, their lines and the settings.
 
     Texts are read in windows and batched by length, so memory does not grow with the file. The same command resumes a
-    stopped run after its last window. Blank lines have no
-    vector; `lines` says which line each row is of.
+    stopped run after its last window. Blank lines have no vector; `lines` says which line each row is of.
 
     An .npz holds `vectors` (n, D), `lines` and `settings`, and the texts as bytes: text k of column `text` ends at
     `text_ends`[k]. An .npy holds the vectors; the rest is in the .rows.npz beside it. Parquet has a row for each text.

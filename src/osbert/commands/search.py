@@ -39,9 +39,8 @@ def search(
 ) -> Result:
     """Show the texts whose vectors are nearest to that of a query, with their cosines and line numbers.
 
-    A query is embedded as the texts of the file were, by the same model, but in the role of a query (--role). Every
-    vector is compared, in blocks, so the answer is exact and a file of any size fits into memory; --backend faiss is
-    quicker and approximate.
+    A query is embedded as the texts of the file were, by the same model, but in the role of a query (--role). The
+    answer is exact, in memory for a few blocks of vectors; --backend faiss is quicker and approximate.
 
     Parameters
     ----------

@@ -170,6 +170,10 @@ class Folder:
             return sentence_files.of_field(self.config, where=str(self))
         return sentence_files.read_sentence_model(self._verified)
 
+    def prompt(self, role: str | None) -> str:
+        """Return the prompt of a sentence model for a role, or its default prompt for None; "" for other models."""
+        return self.sentences.prompts.of(role) if self.sentences else ""
+
     @property
     def tensors(self) -> dict[str, Tensor]:
         """All weights by Hugging Face's names without prefix, including those of a base model."""

@@ -341,6 +341,15 @@ class Task(Objective):
         """Return the task adapted to a model's settings and pretraining, before records are encoded."""
         return self
 
+    def with_prompts(self, prompt_of: Callable[[str | None], str]) -> Self:
+        """Return the task with the model's prompts, by role, where its settings leave them to the model."""
+        return self
+
+    @property
+    def prompts(self) -> Mapping[str, str]:
+        """Return the prompts that texts are read with, by role; {} for none."""
+        return {}
+
     def encode(self, record: Record, packer: Packer) -> list[Example]:
         """Return the sequences of a record, at least one, with targets under the task's name if the label is known.
 

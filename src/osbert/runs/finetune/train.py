@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +56,10 @@ def lay_out(plan: FinetunePlan, records: Sequence[Splits], model: StartingModel,
     longest, wanted = model.backbone.architecture.length, plan.training
     laid_out = []
     for task, splits in zip(plan.tasks, records, strict=True):
-        task = task.for_model(model.backbone.architecture, model.source.writes)
+        task = task.for_model(model.backbone.architecture, model.source.writes).with_prompts(model.source.prompt)
+        if task.form == "vectors":
+            for line in _vector_notices(task, model):
+                watch(Notice(line))
         length = min(task.length, longest)
         if length < task.length:
             watch(Notice(f"length: {longest:,} tokens, the most that the model reads, instead of {task.length:,}"))
@@ -235,6 +238,15 @@ def introduce(plan: FinetunePlan, model: StartingModel, watch: Watch) -> None:
         watch(
             Notice(f"  it was fine-tuned for {before}: its encoder is trained further, with a new layer for this task")
         )
+
+
+def _vector_notices(task: Task, model: StartingModel) -> Iterator[str]:
+    """Yield a line on the prompts that a task on vectors reads texts with, and one on parts that it does not train."""
+    if task.prompts:
+        yield f"prompts: {', '.join(f'{role} {prompt[:60]!r}' for role, prompt in task.prompts.items())}"
+    if (sentences := model.source.sentences) and sentences.parts:
+        kinds = ", ".join(part.kind for part in sentences.parts)
+        yield f"{model.source}: its parts after the pooling ({kinds}) are left out: the encoder alone is trained"
 
 
 def stage_before(model: Path) -> str:

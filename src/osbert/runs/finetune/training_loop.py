@@ -19,7 +19,7 @@ from osbert.evaluation.score import Score, predict
 from osbert.files import writing_output
 from osbert.interop.files.weight_files import fingerprint, read_file, write_tensors
 from osbert.interop.huggingface.folders import write_model
-from osbert.interop.sentence_files import SentenceModel, write_sentence_model
+from osbert.interop.sentence_files import Prompts, SentenceModel, write_sentence_model
 from osbert.interop.tokenizers import write_any_tokenizer
 from osbert.interop.tuned_files import keep_tuned
 from osbert.models.contract import Head, Learner
@@ -190,7 +190,14 @@ class FinetuneTrainer:
             write_any_tokenizer(tokenizer, folder, length=sizes.length, segments=sizes.segments)
             if head.pooling:
                 length = min(outcome.task.length, sizes.length)
-                model = SentenceModel(pooling=head.pooling, normalize=True, length=length)
+                prompts = outcome.task.prompts
+                default = "query" if prompts and len(set(prompts.values())) == 1 else ""
+                model = SentenceModel(
+                    pooling=head.pooling,
+                    normalize=True,
+                    length=length,
+                    prompts=Prompts(texts=prompts, default=default),
+                )
                 write_sentence_model(folder, model, width=sizes.width)
             if self.settings.tuning in ("adapters", "lora") and not self.settings.merge:
                 keep_tuned(folder, self.start, low_rank)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from osbert.data.example import Example, Target
-from osbert.data.long_texts import lay_out
+from osbert.data.long_texts import lay_out_texts
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
 from osbert.models.forms import Pooling
@@ -33,6 +33,8 @@ BLOCK = 1024
 """Number of rows that are compared with all others together."""
 READ = ("text", "pair", "label", "delimiter", "header", "quotes", "encoding", "decimal")
 """The settings for reading a file."""
+AUTO = "auto"
+"""The value of a prompt that the model decides."""
 IN_MEMORY = "rows in memory"
 """The name of scored pairs in memory, in place of a file."""
 
@@ -200,6 +202,12 @@ class Contrastive(TextTask):
     """Pooling of a text's hidden states to its vector: cls in SimCSE, mean in Sentence-BERT."""
     temperature: float = 0.05
     """Divisor of the cosines before the softmax."""
+    query_prompt: str = AUTO
+    """What is put before each first text, such as "query: ". auto: the model's prompt for queries; of single texts its
+    default prompt."""
+    document_prompt: str = AUTO
+    """What is put before each second text and each negative. auto: the model's prompt for documents; of single texts
+    its default prompt."""
 
     def __post_init__(self) -> None:
         """Raise ValueError for a temperature that is not positive, and for windows."""
@@ -232,6 +240,22 @@ class Contrastive(TextTask):
 
     # The model.
 
+    def with_prompts(self, prompt_of: Callable[[str | None], str]) -> Self:
+        """Return the task with the model's prompts in place of auto; single texts have no role."""
+        model_prompts: dict[str, Any] = {
+            f"{role}_prompt": prompt_of(role if self.pair else None)
+            for role in ("query", "document")
+            if getattr(self, f"{role}_prompt") == AUTO
+        }
+        return dataclasses.replace(self, **model_prompts)
+
+    @property
+    def prompts(self) -> Mapping[str, str]:
+        """Return the prompts of both roles, {} if there are none. Runs of earlier versions have none."""
+        settings = {"query": self.query_prompt, "document": self.document_prompt}
+        prompts = {role: "" if prompt == AUTO else prompt for role, prompt in settings.items()}
+        return prompts if any(prompts.values()) else {}
+
     def encode(self, record: Record, packer: Packer) -> list[Example]:
         """Return the two texts of a record as sequences, a single text twice; the first has the target.
 
@@ -242,8 +266,11 @@ class Contrastive(TextTask):
                 f"{record.place}: {self.name} reads one text or two, not {len(record.texts)}.",
                 code="wrong-number-of-texts",
             )
-        examples = [self._sequence(text, packer, record.number) for text in record.texts]
-        first, second, negatives = examples[0], examples[:2][-1], examples[2:]
+        query, document = (self.prompts.get(role, "") for role in ("query", "document"))
+        first_text, *others = record.texts
+        examples = [self._sequence(first_text, packer, record.number, query)]
+        examples += [self._sequence(text, packer, record.number, document) for text in others or [first_text]]
+        first, second, *negatives = examples
         if record.label is None:
             return [first, second]
         return [self._aimed(first, 0), second, *(self._aimed(negative, 1) for negative in negatives)]
@@ -253,8 +280,8 @@ class Contrastive(TextTask):
         target = Target(labels=np.array([label], np.int64), weights=weights)
         return dataclasses.replace(example, targets={self.name: target})
 
-    def _sequence(self, text: str, packer: Packer, number: int) -> Example:
-        (example,) = lay_out([packer.run(text)], packer, long=self.long, overlap=self.overlap, record=number)
+    def _sequence(self, text: str, packer: Packer, number: int, prompt: str) -> Example:
+        (example,) = lay_out_texts([text], packer, prompt=prompt, long=self.long, overlap=self.overlap, record=number)
         return example
 
     def head(self, backbone: Backbone) -> Head:
