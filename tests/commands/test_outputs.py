@@ -71,8 +71,8 @@ FOLDERS = (
     "demo",
     "export run --to onnx --unchecked",
 )
-LAB = ("reproduce", "demo", "submit")
-"""Verbs of osbert_lab."""
+LAB = ("reproduce", "demo", "submit", "finetune glue", "convert encoder thesis --to google")
+"""Commands that osbert_lab adds."""
 
 
 def skip_without_extra(words: str) -> None:
