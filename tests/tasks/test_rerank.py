@@ -25,7 +25,8 @@ from osbert.models.contract import Learner
 from osbert.reading.memory import tables
 from osbert.tasks import Record, findings, load, with_data
 from osbert.tasks.kinds.rerank import Rerank, select_candidates
-from osbert.tasks.kinds.rerank.rankings import QueryCandidates, average_precision, ndcg, ranking, reciprocal_rank
+from osbert.tasks.kinds.rerank.rankings import QueryCandidates, ranking
+from osbert.tasks.ranking_measures import average_precision, ndcg, reciprocal_rank
 from osbert.tasks.tables import note_long
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 from refusals import refusal

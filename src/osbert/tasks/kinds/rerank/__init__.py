@@ -32,13 +32,11 @@ from osbert.tasks.kinds.rerank.rankings import (
     CandidateScore,
     QueryCandidates,
     Ranking,
-    average_precision,
     by_query,
-    ndcg,
     ranking,
-    reciprocal_rank,
 )
 from osbert.tasks.outcome import SIDES, RecordOutcome, TextMark
+from osbert.tasks.ranking_measures import average_precision, ndcg, reciprocal_rank
 from osbert.tasks.tables import TableDescription, TableSource, TableTask, default_of
 
 if TYPE_CHECKING:
