@@ -42,6 +42,13 @@ ROLES: Mapping[str, tuple[str, ...]] = {
     "answer": ("answers", "answer", "answer_text"),
     "answer start": ("answer_start", "start"),
     "key": ("id", "qid", "question_id"),
+    # The ids of queries and documents: of a text itself, and in judgements.
+    "text key": (
+        *("_id", "id", "corpus-id", "corpus_id", "query-id", "query_id", "qid", "docid", "doc_id", "docno"),
+        *("document_id", "pid"),
+    ),
+    "query key": ("query-id", "query_id", "qid", "query"),
+    "document key": ("corpus-id", "corpus_id", "docid", "doc_id", "docno", "document_id", "pid", "document"),
     # Words with their tags, or a text with its entities.
     "words": ("tokens", "words"),
     "tags": ("tags", "ner_tags", "labels", "label"),

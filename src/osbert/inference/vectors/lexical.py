@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import math
+from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
 
 from osbert.text.words import terms
 
@@ -14,34 +18,45 @@ RANK = 60
 """The constant of reciprocal rank fusion (Cormack et al. 2009, section 2)."""
 
 
-def bm25(texts: Iterable[str], queries: Sequence[str], count: int) -> list[list[tuple[int, float]]]:
+def bm25(
+    texts: Iterable[str], queries: Sequence[str], count: int, indices: NDArray[np.int64] | None = None
+) -> list[list[tuple[int, float]]]:
     """Return (index, score) of the `count` texts with the highest BM25 scores for each query, the highest first.
 
-    Robertson & Zaragoza 2009, equation 3.15, with idf ln(1 + (n - df + 0.5) / (df + 0.5)), which is never negative.
-    The texts are read once. Memory grows with the occurrences of the queries' words only.
+    Robertson & Zaragoza 2009, equation 3.15, with idf ln(1 + (n - df + 0.5) / (df + 0.5)), which is never negative. Of
+    equal scores the lower index comes first; `indices` (n,): what stands for the texts, by default their numbers. Only
+    texts with a word of the query are returned. The texts are read once. Memory grows with the occurrences of the
+    queries' words only.
 
     >>> ((place, score),) = bm25(["a cat", "a dog", "a bird"], ["the cat"], 5)[0]
     >>> place, round(score, 3)
     (0, 0.981)
     """
     wanted = {word for query in queries for word in terms(query)}
-    postings: dict[str, list[tuple[int, int, int]]] = defaultdict(list)  # (place, occurrences, length of the text)
-    texts_read = words_read = 0
+    postings: dict[str, tuple[array[int], array[int]]] = defaultdict(lambda: (array("q"), array("q")))
+    text_lengths = array("q")
     for index, text in enumerate(texts):
         words = terms(text)
-        texts_read, words_read = index + 1, words_read + len(words)
+        text_lengths.append(len(words))
         for word, occurrences in Counter(word for word in words if word in wanted).items():
-            postings[word].append((index, occurrences, len(words)))
-    mean = words_read / max(texts_read, 1)
+            rows, frequencies = postings[word]
+            rows.append(index)
+            frequencies.append(occurrences)
+    lengths = np.array(text_lengths, np.float64)
+    normalizers = K1 * (1 - B + B * lengths / max(lengths.mean(), 1)) if len(lengths) else lengths
+    indices = np.arange(len(lengths)) if indices is None else indices
     rankings = []
     for query in queries:
-        scores: dict[int, float] = defaultdict(float)
+        scores = np.zeros(len(lengths))
         for word in terms(query):
-            rows = postings.get(word, ())
-            idf = math.log(1 + (texts_read - len(rows) + 0.5) / (len(rows) + 0.5))
-            for index, occurrences, length in rows:
-                scores[index] += idf * occurrences * (K1 + 1) / (occurrences + K1 * (1 - B + B * length / mean))
-        rankings.append(sorted(scores.items(), key=lambda pair: (-pair[1], pair[0]))[:count])
+            rows, frequencies = (np.frombuffer(column, np.int64) for column in postings.get(word, (b"", b"")))
+            idf = math.log(1 + (len(lengths) - len(rows) + 0.5) / (len(rows) + 0.5))
+            scores[rows] += idf * frequencies * (K1 + 1) / (frequencies + normalizers[rows])
+        hits = np.flatnonzero(scores)
+        if len(hits) > count:
+            hits = hits[scores[hits] >= np.partition(scores[hits], -count)[-count]]
+        best = hits[np.lexsort((indices[hits], -scores[hits]))][:count]
+        rankings.append(list(zip(indices[best].tolist(), scores[best].tolist(), strict=True)))
     return rankings
 
 

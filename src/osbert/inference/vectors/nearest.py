@@ -94,15 +94,18 @@ class NearestRows:
         self.places = np.empty((len(queries), 0), np.int64)
         self.cosines = np.empty((len(queries), 0), np.float32)
 
-    def compare(self, block: NDArray[np.floating]) -> None:
-        """Compare the next rows (n, D). Raises UserError if they have another width, or are not finite."""
+    def compare(self, block: NDArray[np.floating], indices: NDArray[np.int64] | None = None) -> None:
+        """Compare the next rows (n, D). Raises UserError if they have another width, or are not finite.
+
+        `indices` (n,): what stands for them in `places`, by default the number of each among all rows.
+        """
         require_width(self.queries, block.shape[1:])
         lengths = finite_lengths(block, self.rows)
         if not len(block):
             return
         queries, rows = np.divmod(np.flatnonzero(self._likely(block, lengths)), len(block))
         cosines = pair_cosines(self.queries, queries, block, rows)
-        self._merge(queries, self.rows + rows, cosines)
+        self._merge(queries, self.rows + rows if indices is None else indices[rows], cosines)
         self.rows += len(block)
 
     def _likely(self, block: NDArray[np.floating], lengths: NDArray[np.float32]) -> NDArray[np.bool_]:
