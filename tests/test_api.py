@@ -21,6 +21,7 @@ osbert.compare
 osbert.distil
 osbert.embed
 osbert.evaluate
+osbert.evaluate_retrieval
 osbert.explain
 osbert.export
 osbert.extend_tokenizer

@@ -24,7 +24,7 @@ from osbert.api.training import (
     pretrain,
     train_tokenizer,
 )
-from osbert.api.vectors import find_duplicates, search
+from osbert.api.vectors import evaluate_retrieval, find_duplicates, search
 from osbert.processes import let_threads_sleep
 
 let_threads_sleep()
@@ -38,6 +38,7 @@ __all__ = [
     "distil",
     "embed",
     "evaluate",
+    "evaluate_retrieval",
     "explain",
     "export",
     "extend_tokenizer",

@@ -159,6 +159,18 @@ class WritingKeywords(TypedDict, total=False):
     length_penalty: float | None
     no_repeat: int | None
 
+class EvaluateRetrievalKeywords(VectorKeywords, OpeningKeywords, total=False):
+    """Settings of osbert.evaluate_retrieval."""
+
+    layers: str
+    measures: str
+    depth: int
+    bm25: bool
+    allow_unknown: bool
+    encoding: str
+    tokens: int
+    device: str
+
 class ExportKeywords(EvaluateKeywords, total=False):
     """Settings of osbert.export."""
 

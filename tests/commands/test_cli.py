@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 
@@ -58,10 +59,11 @@ def test_every_verb_has_help(package: VerbPackage) -> None:
 
 
 def test_subverbs_have_help_and_their_verb_keeps_its_own() -> None:
-    for verb, subverbs in [item for package in verb_packages() for item in package.subverbs.items()]:
+    for package, verb in [(package, verb) for package in verb_packages() for verb in package.subverbs]:
         app = cli.application([verb])[verb]
-        assert app.default_command is not None and "Measure" in app.default_command.__doc__
-        for below in subverbs:
+        alone = getattr(importlib.import_module(package.module((verb,))), verb)
+        assert app.default_command is not None and app.default_command.__doc__ == alone.__doc__
+        for below in package.subverbs[verb]:
             assert app[below].default_command is not None and app[below].default_command.__doc__
 
 

@@ -1,4 +1,4 @@
-"""Uses of text vectors: search and near duplicates."""
+"""Uses of text vectors: search, its evaluation, and near duplicates."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from osbert.keywords import (
+        EvaluateRetrievalKeywords,
         FindDuplicatesKeywords,
         NearestKeywords,
     )
+    from osbert.runs.retrieval import RetrievalEvaluation
     from osbert.runs.similarity.duplicates import DuplicateTally
     from osbert.runs.similarity.search import Neighbourhood
     from osbert.runs.similarity.vector_input import VectorInput
@@ -91,6 +93,57 @@ def find_duplicates(
 
     given = read_vector_input(data, model, options, watch)
     return run(given, above=above, out=None if out is None else Path(out), watch=watch)
+
+
+@takes_settings_of("osbert.runs.retrieval:RetrievalKeywords")
+def evaluate_retrieval(
+    model: str | Path | None = None,
+    *,
+    corpus: Any = None,
+    queries: Any = None,
+    qrels: Any = None,
+    data: Any = None,
+    results: Mapping[str, Any] | Sequence[str | Path] = (),
+    run: str | Path | None = None,
+    watch: Watch = ignore,
+    **options: Unpack[EvaluateRetrievalKeywords],
+) -> RetrievalEvaluation:
+    """Measure a search by judged documents, as trec_eval does: of `model`, of BM25 and of finished rankings.
+
+    `corpus`, `queries`: files, rows (dicts or a DataFrame with _id, text and perhaps title), or dicts of texts by id.
+    `qrels`: a file, rows, or a dict {query: {document: relevance}}. `data`: instead of the three, one table with query,
+    document and label. `results`: TREC runs, or rankings {query: {document: score}} by the name of their system; for
+    these alone `qrels` suffices. `run`: a file for the ranking of the first system, a TREC run. `options`: those of
+    `osbert evaluate retrieval`, such as measures="ndcg@10,map" and bm25=False; trust and verify are as for `load`.
+    `watch` is called with each event.
+
+    The result has `measures` and `by_query` of the first system, all `systems` with their intervals, the `tests` of
+    each pair, and `to_dict`. Raises osbert.errors.UserError, before anything is computed, for invalid data and for
+    judgements of unknown ids.
+
+    >>> corpus, queries = {"1": "a good film", "2": "the bad play"}, {"q": "the good film"}
+    >>> found = osbert.evaluate_retrieval("encoder", corpus=corpus, queries=queries, qrels={"q": {"1": 1}})
+    >>> [system.name for system in found.systems], sorted(found.by_query)
+    (['encoder', 'bm25'], ['q'])
+    """
+    from osbert import recipe
+    from osbert.interop.hub import locate
+    from osbert.runs.compare import run_names
+    from osbert.runs.retrieval import RetrievalInput, RetrievalKeywords
+    from osbert.runs.retrieval import evaluate_retrieval as run_evaluation
+
+    if not isinstance(results, Mapping):
+        paths = [Path(path) for path in results]
+        results = dict(zip(run_names(paths), paths))
+    chosen = recipe.settings(RetrievalKeywords, options)
+    return run_evaluation(
+        RetrievalInput(corpus=corpus, queries=queries, qrels=qrels, data=data, results=results),
+        model=None if model is None else locate(model, watch=watch).path,
+        run=None if run is None else Path(run),
+        options=chosen.retrieval,
+        opening=chosen.opening,
+        watch=watch,
+    )
 
 
 def read_vector_input(

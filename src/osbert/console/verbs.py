@@ -95,6 +95,10 @@ CORE = VerbPackage(
             },
         ),
     },
+    subverbs={
+        "evaluate": {"retrieval": "Measure a search by judged documents, beside BM25."},
+        "compare": {"retrieval": "Compare the rankings of search systems, query by query."},
+    },
     purposes={
         "Start": (),
         "Get text in": ("tokenizer", "corpus"),

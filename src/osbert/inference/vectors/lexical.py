@@ -39,9 +39,8 @@ def bm25(
         words = terms(text)
         text_lengths.append(len(words))
         for word, occurrences in Counter(word for word in words if word in wanted).items():
-            rows, frequencies = postings[word]
-            rows.append(index)
-            frequencies.append(occurrences)
+            postings[word][0].append(index)
+            postings[word][1].append(occurrences)
     lengths = np.array(text_lengths, np.float64)
     normalizers = K1 * (1 - B + B * lengths / max(lengths.mean(), 1)) if len(lengths) else lengths
     indices = np.arange(len(lengths)) if indices is None else indices
