@@ -59,7 +59,7 @@ def test_every_verb_has_help(package: VerbPackage) -> None:
 
 
 def test_subverbs_have_help_and_their_verb_keeps_its_own() -> None:
-    for package, verb in [(package, verb) for package in verb_packages() for verb in package.subverbs]:
+    for package, verb in [(each, verb) for each in verb_packages() for verb in each.subverbs]:
         app = cli.application([verb])[verb]
         alone = getattr(importlib.import_module(package.module((verb,))), verb)
         assert app.default_command is not None and app.default_command.__doc__ == alone.__doc__

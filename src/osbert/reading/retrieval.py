@@ -17,8 +17,7 @@ from osbert.errors import Problems, UserError
 from osbert.reading.columns import Header
 from osbert.reading.form import TableReading, decoding_error, open_text, plain_suffix
 from osbert.reading.memory import Data, tables
-from osbert.reading.rows import Row, Table
-from osbert.reading.table import open_table
+from osbert.reading.table import Row, Table, open_table
 from osbert.terminal import format_count, one_line
 
 TABLES = (".csv", ".jsonl", ".ndjson", ".json", ".parquet", ".xlsx")
