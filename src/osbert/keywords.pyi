@@ -159,6 +159,14 @@ class WritingKeywords(TypedDict, total=False):
     length_penalty: float | None
     no_repeat: int | None
 
+class ExportKeywords(EvaluateKeywords, total=False):
+    """Settings of osbert.export."""
+
+    int8: bool
+    tolerance: float
+    data: str | Path | None
+    unchecked: bool
+
 class EvaluateRetrievalKeywords(VectorKeywords, OpeningKeywords, total=False):
     """Settings of osbert.evaluate_retrieval."""
 
@@ -170,14 +178,6 @@ class EvaluateRetrievalKeywords(VectorKeywords, OpeningKeywords, total=False):
     encoding: str
     tokens: int
     device: str
-
-class ExportKeywords(EvaluateKeywords, total=False):
-    """Settings of osbert.export."""
-
-    int8: bool
-    tolerance: float
-    data: str | Path | None
-    unchecked: bool
 
 class BuildCorpusKeywords(TaskKeywords, total=False):
     """Settings of osbert.build_corpus."""

@@ -17,9 +17,11 @@ from hypothesis import strategies as st
 import osbert
 import terminal
 from osbert.inference.engine import load
+from osbert.interop.sentence_files import PROMPTS
 from osbert.reading.retrieval import read_run
 from osbert.runs import retrieval as runs
 from refusals import refusal, refused
+from tiny_runs import write_sentences
 
 CORPUS = {
     "d1": {"title": "film", "text": "a good film"},
@@ -81,6 +83,22 @@ def test_an_encoder_is_measured_beside_bm25(
     assert len(rows) == 6 and float(rows[0]["ndcg@10"]) == found.by_query["q1"]["ndcg@10"]
     people = terminal.told(capsys, *command[:-4])
     assert f"{found.measures['ndcg@10']:.4f}" in people.output and "bm25" in people.output
+
+
+def test_queries_and_documents_get_the_prompts_of_their_roles(tmp_path: Path) -> None:
+    model = write_sentences(tmp_path / "model")
+    prompts = {"prompts": {"query": "good ", "document": "the bad ", "other": "film "}}
+    (model / PROMPTS).write_text(json.dumps(prompts))
+    engine, run = load(model), tmp_path / "run.trec"
+    for role in (None, "other"):
+        options: dict[str, Any] = {} if role is None else {"role": role}
+        osbert.evaluate_retrieval(model, corpus=CORPUS, queries=QUERIES, qrels=QRELS, run=run, bm25=False, **options)
+        texts = [f"{row['title']} {row['text']}".strip() for row in CORPUS.values()]
+        sides = engine.embed([*QUERIES.values()], role=role or "query"), engine.embed(texts, role="document")
+        queries, documents = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True) for vectors in sides)
+        for query, row in zip(QUERIES, queries @ documents.T):
+            scores = read_run(run)[query]
+            assert [scores[name] for name in CORPUS] == pytest.approx(row.tolist(), abs=1e-5)
 
 
 def test_a_run_that_is_written_scores_the_same_when_it_is_read(

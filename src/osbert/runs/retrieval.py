@@ -33,6 +33,7 @@ from osbert.inference.vectors.lexical import bm25
 from osbert.inference.vectors.nearest import NearestRows
 from osbert.inference.vectors.settings import EmbeddingOptions, Pooling  # noqa: F401
 from osbert.interop.opening import CAREFUL, Opening
+from osbert.interop.sentence_files import DOCUMENT, QUERY
 from osbert.lock import claim
 from osbert.reading.memory import Data
 from osbert.reading.retrieval import (
@@ -63,6 +64,8 @@ BM25 = "bm25"
 class RetrievalOptions(EmbeddingOptions):
     """How a search is measured, and how its vectors are made."""
 
+    role: str | None = None
+    """The role of the queries, whose prompt is put before them. Default: query. Documents have the role document."""
     measures: str = ",".join(MEASURES)
     """Measures, separated by commas: ndcg, map, mrr, recall or precision, of the first documents of a ranking, such as
     ndcg@10. The systems are tested by the first."""
@@ -384,26 +387,27 @@ class _Search:
 
     def by_vectors(self, model: Path, options: RetrievalOptions, opening: Opening) -> Rankings:
         """Return the documents with the largest cosines for each query."""
-        from osbert.inference.embedder import Embedder, remarks  # torch takes seconds to import
+        from osbert.inference.embedder import remarks  # torch takes seconds to import
         from osbert.inference.engine import load
 
         engine = load(model, device=options.device, opening=opening)
         report_remarks(engine, self.watch)
         names = [setting.name for setting in fields(EmbeddingOptions)]
         vectors = EmbeddingOptions(**{name: getattr(options, name) for name in names})
-        embedder: Embedder = engine.embedder(vectors, tokens=options.tokens)
-        if len(embedder.shape) != 1:
+        roles = replace(vectors, role=options.role or QUERY), replace(vectors, role=DOCUMENT)
+        of_queries, of_documents = (engine.embedder(chosen, tokens=options.tokens) for chosen in roles)
+        if len(of_documents.shape) != 1:
             raise UserError(
                 f"A search needs one vector for each text: --layers {options.layers} gives several.",
                 code="invalid-value",
             )
-        for line in remarks(vectors, engine):
+        for line in dict.fromkeys(line for chosen in roles for line in remarks(chosen, engine)):
             self.watch(Notice(line))
-        queries = np.concatenate([*self._encode(self.queries, embedder, "queries")])
+        queries = np.concatenate([*self._encode(self.queries, of_queries, "queries")])
         starts = range(0, len(queries), QUERIES)
         nearest = [NearestRows(queries[first : first + QUERIES], self.depth) for first in starts]
         documents, indices = self._order()
-        for block in self._encode(self.corpus, embedder, "documents"):
+        for block in self._encode(self.corpus, of_documents, "documents"):
             for part in nearest:
                 part.compare(block, indices[part.rows : part.rows + len(block)])
         rows = (row for part in nearest for row in zip(part.places.tolist(), part.cosines, strict=True))
