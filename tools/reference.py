@@ -68,7 +68,7 @@ CLASSES = {
     "Vectors": (
         "osbert.runs.rows.embed.FileVectors",
         "osbert.runs.similarity.search.Neighbourhood",
-        "osbert.runs.retrieval.RetrievalEvaluation",
+        "osbert.runs.similarity.retrieval.RetrievalEvaluation",
         "osbert.runs.similarity.duplicates.DuplicateTally",
         "osbert_lab.topics.result.TopicTally",
     ),

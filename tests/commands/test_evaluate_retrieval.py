@@ -19,7 +19,7 @@ import terminal
 from osbert.inference.engine import load
 from osbert.interop.sentence_files import PROMPTS
 from osbert.reading.retrieval import read_run
-from osbert.runs import retrieval as runs
+from osbert.runs.similarity import retrieval as runs
 from refusals import refusal, refused
 from tiny_runs import write_sentences
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
         FindDuplicatesKeywords,
         NearestKeywords,
     )
-    from osbert.runs.retrieval import RetrievalEvaluation
     from osbert.runs.similarity.duplicates import DuplicateTally
+    from osbert.runs.similarity.retrieval import RetrievalEvaluation
     from osbert.runs.similarity.search import Neighbourhood
     from osbert.runs.similarity.vector_input import VectorInput
 
@@ -95,7 +95,7 @@ def find_duplicates(
     return run(given, above=above, out=None if out is None else Path(out), watch=watch)
 
 
-@takes_settings_of("osbert.runs.retrieval:RetrievalKeywords")
+@takes_settings_of("osbert.runs.similarity.retrieval:RetrievalKeywords")
 def evaluate_retrieval(
     model: str | Path | None = None,
     *,
@@ -129,8 +129,8 @@ def evaluate_retrieval(
     from osbert import recipe
     from osbert.interop.hub import locate
     from osbert.runs.compare import run_names
-    from osbert.runs.retrieval import RetrievalInput, RetrievalKeywords
-    from osbert.runs.retrieval import evaluate_retrieval as run_evaluation
+    from osbert.runs.similarity.retrieval import RetrievalInput, RetrievalKeywords
+    from osbert.runs.similarity.retrieval import evaluate_retrieval as run_evaluation
 
     if not isinstance(results, Mapping):
         paths = [Path(path) for path in results]

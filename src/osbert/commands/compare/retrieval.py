@@ -8,7 +8,7 @@ from osbert.commands.evaluate.retrieval import retrieval as evaluate
 from osbert.console.arguments import InputFile
 from osbert.console.output import Result
 from osbert.errors import UserError
-from osbert.runs.retrieval import RetrievalOptions
+from osbert.runs.similarity.retrieval import RetrievalOptions
 
 
 def retrieval(

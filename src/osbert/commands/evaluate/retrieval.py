@@ -12,7 +12,7 @@ from osbert.console.file_consoles import showing_progress
 from osbert.console.opening_options import ModelFolder, OpeningOptions
 from osbert.console.output import Result
 from osbert.interop.opening import CAREFUL
-from osbert.runs.retrieval import RetrievalInput, RetrievalOptions, evaluate_retrieval
+from osbert.runs.similarity.retrieval import RetrievalInput, RetrievalOptions, evaluate_retrieval
 from osbert.terminal import one_line
 
 

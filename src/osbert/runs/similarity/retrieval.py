@@ -33,7 +33,6 @@ from osbert.inference.vectors.lexical import bm25
 from osbert.inference.vectors.nearest import NearestRows
 from osbert.inference.vectors.settings import EmbeddingOptions, Pooling  # noqa: F401
 from osbert.interop.opening import CAREFUL, Opening
-from osbert.interop.sentence_files import DOCUMENT, QUERY
 from osbert.lock import claim
 from osbert.reading.memory import Data
 from osbert.reading.retrieval import (
@@ -389,6 +388,7 @@ class _Search:
         """Return the documents with the largest cosines for each query."""
         from osbert.inference.embedder import remarks  # torch takes seconds to import
         from osbert.inference.engine import load
+        from osbert.interop.sentence_files import DOCUMENT, QUERY
 
         engine = load(model, device=options.device, opening=opening)
         report_remarks(engine, self.watch)
