@@ -16,7 +16,6 @@ from osbert.models.contract import Head, Learner, States
 from osbert.models.families.transformer import Transformer
 from osbert.models.forms import Form
 from osbert.models.transformer.attention import Attention
-from osbert.models.transformer.block import Block
 from osbert.models.transformer.embeddings import DistanceTable
 from osbert.models.transformer.positions import TERMS, Distances, distance_rows, rotation, score_distances
 from osbert.tasks import Task
@@ -128,7 +127,7 @@ class PaddedGraph(nn.Module):
         for layer, block in enumerate(self.backbone.depth):
             local = sizes.is_local(layer)
             seen = (local_bias, local_turns) if local else (bias, turns)
-            hidden = _run_block(block, hidden, *seen, distances)
+            hidden = block.finish(hidden, _attend(block.attention, block.attention_input(hidden), *seen, distances))
         return self.backbone.norm(hidden)
 
     def _turns(self, positions: Tensor, base: float) -> Tensor | None:
@@ -218,22 +217,6 @@ def _mean(states: Tensor, mask: Tensor) -> Tensor:
     """Return the mean (B, D) of the states (B, T, D) of tokens, without padding."""
     counted = mask[:, :, None].to(states.dtype)  # (B, T, 1)
     return (states * counted).sum(dim=1) / counted.sum(dim=1).clamp_min(1)
-
-
-def _run_block(
-    block: Block, hidden: Tensor, bias: Tensor, turns: Tensor | None, distances: tuple[Tensor, Tensor] | None
-) -> Tensor:
-    """Return the output (B, T, D) of a block for `hidden` (B, T, D)."""
-    mixed = _attend(block.attention, block.attention_norm(hidden) if block.before else hidden, bias, turns, distances)
-    hidden = hidden + block.attention_adapter(mixed)
-    if block.before:
-        return hidden + _feed_forward(block, block.feedforward_norm(hidden))
-    hidden = block.attention_norm(hidden)
-    return block.feedforward_norm(hidden + _feed_forward(block, hidden))
-
-
-def _feed_forward(block: Block, hidden: Tensor) -> Tensor:
-    return block.feedforward_adapter(block.feed_forward(hidden))
 
 
 def _attend(

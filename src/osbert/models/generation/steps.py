@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from osbert.models.fast.linear import is_compiled, spares_time
 from osbert.models.transformer.attention import Attention
-from osbert.models.transformer.block import Block, DecoderBlock
+from osbert.models.transformer.block import Block, DecoderBlock, ResidualOrder, StateFunction
 from osbert.models.transformer.positions import rotate
 
 
@@ -107,7 +107,6 @@ Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 """Queries, keys and values (rows, Q, H, K) of the new tokens -> the output of attention (rows, Q, H, K)."""
 AcrossAttend = Callable[[Tensor], Tensor]
 """The same for cross-attention: queries (rows, Q, H, K) -> output, with the keys and values of a source."""
-RowFunction = Callable[[Tensor], Tensor]
 WORTHWHILE = 8
 """Fewest pieces of a text for which weights are laid out anew: that takes about as long as two or three steps."""
 MANY = 32
@@ -194,8 +193,16 @@ class StepAttention:
         return query, key, value
 
 
-class StepBlock:
+def _same(rows: Tensor) -> Tensor:
+    return rows
+
+
+class StepBlock(ResidualOrder):
     """A block: states (M, D) of new tokens -> (M, D), with M = rows * Q."""
+
+    dropout = staticmethod(_same)
+    up: StepProduct
+    down: StepProduct
 
     def __init__(self, block: Block, precision: torch.dtype) -> None:
         """Look up the parts of `block`, whose model is in evaluation mode."""
@@ -231,30 +238,18 @@ class StepBlock:
     ) -> Tensor:
         """Return the block's output (M, D). `shape`: (rows, Q)."""
         attention = self.attention
-        # As in Block.forward: attention, residual sum, feed-forward layers, with the norm before or after each.
-        parts = attention.project(self.attention_norm(hidden) if self.before else hidden, turns)
+        parts = attention.project(self.attention_input(hidden), turns)
         # (M, H, K) -> (rows, Q, H, K) for the kernel, which keeps the cache.
         mixed = attend(*(part.unflatten(0, shape) for part in parts))
-        hidden = hidden + self.attention_adapter(attention.outward(mixed.flatten(2).flatten(0, 1)))
-        hidden = hidden if self.before else self.attention_norm(hidden)
+        hidden = self.add_attention(hidden, attention.outward(mixed.flatten(2).flatten(0, 1)))
         if self.cross is not None and self.cross.query is not None:
-            query = self.cross.query(self.cross_norm(hidden) if self.before else hidden)
+            query = self.cross.query(self.cross_input(hidden))
             mixed = across(query.unflatten(-1, (self.cross.heads, -1)).unflatten(0, shape))
-            hidden = hidden + self.cross.outward(mixed.flatten(2).flatten(0, 1))
-            hidden = hidden if self.before else self.cross_norm(hidden)
-        if self.before:
-            return hidden + self._feed(self.feedforward_norm(hidden))
-        return self.feedforward_norm(hidden + self._feed(hidden))
-
-    def _feed(self, hidden: Tensor) -> Tensor:
-        inner = self.up(hidden)
-        if self.gated:
-            inner, gate = inner.chunk(2, dim=-1)
-            return self.feedforward_adapter(self.down(self.activation(inner) * gate))
-        return self.feedforward_adapter(self.down(self.activation(inner)))
+            hidden = self.add_source(hidden, self.cross.outward(mixed.flatten(2).flatten(0, 1)))
+        return self.add_feedforward(hidden)
 
 
-def row_function(module: nn.Module) -> RowFunction:
+def row_function(module: nn.Module) -> StateFunction:
     """Return a norm as a plain function, which saves the calls of `nn.Module`; other modules are returned unchanged."""
     if isinstance(module, nn.Identity):
         return _same
@@ -266,10 +261,6 @@ def row_function(module: nn.Module) -> RowFunction:
             functional.rms_norm, normalized_shape=module.normalized_shape, weight=module.weight, eps=module.eps
         )
     return module
-
-
-def _same(rows: Tensor) -> Tensor:
-    return rows
 
 
 class StepKind(NamedTuple):

@@ -21,7 +21,9 @@ from osbert.models.transformer.layout import Layout
 if TYPE_CHECKING:
     from osbert.models.architecture import Architecture
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+StateFunction = Callable[[Tensor], Tensor]
+
+ACTIVATIONS: dict[str, StateFunction] = {
     "gelu": functional.gelu,
     "gelu_tanh": partial(functional.gelu, approximate="tanh"),
     "relu": functional.relu,
@@ -30,8 +32,73 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-class Block(nn.Module):
+class ResidualOrder:
+    """The order in which a layer applies its parts: residual sums, with the norm after (BERT) or before them.
+
+    States may have any leading axes: (N, D) in training, (M, D) in generation (`StepBlock`), (B, T, D) in ONNX graphs.
+    Subclasses have the parts. `before`: whether norms are applied before attention and the feed-forward layers.
+    """
+
+    before: bool
+    gated: bool
+    attention_norm: StateFunction
+    feedforward_norm: StateFunction
+    cross_norm: StateFunction
+    attention_adapter: StateFunction
+    feedforward_adapter: StateFunction
+    dropout: StateFunction
+    up: StateFunction
+    down: StateFunction
+    activation: StateFunction
+
+    def attention_input(self, hidden: Tensor) -> Tensor:
+        """Return the input of attention for the layer's input, both (..., D)."""
+        return self.attention_norm(hidden) if self.before else hidden
+
+    def finish(self, hidden: Tensor, mixed: Tensor) -> Tensor:
+        """Return the layer's output from its input `hidden` and attention's output `mixed`, all (..., D)."""
+        return self.add_feedforward(self.add_attention(hidden, mixed))
+
+    def add_attention(self, hidden: Tensor, mixed: Tensor) -> Tensor:
+        """Return the residual sum (..., D) with attention's output."""
+        hidden = hidden + self.attention_adapter(self.dropout(mixed))
+        return hidden if self.before else self.attention_norm(hidden)
+
+    def cross_input(self, hidden: Tensor) -> Tensor:
+        """Return the input (..., D) of cross-attention's queries."""
+        return self.cross_norm(hidden) if self.before else hidden
+
+    def add_source(self, hidden: Tensor, mixed: Tensor) -> Tensor:
+        """Return the residual sum (..., D) with cross-attention's output."""
+        hidden = hidden + self.dropout(mixed)
+        return hidden if self.before else self.cross_norm(hidden)
+
+    def add_feedforward(self, hidden: Tensor) -> Tensor:
+        """Return the residual sum (..., D) with the output of the feed-forward layers."""
+        output = self.feed_forward(self.feedforward_norm(hidden) if self.before else hidden)
+        hidden = hidden + self.feedforward_adapter(self.dropout(output))
+        return hidden if self.before else self.feedforward_norm(hidden)
+
+    def feed_forward(self, hidden: Tensor) -> Tensor:
+        """Return the output (..., D) of the feed-forward layers. The second half of `up`'s 2 F outputs is the gate."""
+        inner = self.up(hidden)
+        if self.gated:
+            # GLU: only the first half passes the activation.
+            inner, gate = inner.chunk(2, dim=-1)
+            return self.down(self.activation(inner) * gate)
+        return self.down(self.activation(inner))
+
+
+class Block(ResidualOrder, nn.Module):
     """(N, D) -> (N, D): one layer of the encoder; (R, D) if only R of the tokens have queries."""
+
+    attention_norm: nn.Module
+    feedforward_norm: nn.Module
+    attention_adapter: nn.Module
+    feedforward_adapter: nn.Module
+    dropout: Dropout
+    up: Linear
+    down: Linear
 
     def __init__(self, architecture: Architecture, layer: int = 0) -> None:
         """Make a layer, counted from 0."""
@@ -58,25 +125,6 @@ class Block(nn.Module):
         """Return the layer's output for `hidden` (N, D): (N, D), or (R, D) if the layout has R queries."""
         return self.finish(layout.read_of(hidden), self.attention(self.attention_input(hidden), layout))
 
-    def attention_input(self, hidden: Tensor) -> Tensor:
-        """Return the input of attention (N, D) for the layer's input (N, D): normalised with pre-normalisation."""
-        return self.attention_norm(hidden) if self.before else hidden
-
-    def finish(self, hidden: Tensor, mixed: Tensor) -> Tensor:
-        """Return the layer's output (R, D) from its input `hidden` (R, D) and attention's output `mixed` (R, D)."""
-        return self.add_feedforward(self.add_attention(hidden, mixed))
-
-    def add_attention(self, hidden: Tensor, mixed: Tensor) -> Tensor:
-        """Return the first half of `finish` (R, D): the residual sum with attention's output."""
-        hidden = hidden + self.attention_adapter(self.dropout(mixed))
-        return hidden if self.before else self.attention_norm(hidden)
-
-    def add_feedforward(self, hidden: Tensor) -> Tensor:
-        """Return the second half of `finish` (R, D): the residual sum with the feed-forward output."""
-        if self.before:
-            return hidden + self._feed(self.feedforward_norm(hidden))
-        return self.feedforward_norm(hidden + self._feed(hidden))
-
     def compile(self, **options: Any) -> None:
         """Compile the layer by torch.compile with `options`, without what depends on Python integers."""
         attention = self.attention
@@ -95,21 +143,11 @@ class Block(nn.Module):
         """Return the queries, keys, values and output matrices of the heads for the layer's input `hidden` (N, D)."""
         return self.attention.head_vectors(self.attention_input(hidden), layout)
 
-    def feed_forward(self, hidden: Tensor) -> Tensor:
-        """Return the feed-forward output (..., D), no dropout. The second half of `up`'s 2 F outputs is the gate."""
-        inner = self.up(hidden)
-        if self.gated:
-            # GLU: only the first half passes the activation.
-            inner, gate = inner.chunk(2, dim=-1)
-            return self.down(self.activation(inner) * gate)
-        return self.down(self.activation(inner))
-
-    def _feed(self, hidden: Tensor) -> Tensor:
-        return self.feedforward_adapter(self.dropout(self.feed_forward(hidden)))
-
 
 class DecoderBlock(Block):
     """A layer of a decoder: self-attention, cross-attention to the source, feed-forward layers."""
+
+    cross_norm: nn.Module
 
     def __init__(self, architecture: Architecture, layer: int = 0) -> None:
         """Make a layer, counted from 0."""
@@ -120,16 +158,9 @@ class DecoderBlock(Block):
     def decode(self, hidden: Tensor, layout: Layout, source: Tensor, across: Layout) -> Tensor:
         """Return the layer's output (N, D) for `hidden` (N, D); `source`: the encoder's states, in layout `across`."""
         hidden = self.add_attention(hidden, self.attention(self.attention_input(hidden), layout))
-        return self.add_feedforward(self.add_source(hidden, self.cross.across(self.asking(hidden), source, across)))
-
-    def asking(self, hidden: Tensor) -> Tensor:
-        """Return the input (R, D) of cross-attention's queries."""
-        return self.cross_norm(hidden) if self.before else hidden
-
-    def add_source(self, hidden: Tensor, mixed: Tensor) -> Tensor:
-        """Return the residual sum (R, D) of `hidden` and cross-attention's output `mixed`, normalised."""
-        hidden = hidden + self.dropout(mixed)
-        return hidden if self.before else self.cross_norm(hidden)
+        return self.add_feedforward(
+            self.add_source(hidden, self.cross.across(self.cross_input(hidden), source, across))
+        )
 
     def compile(self, **options: Any) -> None:
         """Compile the layer as `Block` does, without the kernel of cross-attention."""
