@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import ClassVar, Literal, Self
 
-from osbert.models.sizes import Direction, Sizes
+from osbert import components
+from osbert.models.sizes import DEFAULT_FAMILY, Direction, Sizes
 
 MOST = {"layers": 1000, "recurrent": 100, "length": 1 << 17}
 """Limits of sizes that cost memory before any weights exist: modules for layers, tables of angles for the length."""
@@ -20,19 +21,20 @@ class Architecture(Sizes):
     """The sizes and choices of an encoder (BERT, section 3). The defaults are BERT BASE."""
 
     family: ClassVar[str] = "transformer"
+    # Sizes.
     layers: int = 12
     """How many blocks stand on each other."""
     distinct: int = 0
     """Blocks with weights of their own, each shared by layers / distinct consecutive layers (ALBERT: 1); 0 for
     layers."""
+    width: int = 768
+    """Size of the hidden state of a token."""
     heads: int = 12
     """Attention heads in a block; they share the width evenly."""
     key_heads: int = 0
     """Heads of keys and values, each shared by heads / key_heads query heads (GQA); 0 for as many as heads."""
     head_width: int = 0
     """Width of the queries, keys and values of a head; 0 for width / heads (T5's first release: 64)."""
-    width: int = 768
-    """Size of the hidden state of a token."""
     feedforward: int = 0
     """Width of the feed-forward layer inside a block; 0 for four times the width."""
     vocabulary: int = 0
@@ -44,34 +46,49 @@ class Architecture(Sizes):
     tasks: int = 0
     """Rows of the task embedding, one for each objective of a curriculum (data.curriculum; ERNIE 2.0); 0 for none.
     Later uses of the model read row 0."""
-    dropout: float = 0.1
-    """Dropout rate of each layer's output."""
-    attention_dropout: float = 0.1
-    """Dropout rate of the attention weights."""
+
+    # Blocks.
+    direction: Direction = "both"
+    """Tokens that a token attends to: the whole sequence, as in BERT, or itself and those before it, as in GPT."""
+    window: int = 0
+    """Positions that a token sees on either side in a local block; 0 if all blocks are global."""
+    global_every: int = 1
+    """With a window: every n-th block, starting with the first, is global; the others are local."""
+    memory: int = 0
+    """Tokens before a sequence whose cached states all layers attend to, in pretraining on streams (data.streams;
+    Transformer-XL); 0 for none. Otherwise sequences have no past."""
     activation: Literal["gelu", "gelu_tanh", "relu", "silu"] = "gelu"
     """Activation between the two feed-forward layers; gelu_tanh is GELU's tanh approximation."""
     gated: bool = False
     """Whether the activation's output is multiplied by a second layer of the same width (GeGLU, SwiGLU). Neither layer
     then has biases."""
+    normalization: Literal["post", "pre"] = "post"
+    """post: normalise the residual sums, as in BERT. pre: normalise the input of each half of a block, and the output
+    of the last block."""
+    first_norm: bool = True
+    """With pre-normalisation: whether the first block normalises the input of attention. The embeddings are already
+    normalised."""
+    epsilon: float = 1e-12
+    """Added to the variance in every normalisation."""
+    root_norm: bool = False
+    """Whether norms only divide by the root mean square, without mean and biases (RMSNorm)."""
+    biases: bool = True
+    """Whether norms and linear layers have biases; for the pooler and heads see `head_biases`."""
+    norm_biases: bool = False
+    """Whether norms have biases although `biases` is off."""
+
+    # Positions.
     positions: Literal["learned", "rotary", "disentangled", "distances", "none"] = "learned"
     """Position encoding: a learned vector added to the input, rotation of queries and keys (rotary), attention scores
     between tokens and learned vectors of distances (disentangled, DeBERTa), or between queries and sinusoids of
     distances (distances, Transformer-XL; attention then has two biases of its own and no others); none: only
     distance_scores, if any (T5)."""
-    segment_scores: bool = False
-    """With positions = distances: whether attention also scores whether query and key share a segment (XLNet). Segments
-    then have no embeddings."""
+    first_position: int = 0
+    """Number of unused position embeddings before that of the first token; RoBERTa: 2."""
     rotary_base: float = 10_000.0
     """Base of the rotary angles. A higher base distinguishes positions at larger distances."""
-    window: int = 0
-    """Positions that a token sees on either side in a local block; 0 if all blocks are global."""
-    global_every: int = 1
-    """With a window: every n-th block, starting with the first, is global; the others are local."""
     local_base: float = 10_000.0
     """Base of the rotary angles in local blocks."""
-    distance_scores: int = 0
-    """Buckets of distances, each with a learned bias of each head's attention scores, shared by all layers (T5; MPNet:
-    32); 0 for none."""
     buckets: int = 256
     """Buckets of distances on either side, for disentangled positions: half of them for one distance each, the others
     for increasing ranges up to `farthest`. 0: one vector for each distance."""
@@ -80,63 +97,60 @@ class Architecture(Sizes):
     distance_projections: bool = False
     """For disentangled positions: whether queries and keys of distances have projections of their own, or share those
     of the tokens, as in DeBERTa's third version."""
-    first_position: int = 0
-    """Number of unused position embeddings before that of the first token; RoBERTa: 2."""
+    segment_scores: bool = False
+    """With positions = distances: whether attention also scores whether query and key share a segment (XLNet). Segments
+    then have no embeddings."""
+    distance_scores: int = 0
+    """Buckets of distances, each with a learned bias of each head's attention scores, shared by all layers (T5; MPNet:
+    32); 0 for none."""
+
+    # Embeddings.
     embedding: int = 0
     """Width of the embeddings if they are projected to the width of the states, as in ELECTRA; 0 for no projection."""
     project_first: bool = False
     """Whether embeddings are projected before the norm, without biases (DeBERTa), or after it (ELECTRA)."""
+    embedding_norm: bool = True
+    """Whether the sum of the embeddings is normalised, as in BERT, unlike GPT."""
     query_vector: bool = False
     """Whether unseen tokens have one learned input vector, as in XLNet's second stream, or the embedding of their
     piece."""
-    embedding_norm: bool = True
-    """Whether the sum of the embeddings is normalised, as in BERT, unlike GPT."""
-    pooling: Literal["tanh", "gelu", "gelu_tanh", "relu", "silu", "none"] = "tanh"
-    """Activation of the pooler, the input of classification: tanh in BERT and RoBERTa, gelu in ELECTRA, relu in
-    DistilBERT. none: no pooler; classification reads the state itself, as in GPT."""
-    epsilon: float = 1e-12
-    """Added to the variance in every normalisation."""
-    deviation: float = 0.02
-    """Standard deviation of the initial weights, a normal distribution truncated at two deviations."""
-    scaled_outputs: bool = False
-    """Initialise the last layer of each half of a block with deviation / sqrt(2 layers), as in GPT-2."""
-    normalization: Literal["post", "pre"] = "post"
-    """post: normalise the residual sums, as in BERT. pre: normalise the input of each half of a block, and the output
-    of the last block."""
-    first_norm: bool = True
-    """With pre-normalisation: whether the first block normalises the input of attention. The embeddings are already
-    normalised."""
-    biases: bool = True
-    """Whether norms and linear layers have biases; for the pooler and heads see `head_biases`."""
-    norm_biases: bool = False
-    """Whether norms have biases although `biases` is off."""
-    root_norm: bool = False
-    """Whether norms only divide by the root mean square, without mean and biases (RMSNorm)."""
+
+    # What represents a sequence, and what heads read and share.
     summary: Literal["token", "first", "last", "mean", "late"] = "token"
     """The state that represents a sequence: that of its first token (token: the last with direction = left_to_right),
     of its last token, or the mean of all. late: the mean of the pooler's output for each token."""
+    pooling: Literal["tanh", "gelu", "gelu_tanh", "relu", "silu", "none"] = "tanh"
+    """Activation of the pooler, the input of classification: tanh in BERT and RoBERTa, gelu in ELECTRA, relu in
+    DistilBERT. none: no pooler; classification reads the state itself, as in GPT."""
     head_transform: bool = False
     """Whether the pooler ends with a norm, and heads for tokens and spans have such layers, too (ModernBERT)."""
     head_biases: bool = True
     """Whether the pooler and the hidden layers of heads have biases; output layers always do."""
-    neighbours: float = 0.0
-    """Above 0, half of the heads initially attend to the previous or next token, more sharply with higher values
-    (rotary positions)."""
-    memory: int = 0
-    """Tokens before a sequence whose cached states all layers attend to, in pretraining on streams (data.streams;
-    Transformer-XL); 0 for none. Otherwise sequences have no past."""
-    direction: Direction = "both"
-    """Tokens that a token attends to: the whole sequence, as in BERT, or itself and those before it, as in GPT."""
     piece_transform: bool = True
     """Whether heads that predict pieces have a dense layer, an activation, a norm and a bias for each piece, as in
     BERT. GPT multiplies the states with the piece embeddings directly."""
+    piece_biases: bool = False
+    """Whether such heads have a bias for each piece even without piece_transform, as in XLNet."""
     tied: bool = True
     """Whether heads that predict pieces share the piece embeddings, as in BERT, or have a table of their own, as in
     EuroBERT."""
-    piece_biases: bool = False
-    """Whether such heads have a bias for each piece even without piece_transform, as in XLNet."""
     scaled_pieces: bool = False
     """Whether such heads divide the states by sqrt(width), as in T5's first release."""
+
+    # Dropout and initial weights.
+    dropout: float = 0.1
+    """Dropout rate of each layer's output."""
+    attention_dropout: float = 0.1
+    """Dropout rate of the attention weights."""
+    deviation: float = 0.02
+    """Standard deviation of the initial weights, a normal distribution truncated at two deviations."""
+    scaled_outputs: bool = False
+    """Initialise the last layer of each half of a block with deviation / sqrt(2 layers), as in GPT-2."""
+    neighbours: float = 0.0
+    """Above 0, half of the heads initially attend to the previous or next token, more sharply with higher values
+    (rotary positions)."""
+
+    # Layers that a task adds.
     adapters: int = 0
     """Width of the adapters after both halves of each block (Houlsby et al. 2019); 0 for none."""
     recurrent: int = 0
@@ -412,3 +426,19 @@ class PairArchitecture(Architecture):
             yield f"positions is {self.positions}, whose decoder keeps no keys: take learned, rotary or none"
         if self.reading == "both" and self.summary in ("token", "first"):
             yield f"reading is both, and summary is {self.summary}, but its first token sees no other: take last"
+
+
+def settings_of(family: str | None) -> type[Sizes]:
+    """Return the settings class of a family; None: the default family. Raises UserError if there is none.
+
+    The settings of a family of another package are found without torch if it has an entry point for them in the group
+    `osbert.models.settings`.
+    """
+    light: dict[str, type[Sizes]] = {settings.family: settings for settings in (Architecture, PairArchitecture)}
+    if (name := family or DEFAULT_FAMILY) in light:
+        return light[name]
+    if extension := components.extension("models.settings", name):
+        return extension.load()
+    from osbert.models.contract import find_family  # loads torch, as the family's file does
+
+    return find_family(name).settings
