@@ -19,10 +19,9 @@ from osbert.models.fast.linear import Linear
 from osbert.models.forms import pool_states
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.models.initialisation import initialise
-from osbert.models.memory import Past
+from osbert.models.memory import Continuation, Past
 from osbert.models.transformer.added_layers import Adapter, Recurrent
 from osbert.models.transformer.block import ACTIVATIONS, Block, norm, norm_of
-from osbert.models.transformer.continuation import Continuation
 from osbert.models.transformer.embeddings import DistanceTable, Embeddings
 from osbert.models.transformer.layout import Layout, lay_out
 from osbert.models.transformer.relative import RelativeScores
@@ -45,7 +44,9 @@ class Transformer(Backbone):
         architecture = replace(architecture, feedforward=architecture.feedforward or 4 * architecture.width)
         self.architecture = architecture
         self.embeddings = Embeddings(architecture)
-        self.blocks = nn.ModuleList(self.block(architecture, layer) for layer in range(architecture.blocks))
+        self.blocks = nn.ModuleList()
+        for layer in range(architecture.blocks):
+            self.blocks.append(self.block(architecture, layer))
         self.norm = norm(architecture) if architecture.normalization == "pre" else nn.Identity()
         self.recurrent = (
             Recurrent(architecture.width, architecture.recurrent, dropout=architecture.dropout)

@@ -6,16 +6,16 @@ run of sequences of equal length or band of a local layer; `fastest` chooses by 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from osbert.models.fast.dropout import dropout as drop
 from osbert.models.transformer.dropped_attention import attend
-from osbert.models.transformer.kernels_cuda import attend_fused, fits, varlen
+from osbert.models.transformer.kernels_cuda import FusedAttention, fits, varlen
 from osbert.models.transformer.layout import Layout
 from osbert.models.transformer.runs import TokenRun, sight
 
@@ -80,11 +80,14 @@ def sdpa(query: Tensor, key: Tensor, value: Tensor, layout: Layout, *, dropout: 
     """
     if _needs_unfused(query, layout, dropout):
         return _attend_by_mask(query, key, value, layout, dropout)
+    runs, columns = layout.runs, ([query], [key], [value])
+    if len(runs) > 1:  # split costs a node in the graph of gradients: skip it for a single run, the usual case
+        sizes = [run.tokens for run in runs]
+        columns = (query.split([run.queries for run in runs]), key.split(sizes), value.split(sizes))
     mixed = []
-    for run, bias, *parts in _by_run(query, key, value, layout):
-        q, k, v = (
-            part.transpose(1, 2) for part in (run.spread(parts[0]), run.keys(parts[1]), run.keys(parts[2]))
-        )  # (count, H, Q or T, K)
+    for run, bias, queries, keys, values in zip(runs, layout.biases or [None] * len(runs), *columns, strict=True):
+        q = run.spread(queries).transpose(1, 2)  # (count, H, Q, K)
+        k, v = run.keys(keys).transpose(1, 2), run.keys(values).transpose(1, 2)  # (count, H, T, K)
         mixed.append(run.flat(_attend_run(run, (q, k, v), bias, dropout).transpose(1, 2)))
     return torch.cat(mixed) if len(mixed) > 1 else mixed[0]
 
@@ -93,14 +96,6 @@ def _needs_unfused(query: Tensor, layout: Layout, dropout: float) -> bool:
     """Return whether fused attention does not compute this: on the CPU dropout, and the gradient of a bias."""
     learnt = torch.is_grad_enabled() and any(bias.requires_grad for bias in layout.biases or [])
     return query.device.type == "cpu" and (dropout > 0 or learnt)
-
-
-def _by_run(query: Tensor, key: Tensor, value: Tensor, layout: Layout) -> Iterator[tuple[Any, ...]]:
-    """Yield the runs of a layout, each with its bias or None, its queries, keys and values."""
-    rows, sizes = [run.queries for run in layout.runs], [run.tokens for run in layout.runs]
-    # split costs a node in the graph of gradients: skip it for a single run, the usual case.
-    columns = (query.split(rows), key.split(sizes), value.split(sizes)) if len(sizes) > 1 else ([query], [key], [value])
-    return zip(layout.runs, layout.biases or [None] * len(layout.runs), *columns, strict=True)
 
 
 def _attend_by_mask(query: Tensor, key: Tensor, value: Tensor, layout: Layout, dropout: float) -> Tensor:
@@ -154,7 +149,10 @@ def _attend_run(run: TokenRun, columns: tuple[Tensor, Tensor, Tensor], bias: Ten
         visible = visible | ~sees
     # Fused attention takes one mask: a bias of -inf where q does not attend to k.
     mask = visible if bias is None else _mask_bias(bias.to(query.dtype), visible)
-    mixed = attend_fused(query, key, value, mask, dropout=dropout, causal=run.causal)
+    if query.is_cuda and torch.is_grad_enabled():
+        mixed: Tensor = FusedAttention.apply(query, key, value, mask, dropout, run.causal)
+    else:
+        mixed = functional.scaled_dot_product_attention(query, key, value, mask, dropout, run.causal)
     return mixed if sees is None else mixed.masked_fill(~sees, 0)
 
 

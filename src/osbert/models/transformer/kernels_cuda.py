@@ -5,7 +5,7 @@ torch's `torch.nn.attention.varlen.varlen_attn` has no dropout. Its gradient of 
 sequences longer than a tile (128 tokens), since the order of summation varies. So this module calls the operator below
 it with torch's deterministic gradient.
 
-`attend_fused` is torch's `scaled_dot_product_attention`, which takes masks, biases and float32.
+`FusedAttention` is torch's `scaled_dot_product_attention`, which takes masks, biases and float32.
 """
 
 from __future__ import annotations
@@ -110,25 +110,18 @@ _flash_backward = _operator(
 _flash.register_autograd(_gradients, setup_context=_keep)
 
 
-def attend_fused(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, *, dropout: float, causal: bool = False
-) -> Tensor:
-    """Return torch's fused attention (B, H, Q, K) for `query` (B, H, Q, K), `key` and `value` (B, H, T, K).
+class FusedAttention(torch.autograd.Function):
+    """torch's fused attention (B, H, Q, K) of queries (B, H, Q, K), keys and values (B, H, T, K), for training on GPUs.
 
-    `mask`: what is added to the scores, or True where a query attends to a key; it broadcasts to (B, H, Q, T).
+    Its own gradients are computed in deterministic mode, which it reads in backward. The other arguments: a mask
+    (added to the scores, or True where a query attends to a key; it broadcasts to (B, H, Q, T)), the dropout rate, and
+    whether attention is causal.
     """
-    if not (query.is_cuda and torch.is_grad_enabled()):
-        return functional.scaled_dot_product_attention(query, key, value, mask, dropout, causal)
-    mixed: Tensor = _Fused.apply(query, key, value, mask, dropout, causal)
-    return mixed
-
-
-class _Fused(torch.autograd.Function):
-    """torch's fused attention. Its own gradients are computed in deterministic mode, which it reads in backward."""
 
     @staticmethod
-    def forward(ctx: Any, *given: Any) -> Tensor:
-        *columns, dropout, causal = given
+    def forward(ctx: Any, *arguments: Any) -> Tensor:
+        """Return the output of attention, and keep the graph of its own gradients."""
+        *columns, dropout, causal = arguments
         with torch.enable_grad():
             inner: list[Any] = [
                 None if column is None else column.detach().requires_grad_(column.requires_grad) for column in columns
@@ -140,6 +133,7 @@ class _Fused(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *towards: Any) -> Any:
+        """Return the gradients of queries, keys, values and mask."""
         inputs = [column for column in ctx.inner if column is not None and column.requires_grad]
         with deterministic("error"):
             gradients = iter(torch.autograd.grad(ctx.mixed, inputs, towards[0]))

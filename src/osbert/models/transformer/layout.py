@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import accumulate, groupby
+from itertools import accumulate, groupby, repeat
 
 import torch
 from torch import Tensor
@@ -202,7 +202,7 @@ class Layout:
         runs = []
         start = first = sequence = 0
         # Neighbours of equal length form one run. All lengths above `longest` have one key, so they share one band.
-        for length, group in groupby(self.lengths, key=lambda length: min(length, longest + 1)):
+        for length, group in groupby(map(min, self.lengths, repeat(longest + 1))):
             sequences = slice(sequence, sequence + len(list(group)))
             counts = None if self.counts is None else self.counts[sequences]
             keys = slice(start, start + sum(self.lengths[sequences]))
