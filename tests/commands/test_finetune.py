@@ -378,7 +378,7 @@ def test_a_new_pooler_follows_from_the_seed_and_is_told(encoder: Path, tmp_path:
     first, again, other = (model.backbone.pooler.weight for model in models)
     assert torch.equal(first, again) and not torch.equal(first, other)
     said = " ".join(models[0].remarks)
-    assert "pooler.dense.weight starts afresh: the file has no pooler" in said
+    assert "pooler.dense.weight is newly initialised: the file has no pooler" in said
     assert "strange.weight (2,) is not used: unknown" in said
     engine = load(tmp_path)
     assert engine.remarks == models[0].remarks

@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from osbert.data.example import Example
 from osbert.data.pack import Packer
 from osbert.errors import Problems
 from osbert.evaluation.forward import TOKENS, outputs
 from osbert.models.contract import Learner
-from osbert.tasks import Prediction, Record, Task, note_unlabelled
-from osbert.tasks.tables import note_long
+
+if TYPE_CHECKING:
+    from osbert.tasks import Prediction, Record, Task
 
 TOGETHER = 2**18
 """Approximate number of tokens that are encoded together: enough to find many sequences of similar lengths."""
-Encoded = tuple[Record, Sequence[Example]]
+Encoded: TypeAlias = "tuple[Record, Sequence[Example]]"
 """A record and its sequences."""
 
 CLASSES, LOWEST = 100, 20
@@ -56,6 +57,8 @@ def decode_records(
 
 def refuse_long(task: Task, records: Sequence[Record], packer: Packer) -> None:
     """Raise a UserError that lists the records that are too long, if the task does not allow truncation."""
+    from osbert.tasks.tables import note_long
+
     problems = Problems(heading="These texts are too long (--long error)")
     note_long(task, records, packer, problems)
     problems.stop_if_any()
@@ -135,6 +138,8 @@ def classes_left_out(task: Task, metrics: Mapping[str, float]) -> str:
 
 def require_labels(records: Sequence[Record]) -> None:
     """Raise a UserError that lists the records without a label."""
+    from osbert.tasks import note_unlabelled
+
     problems = Problems(heading="These records cannot be scored")
     note_unlabelled(records, problems)
     problems.stop_if_any()

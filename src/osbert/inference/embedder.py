@@ -40,7 +40,7 @@ def vector_settings(options: EmbeddingOptions, engine: LoadedModel) -> VectorSet
     length = options.length or min((not tokens and model.length) or longest, longest)
     normalize = (model.normalize and not tokens) if options.normalize is None else options.normalize
     whole = pooling == model.pooling and options.layers in ("-1", "last", str(engine.backend.architecture.layers))
-    problems = Problems(heading="These vectors cannot be made")
+    problems = Problems(heading="These settings of vectors cannot be used")
     prompt = ""
     try:
         prompt = "" if tokens and options.role is None else model.prompts.of(options.role)
@@ -56,7 +56,7 @@ def vector_settings(options: EmbeddingOptions, engine: LoadedModel) -> VectorSet
         problems.add(problem, code="invalid-value")
     if not SHORTEST <= length <= longest:
         problems.add(
-            f"--length must be from {SHORTEST} to {longest:,}, the most that the model reads: not {length}.",
+            f"--length must be from {SHORTEST} to {longest:,}, the model's length, not {length}.",
             code="invalid-value",
         )
     problems.stop_if_any()
@@ -85,8 +85,8 @@ def _list_remarks(folder: Path, settings: VectorSettings, model: SentenceModel |
             )
     elif settings.pooling != "tokens":
         yield (
-            f"{folder} was not trained for sentence vectors: nothing has taught it that alike texts get near vectors "
-            f"(osbert finetune contrastive teaches it). {describe(settings).capitalize()}"
+            f"{folder} was not trained for sentence vectors, so similar texts need not have similar vectors (train it "
+            f"with osbert finetune contrastive). {describe(settings).capitalize()}"
         )
 
 
@@ -104,7 +104,7 @@ def name_prompts(prompts: Prompts) -> Iterator[str]:
 def _fewer(settings: VectorSettings, engine: LoadedModel) -> Iterator[str]:
     blocks = engine.backend.architecture.layers
     if settings.layers.endswith("-last-four") and blocks < 4:
-        yield f"{engine.folder} has only {blocks} of the four layers that --layers {settings.layers} takes"
+        yield f"{engine.folder} has {blocks} layers, fewer than the four of --layers {settings.layers}"
 
 
 def describe(settings: VectorSettings) -> str:
@@ -156,12 +156,12 @@ class Embedder:
         """
         if len(texts) > 2:
             raise UserError(
-                f"A text or a pair can be embedded, not {len(texts)} texts at once.", code="wrong-number-of-texts"
+                f"A vector is of one text or of a pair, not of {len(texts)} texts.", code="wrong-number-of-texts"
             )
         if len(texts) == 2 and self.engine.backend.architecture.segments == 1:
             raise UserError(
-                f"The model in {self.engine.folder} was trained without a second segment (segments = 1): it reads no "
-                "pairs.",
+                f"The model in {self.engine.folder} was trained without a second segment (segments = 1) and cannot "
+                "read pairs.",
                 code="unsupported-model",
             )
         settings = self.settings
@@ -227,13 +227,12 @@ class Embedder:
         """Raise UserError if the model has no trained pooler, or other layers than the last are chosen."""
         if not self.engine.backend.pooler:
             raise UserError(
-                f"{self.engine.folder} has no pooler (it was trained without one): take --pooling mean, cls, max or "
-                "tokens.",
+                f"{self.engine.folder} has no trained pooler. Use --pooling mean, cls, max or tokens.",
                 code="unsupported-model",
             )
         if self.layers.joined != "alone" or self.layers.numbers[0] not in (-1, self.engine.backend.architecture.layers):
             raise UserError(
-                "The pooler stands on the last layer; other layers cannot be chosen with it.",
+                "The pooler reads the last layer. Remove --layers, or choose another --pooling.",
                 code="options-exclude-each-other",
             )
 
@@ -248,8 +247,8 @@ class Embedder:
     def _require_finite(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
         if not np.isfinite(values).all():
             raise UserError(
-                f"The model in {self.engine.folder} gives vectors with infinite or undefined numbers. Its weights are "
-                "damaged, or its training has failed; nothing of them was written.",
+                f"The model in {self.engine.folder} gives vectors with NaN or infinite numbers: its weights are "
+                "damaged, or its training diverged. No vectors were written.",
                 code="not-finite",
             )
         return values
@@ -267,5 +266,5 @@ def _refuse_cut(groups: Sequence[Sequence[Example]], length: int, first: int) ->
     problems = Problems(heading='These texts are too long (long="error")')
     for index, group in enumerate(groups, first):
         if cut := sum(example.truncated for example in group):
-            problems.add(f"texts[{index}]: {cut:,} pieces more than fit into {length} tokens.", code="text-too-long")
+            problems.add(f"texts[{index}]: {cut:,} pieces too many for {length} tokens.", code="text-too-long")
     problems.stop_if_any()

@@ -24,9 +24,7 @@ from osbert.interop.folder import Folder, open_folder
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.models.contract import Learner
 from osbert.models.generation.settings import Generation, GivenOptions
-from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.signatures import takes_settings_of
-from osbert.tasks import Prediction, Record, Task
 from osbert.training.processor import choose
 
 if TYPE_CHECKING:
@@ -37,6 +35,7 @@ if TYPE_CHECKING:
     from osbert.inference.onnx_backend import OnnxBackend
     from osbert.inference.pieces import MaskFill
     from osbert.keywords import AttributionKeywords, LikelihoodKeywords, VectorKeywords, WritingKeywords
+    from osbert.tasks import Prediction, Record, Task
 
 # What one call alone needs is imported by it, so that a model that embeds or predicts starts sooner.
 
@@ -46,10 +45,6 @@ LayerChoice = str | int | Sequence[int]
 
 class Engine(LoadedModel):
     """A model with its tokenizer; made by `load`. `task` is None for an encoder that was not fine-tuned.
-
-    `remarks`: oddities of the folder, for the user. `pieces`: the language head, None if the folder has none (exports
-    and fine-tuned runs). `masks`: the same head if it predicts masked pieces, None for left-to-right models and
-    encoder-decoders.
 
     >>> import osbert
     >>> model = osbert.load("run")
@@ -152,8 +147,10 @@ class Engine(LoadedModel):
         (1, 2, 16)
         """
         given = None if isinstance(texts, Iterator) else samples(texts, "embed")
-        settings = {"layers": _spell(layers)} | {name: value for name, value in options.items() if value is not None}
-        embedder = self.embedder(recipe.settings(EmbeddingOptions, settings), tokens=tokens)
+        settings = EmbeddingOptions(layers=_spell(layers))
+        if chosen := {name: value for name, value in options.items() if value is not None}:
+            settings = recipe.settings(EmbeddingOptions, chosen | {"layers": settings.layers})
+        embedder = self.embedder(settings, tokens=tokens)
         # Lazily: each window is encoded and embedded when its first vector is asked for.
         if given is None:
             return chain.from_iterable(embed_samples(embedder, *part) for part in windows(iter(texts), "embed"))
@@ -332,12 +329,7 @@ def load(source: str | Path | Folder, *, device: str = "auto", opening: Opening 
     if folder.is_exported:
         return Engine(_open_exported(folder, device), folder)
     learner = Learner(folder.backbone, folder.heads if task else {})
-    pieces = None if task else folder.heads.get("mlm")
-    torch_device = choose(device).device
-    backend = TorchBackend(learner.eval().to(torch_device), pooler=folder.has_pooler)
-    engine = Engine(
-        backend, folder, pieces=pieces.eval().to(torch_device) if isinstance(pieces, MaskedLanguageHead) else None
-    )
+    engine = Engine(TorchBackend(learner.eval().to(choose(device).device), pooler=folder.has_pooler), folder)
     # The engine has what it needs; the weights that were read must not stay in memory a second time.
     folder.release()
     return engine
@@ -347,7 +339,7 @@ def _open_exported(folder: Folder, device: str) -> OnnxBackend:
     """Return the backend of an exported folder. Raises UserError if its files are not from one export."""
     if device not in ("auto", "cpu"):
         raise UserError(
-            f"{folder} is exported: it runs on the CPU, not on '{device}'. Take the run for that.",
+            f"{folder} is exported and runs on the CPU, not on '{device}'. Use the run that it was exported from.",
             code="unavailable-device",
         )
     from osbert.inference.onnx_backend import OnnxBackend

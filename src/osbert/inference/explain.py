@@ -15,7 +15,7 @@ from osbert.analysis.settings import AttributionOptions
 from osbert.analysis.words import TextWord, in_order, token_words, words_of_pieces
 from osbert.errors import UserError, nearest
 from osbert.evaluation.score import encode_records, refuse_long
-from osbert.inference.backend import Backend, TorchBackend
+from osbert.inference.backend import TorchBackend
 from osbert.inference.model import LoadedModel
 from osbert.inference.pieces import encode_with_masks, fill_masks, pack_with_masks
 from osbert.interop.hub import display_name
@@ -87,9 +87,9 @@ def explain_masks(engine: LoadedModel, text: str, options: AttributionOptions, *
     return explain(engine.learner, records, score, options, tokenizer)
 
 
-def attends(backend: Backend) -> bool:
+def attends(engine: LoadedModel) -> bool:
     """Return whether attention weights are available: a torch model of a family with attention."""
-    return isinstance(backend, TorchBackend) and backend.learner.backbone.attends
+    return isinstance(engine.backend, TorchBackend) and engine.learner.backbone.attends
 
 
 def attention_of(engine: LoadedModel, texts: Sequence[str], *, name: str = "") -> TextAttention:

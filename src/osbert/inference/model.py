@@ -4,48 +4,83 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from osbert.data.example import Example
 from osbert.data.pack import Packer
 from osbert.errors import UserError
 from osbert.evaluation.forward import TOKENS
 from osbert.evaluation.score import Encoded, decode_records, encode_records, refuse_long
-from osbert.inference.backend import Backend, TorchBackend
+from osbert.inference.backend import TorchBackend
 from osbert.interop.folder import Folder
 from osbert.interop.sentence_files import SentenceModel
-from osbert.models.contract import CachedDecoder, Learner
+from osbert.models.contract import CachedDecoder, Head, Learner
 from osbert.models.heads.predictions import MaskedLanguageHead
-from osbert.tasks import Prediction, Record, Task
+
+if TYPE_CHECKING:
+    from osbert.inference.onnx_backend import OnnxBackend
+    from osbert.tasks import Prediction, Record, Task
 
 
 class LoadedModel:
     """A model with its tokenizer, and what all calls of an `Engine` need of it.
 
     `packer`: lays out ids as sequences with special tokens, at most as long as the model or its task allows.
-    `unusable_head`: why the folder's language head is not used, "" if it is, or if there is none. `writing`: how the
-    model writes if a call does not say: the defaults of its folder.
+    `writing`: the folder's settings of text generation, for what a call does not say.
     """
 
-    def __init__(self, backend: Backend, source: Folder, *, pieces: MaskedLanguageHead | None = None) -> None:
-        """Use the model in `source`, computed by `backend`; `pieces` is its language head, if it has one."""
+    def __init__(self, backend: TorchBackend | OnnxBackend, source: Folder) -> None:
+        """Use the model in `source`, computed by `backend`."""
         self.backend = backend
         self.source = source
         self.folder = source.path
         self.tokenizer = source.tokenizer
         self.task = source.task
-        self.remarks = source.remarks
         self.writing = source.writing
-        self.pieces = pieces
-        self.unusable_head = source.unusable_heads.get("mlm", "")
-        self.masks = (
-            pieces if backend.architecture.direction == "both" and not backend.architecture.has_decoder else None
+        # The heads of pretraining are made when one is first used: vectors need none.
+        self._make_heads = (
+            source.defer_heads() if isinstance(backend, TorchBackend) and source.task is None else lambda: ({}, {})
         )
         longest = backend.architecture.length
         self.packer = Packer(tokenizer=self.tokenizer, length=min(self.task.length, longest) if self.task else longest)
-        self._sentences = _read_sentences(source)  # now: the folder may be gone, or another's, when they are wanted
+        # Read now: the folder may have been removed or replaced when vectors are computed.
+        self._sentences: SentenceModel | UserError | None
+        try:
+            self._sentences = source.sentences
+        except UserError as error:
+            self._sentences = error
+
+    @cached_property
+    def _pretraining_heads(self) -> tuple[dict[str, Head], dict[str, str]]:
+        with torch.inference_mode(False):  # their weights may need gradients later, as in attributions
+            return self._make_heads()
+
+    @cached_property
+    def pieces(self) -> MaskedLanguageHead | None:
+        """The language head; None if the folder has none, as exports and fine-tuned runs."""
+        head = self._pretraining_heads[0].get("mlm")
+        if not isinstance(head, MaskedLanguageHead):
+            return None
+        return head.eval().to(next(self.learner.parameters()).device)
+
+    @property
+    def masks(self) -> MaskedLanguageHead | None:
+        """The language head if it predicts masked pieces; None for left-to-right models and encoder-decoders."""
+        sizes = self.backend.architecture
+        return self.pieces if sizes.direction == "both" and not sizes.has_decoder else None
+
+    @property
+    def unusable_head(self) -> str:
+        """Why the folder's language head is not used; "" if it is, or if there is none."""
+        return self._pretraining_heads[1].get("mlm", "")
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """The remarks on the folder, for the user."""
+        return self.source.remarks
 
     @property
     def learner(self) -> Learner:
@@ -53,7 +88,7 @@ class LoadedModel:
         if isinstance(self.backend, TorchBackend):
             return self.backend.learner
         raise UserError(
-            f"{self.folder} is exported: its model is not torch's. Take the run that it was exported from.",
+            f"{self.folder} is exported and has no torch model. Use the run that it was exported from.",
             code="unsupported-model",
         )
 
@@ -79,8 +114,8 @@ class LoadedModel:
             raise UserError(
                 f"{self.folder} holds an encoder without a task: it can embed texts (osbert embed), and it can be "
                 f"fine-tuned (osbert finetune classify --model {self.folder} ...), but not predict"
-                f"{', except for the [MASK] in a text' if self.masks else ''}. Where others' files hold a "
-                "classifier, osbert convert makes a run of them.",
+                f"{', except for the [MASK] in a text' if self.masks else ''}. osbert convert makes a run "
+                "of a classifier of another library.",
                 code="not-a-model",
             )
         return self.task
@@ -113,14 +148,7 @@ class LoadedModel:
         if not all(np.isfinite(row).all() for row in outputs):
             raise UserError(
                 f"The model in {self.folder} gives scores that are NaN or infinite: its weights are damaged, or its "
-                "training has failed. Copy it again, or train it again.",
+                "training diverged. Copy it again, or train it again.",
                 code="not-finite",
             )
         return outputs
-
-
-def _read_sentences(source: Folder) -> SentenceModel | UserError | None:
-    try:
-        return source.sentences
-    except UserError as error:
-        return error

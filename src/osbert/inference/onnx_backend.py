@@ -39,18 +39,16 @@ class OnnxBackend:
 
     def check(self, task: Task | None, tokenizer: AnyTokenizer) -> None:
         """Raise UserError if the file does not match the config, the tokenizer or the task beside it."""
-        problems = Problems(heading=f"{self.path.parent} is not of one export")
+        problems = Problems(heading=f"The files in {self.path.parent} are not from one export")
         sizes = encoding_sizes(self.architecture)
         for name, size in self.opened.sizes.items():
             if sizes.get(name) != size:
                 problems.add(
-                    f"config.json tells of {name} {sizes.get(name)}, but the model in {ONNX} has {size}.",
+                    f"config.json has {name} = {sizes.get(name)}, but the model in {ONNX} has {size}.",
                     code="damaged-file",
                 )
         if self.opened.tokenizer not in ("", tokenizer.fingerprint):
-            problems.add(
-                f"The tokenizer is another one than that with which {ONNX} was exported.", code="mismatched-tokenizer"
-            )
+            problems.add(f"The tokenizer is not the one with which {ONNX} was exported.", code="mismatched-tokenizer")
         if task and not self._scores:
             problems.add(f"{ONNX} has no scores, but the folder is a run of {task.name}.", code="damaged-file")
         if problems.count:
@@ -80,7 +78,7 @@ class OnnxBackend:
         """Return the pooled hidden states of each example. Raises UserError for other layers than the last."""
         if set(layers) != {self.architecture.layers}:
             raise UserError(
-                f"{self.path.parent} is exported and has its last layer alone: take --layers -1.",
+                f"{self.path.parent} is exported and has only the last layer: use --layers -1.",
                 code="unsupported-model",
             )
         example_vectors: list[Vectors] = [np.empty(0, np.float32)] * len(examples)
@@ -107,7 +105,7 @@ class OnnxBackend:
             except Exception as error:  # of many classes with no other parent
                 raise UserError(
                     f"{self.path}: onnxruntime cannot run it: {reason(error)}. Are config.json and the tokenizer "
-                    "beside it of the same export? If so, is there memory enough?",
+                    "from the same export, and is there enough memory?",
                     code="damaged-file",
                 ) from error
             yield part, outputs

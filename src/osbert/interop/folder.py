@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import torch
 from torch import Tensor
@@ -36,7 +36,6 @@ from osbert.interop.huggingface.folders import (
     of_pieces,
     text_id_remarks,
 )
-from osbert.interop.huggingface.generation_config import DecoderStart, read_writing
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.sentence_files import SentenceModel
 from osbert.interop.task_files import read_task
@@ -46,10 +45,11 @@ from osbert.models.contract import Backbone, Head, Learner, Sizes
 from osbert.models.generation.settings import GenerationOptions, WritingDefaults
 from osbert.models.heads.predictions import MaskedLanguageHead, SequenceHead
 from osbert.models.random_numbers import drawing
-from osbert.objectives import Objective
-from osbert.tasks import Task
 from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.training.run_folder import FACTS, RECIPE, RunFolder
+
+if TYPE_CHECKING:
+    from osbert.tasks import Task
 
 COMPANIONS = ("generator",)
 """Subfolders for models that pretraining trains beside the encoder (ELECTRA)."""
@@ -94,7 +94,7 @@ class Folder:
         self.opening = opening
         self.foreign = foreign
         self.unusable_heads: dict[str, str] = {}
-        """Why a head of pretraining that has weights here is not among `heads`, which fills this, by name."""
+        """Why a head of pretraining that has weights here is not among `heads`, by name; set by `heads`."""
 
     def __str__(self) -> str:
         """Return the path, for messages."""
@@ -119,14 +119,14 @@ class Folder:
             return path
         if list(folder.glob("*.ckpt*.index")):
             raise UserError(
-                f"{folder} holds a TensorFlow checkpoint: osbert convert {folder} NEW --to osbert makes a run of it.",
+                f"{folder} holds a TensorFlow checkpoint. Convert it: osbert convert {folder} NEW --to osbert",
                 code="not-a-model",
             )
         if not folder.exists():
             raise UserError(f"{folder} does not exist.", code="missing-file")
         RunFolder(folder).refuse_unended()
         raise UserError(
-            f"{folder} is no model: it has no config.json. A finished run, or a Hugging Face folder, has.",
+            f"{folder} holds no model: it has no config.json, as a finished run or a Hugging Face folder has.",
             code="not-a-model",
         )
 
@@ -149,8 +149,8 @@ class Folder:
         tokenizer = read_any_tokenizer(self._verified, CAREFUL.again)
         if len(tokenizer) > known:
             raise UserError(
-                f"{self}: the tokenizer has {len(tokenizer):,} pieces, but the model knows {known:,}. They are not of "
-                "one training.",
+                f"{self}: the tokenizer has {len(tokenizer):,} pieces, but the model was trained with {known:,}. "
+                "Use the tokenizer of this model.",
                 code="mismatched-tokenizer",
             )
         return tokenizer
@@ -198,18 +198,28 @@ class Folder:
             with drawing():
                 heads: dict[str, Head] = {self.task.name: self.task.head(self.backbone)}
             self.report.require_complete(str(self), but="pooler." if self.task.per_token else "")
-            self._fill_heads(heads).require_complete(str(self))
+            filled = fill_heads(self.tensors, Learner(self.backbone, heads))
+            Report(rows=tuple(filled)).require_complete(str(self))
             return heads
-        # New heads draw random weights, which must not change the caller's random numbers.
-        with drawing(), torch.random.fork_rng(devices=[]):
-            heads = pretraining_heads(self.backbone, self.tensors, writes=self.writes)
-        if "mlm" in heads and getattr(self.architecture, "query_vector", False):
+        heads, self.unusable_heads = self.defer_heads()()
+        return heads
+
+    def defer_heads(self) -> Callable[[], tuple[dict[str, Head], dict[str, str]]]:
+        """Return a function that makes the heads of pretraining (`read_pretraining_heads`), also after `release`.
+
+        It holds the backbone, and of the weights those of heads alone.
+        """
+        tensors = {name: tensor for name, tensor in self.tensors.items() if name.startswith(names.HEAD_PREFIXES)}
+        if self.architecture.tied and names.DECODER in tensors:
+            # A second copy of the table of pieces. If they differ, the head gets a remark, for which both are needed.
+            pieces = self.tensors.get(names.PIECES)
+            if pieces is not None and torch.equal(pieces, tensors[names.DECODER]):
+                del tensors[names.DECODER]
+            elif pieces is not None:
+                tensors[names.PIECES] = pieces
+        if getattr(self.architecture, "query_vector", False) and _has_language_head(tensors, self.architecture):
             self.backbone.read_as_query(self.tokenizer.mask)
-        reports = {name: self._fill_heads({name: head}) for name, head in heads.items()}
-        for name, report in reports.items():
-            if faults := [row for row in report.rows if row in report.problems or row.status == "new"]:
-                self.unusable_heads[name] = f"{faults[0].name}: {faults[0].remark}"
-        return {name: heads[name] for name in reports if name not in self.unusable_heads}
+        return partial(read_pretraining_heads, self.backbone, tensors, writes=self.writes)
 
     @property
     def writes(self) -> Writing | None:
@@ -224,10 +234,14 @@ class Folder:
 
     @cached_property
     def writing(self) -> WritingDefaults:
-        """How the model generates text if nothing is given: generation_config.json, if it has no task."""
-        if self.task or self.foreign or self.is_exported:
+        """The generation settings of generation_config.json; none for encoders and fine-tuned models."""
+        sizes = self.architecture
+        generates = sizes.has_decoder or sizes.language_objective or self.writes
+        if self.task or self.foreign or self.is_exported or not generates:
             return WritingDefaults(options=GenerationOptions())
-        sizes, form = self.architecture, self.tokenizer.form
+        from osbert.interop.huggingface.generation_config import DecoderStart, read_writing
+
+        form = self.tokenizer.form
         before = form.before if sizes.writes_whole_texts else ()
         start = DecoderStart(before=before, alone=not sizes.has_decoder, end=form.end)
         return read_writing(self._verified, start)
@@ -290,15 +304,32 @@ class Folder:
 
     @cached_property
     def _stored(self) -> dict[str, Tensor]:
-        return self.foreign.tensors if self.foreign else read_whole(self._verified)
+        return self.foreign.tensors if self.foreign else read_whole(self._verified, self.config)
 
     @cached_property
     def _assembled(self) -> tuple[Backbone, Report]:
         with drawing():
-            return assemble(self.architecture, self.tensors, where=self.path)
+            tensors = normalize_names(self._stored, tied=self.architecture.tied)
+            return assemble(self.architecture, tensors, where=self.path)
 
-    def _fill_heads(self, heads: Mapping[str, Head]) -> Report:
-        return Report(rows=tuple(fill_heads(self.tensors, Learner(self.backbone, heads))))
+
+def read_pretraining_heads(
+    backbone: Backbone, tensors: Mapping[str, Tensor], *, writes: Writing | None = None
+) -> tuple[dict[str, Head], dict[str, str]]:
+    """Return the heads of `pretraining_heads`, filled; and why heads with incomplete weights are left out, by name."""
+    # New heads draw random weights, which must not change the caller's random numbers.
+    with drawing(), torch.random.fork_rng(devices=[]):
+        heads = pretraining_heads(backbone, tensors, writes=writes)
+    unusable: dict[str, str] = {}
+    for name, head in heads.items():
+        for row in fill_heads(tensors, Learner(backbone, {name: head})):
+            if row.status == "new" or not row.expected:
+                unusable.setdefault(name, f"{row.name}: {row.remark}")
+    return {name: head for name, head in heads.items() if name not in unusable}, unusable
+
+
+def _has_language_head(tensors: Mapping[str, Tensor], sizes: Sizes) -> bool:
+    return all(name in tensors for name in names.head_names("mlm", sizes).values())
 
 
 def pretraining_heads(
@@ -306,7 +337,7 @@ def pretraining_heads(
 ) -> dict[str, Head]:
     """Return new heads for the objectives with tensors in `tensors`, by name; `writes` as for MaskedLanguageHead."""
     heads: dict[str, Head] = {}
-    if all(name in tensors for name in names.head_names("mlm", backbone.architecture).values()):
+    if _has_language_head(tensors, backbone.architecture):
         heads["mlm"] = MaskedLanguageHead(backbone, writes=writes)
     if any(name in tensors for name in names.HEADS["nsp"].values()):
         heads["nsp"] = SequenceHead(backbone, target="nsp", form="nsp")
@@ -318,6 +349,9 @@ def pretraining_heads(
 
         heads["replaced"] = DiscriminatorHead(backbone)
         osbert_heads.discard("replaced")
+    if osbert_heads:
+        from osbert.objectives import Objective
+
     for name in sorted(osbert_heads.intersection(components.names("objectives"))):
         heads[name] = components.find("objectives", name, base=Objective)().head(backbone)
     return heads

@@ -41,23 +41,23 @@ class Opening:
         """
         if not self.verify:
             return
-        problems = Problems(heading=f"{folder} is not as its run wrote it")
+        problems = Problems(heading=f"{folder} has changed since its run was finished")
         for name in RunFolder(folder).find_changes(among):
             problems.add(
-                f"{folder / name}{_wrong(folder / name)}. Copy it again from an undamaged copy. If you have changed it "
-                "on purpose, give --no-verify (in Python: verify=False).",
+                f"{folder / name}{_wrong(folder / name)}. Copy it again from an undamaged copy. If you changed it on "
+                "purpose, add --no-verify (in Python: verify=False).",
                 code="damaged-file",
             )
         problems.stop_if_any()
 
 
 def _wrong(path: Path) -> str:
-    """Return the end of a sentence: how a file differs from what its run wrote."""
+    """Return how a file differs from what its run wrote, as the end of a sentence."""
     if not path.is_file():
         return " is missing"
     if path.name == RECIPE:
-        return ": the task, or a setting of it, is not the one that the run was finished with"
-    return ": its SHA-256 is not that in run.json"
+        return ": its task, or a setting of the task, differs from the finished run's"
+    return ": its SHA-256 differs from the one in run.json"
 
 
 CAREFUL = Opening()

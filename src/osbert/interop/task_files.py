@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
@@ -19,8 +19,10 @@ from osbert.errors import Problems, UserError
 from osbert.interop.huggingface.names import PROBLEMS, RERANKERS
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.models.forms import Form, Values
-from osbert.tasks import Task
 from osbert.training.run_folder import RECIPE
+
+if TYPE_CHECKING:
+    from osbert.tasks import Task
 
 FIELD = "osbert_task"
 """A config field of our own: the task's name and settings."""
@@ -45,7 +47,7 @@ FIELD_TYPES: Mapping[str, tuple[type, str]] = {
 }
 """The config fields about a task, and their types."""
 
-NOT_NEEDED = "--task and --labels are for folders that name no task; leave them out"
+NOT_NEEDED = "--task and --labels are for folders without a task. Remove them"
 
 UNKNOWN = "the folder names no task: give --task, such as --task classify --labels no,yes"
 
@@ -105,11 +107,11 @@ def task_of(config: Mapping[str, Any], tensors: Mapping[str, Tensor], hint: Task
     if field is not None:
         name = str(field.get("name", ""))
         if hint != TaskHint():
-            raise UserError(
-                f"{where} holds a model of the task {name}: {NOT_NEEDED}.", code="options-exclude-each-other"
-            )
+            raise UserError(f"{where} already has the task {name}: {NOT_NEEDED}.", code="options-exclude-each-other")
         if "." in name:  # a file from elsewhere does not say which code is imported
-            raise UserError(f"{where}: {FIELD} names {name}, which is no task of osbert's.", code="untrusted-code")
+            raise UserError(
+                f"{where}: {FIELD} names {name}, which is not one of osbert's tasks.", code="untrusted-code"
+            )
         return FolderTask(task=_build_task(name, field.get("settings", {}), where=where))
     outputs = next((tensors[name].shape[:1].numel() for name in map("{}weight".format, LAYERS) if name in tensors), 0)
     if not outputs:
@@ -140,7 +142,7 @@ def task_of(config: Mapping[str, Any], tensors: Mapping[str, Tensor], hint: Task
 def _build_task(name: str, settings: object, *, where: str, trust: bool = False) -> Task:
     """Return the task with this name and settings. Raises UserError if the name or a setting is unknown."""
     try:
-        kind = components.find("tasks", name, base=Task, trust=trust)
+        kind = _find_kind(name, trust=trust)
     except UserError as error:
         raise UserError(f"{where}: {error}", code=error.code) from error
     if not isinstance(settings, Mapping):
@@ -150,8 +152,15 @@ def _build_task(name: str, settings: object, *, where: str, trust: bool = False)
     return recipe.build(kind, settings, where=where)
 
 
+def _find_kind(name: str, *, trust: bool = False) -> type[Task]:
+    from osbert.tasks import Task  # with all readers of data: an encoder without a task needs none of them
+
+    kind: type[Task] = components.find("tasks", name, base=Task, trust=trust)
+    return kind
+
+
 def _check_forms(config: Mapping[str, Any], where: str) -> None:
-    problems = Problems(heading=f"{where} has a config that cannot be read")
+    problems = Problems(heading=f"The config of {where} cannot be read")
     for name, (form, words) in FIELD_TYPES.items():
         if config.get(name) is not None and not isinstance(config[name], form):
             problems.add(f"{name} must be {words}, but is {config[name]!r}.", code="damaged-file")
@@ -178,16 +187,18 @@ def _form(config: Mapping[str, Any], tensors: Mapping[str, Tensor], outputs: int
 
 def _kind_asked(name: str) -> type[Task]:
     """Return the kind of task that the user names. Raises UserError if it is unknown or cannot use foreign models."""
-    kind: type[Task] = components.find("tasks", name, base=Task, trust=True)  # typed by the user
+    kind = _find_kind(name, trust=True)  # typed by the user
     if kind.published_outputs is None:
-        raise UserError(f"--task {name}: it is not a task that others' models can be for.", code="unknown-component")
+        raise UserError(
+            f"--task {name}: models of other libraries cannot be read for this task.", code="unknown-component"
+        )
     return kind
 
 
 def _kind_of(form: Form, values: Values) -> type[Task] | None:
     """Return the kind of task for Hugging Face models of a form, or None."""
     for name in components.names("tasks"):
-        kind: type[Task] = components.find("tasks", name, base=Task)
+        kind = _find_kind(name)
         declares = vars(kind).get("published_outputs") is not None  # itself: a data set only inherits it
         if declares and (kind.form, kind.values) == (form, values):
             return kind
@@ -206,6 +217,6 @@ def _labels(config: Mapping[str, Any], hint: TaskHint, count: int, where: str) -
         )
     if twice := [label for label in labels if labels.count(label) > 1]:
         raise UserError(
-            f"{where}: two outputs have the name '{twice[0]}'. Give others: --labels a,b,...", code="duplicate-name"
+            f"{where}: two outputs have the name '{twice[0]}'. Name them: --labels a,b,...", code="duplicate-name"
         )
     return labels

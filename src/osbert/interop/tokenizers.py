@@ -19,7 +19,6 @@ from osbert.files import write_json, write_text
 from osbert.guarded import LARGEST, read_bytes
 from osbert.interop.files.json_files import read_if_there, read_object
 from osbert.interop.files.tokenizer_checks import PIECES, check_tokenizer
-from osbert.interop.huggingface.unigram import conversion_advice, tokenizer_of
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.text.file_tokenizer import NAMES, AnyTokenizer, FileTokenizer
 from osbert.text.sentinels import sentinel_ids
@@ -33,7 +32,7 @@ _FLAGS = {  # in tokenizer.json's BertNormalizer: in tokenizer_config.json
 }
 LARGEST_VOCABULARY = 1 << 26
 """Largest file of a vocabulary, 64 MiB."""
-_INSTEAD = "A WordPiece tokenizer as BERT's is needed here; give one of those, or train one: osbert tokenizer train"
+_INSTEAD = "A WordPiece tokenizer, as BERT's, is needed here. Train one: osbert tokenizer train"
 
 
 @contextlib.contextmanager
@@ -44,8 +43,8 @@ def damage_as_error(path: Path | str) -> Iterator[None]:
     except (TypeError, AttributeError, LookupError) as error:
         reason = f"{type(error).__name__}: {error}"
         raise UserError(
-            f"{path}: a file of the tokenizer is damaged: it has other values than such a file has "
-            f"({reason}). Copy or download it again.",
+            f"{path}: a file of the tokenizer is damaged: a value has an unexpected type ({reason}). Copy or "
+            "download it again.",
             code="unusable-tokenizer",
         ) from error
 
@@ -67,28 +66,40 @@ def read_tokenizer(folder: Path | str, opening: Opening = CAREFUL) -> Tokenizer:
     """
     path = Path(folder)
     check_written(path, opening)
-    if path.is_dir():
-        files = {name: path / name for name in ("tokenizer.json", "vocab.txt", "tokenizer_config.json")}
-    elif path.is_file():
-        file_name = "tokenizer.json" if path.suffix == ".json" else "vocab.txt"
-        files = {file_name: path, "tokenizer_config.json": path.parent / "tokenizer_config.json"}
-    else:
-        raise UserError(f"{path}: there is no such folder or file; a tokenizer was expected here.", code="missing-file")
+    return _word_piece(path, _content(path), _settings(path))
+
+
+def _content(path: Path) -> dict[str, Any] | None:
+    """Return the content of the tokenizer.json of a folder, or of this file; None if there is none."""
+    whole = path if path.is_file() and path.suffix == ".json" else path / "tokenizer.json"
+    return read_object(whole, most=LARGEST) if whole.is_file() else None
+
+
+def _settings(path: Path) -> dict[str, Any]:
+    """Return the content of the tokenizer_config.json of a folder, or beside a file; empty if there is none."""
+    return read_if_there((path if path.is_dir() else path.parent) / CONFIG)
+
+
+def _word_piece(path: Path, content: dict[str, Any] | None, settings: Mapping[str, Any]) -> Tokenizer:
+    """Return the WordPiece tokenizer of a folder, or of a single file, with the content of its JSON files."""
     flags: dict[str, bool | None] = {}
-    if "tokenizer.json" in files and files["tokenizer.json"].is_file():
-        with damage_as_error(files["tokenizer.json"]):
-            vocabulary, flags = _from_tokenizer_json(files["tokenizer.json"])
-    elif "vocab.txt" in files and files["vocab.txt"].is_file():
-        vocabulary = _read_vocabulary(files["vocab.txt"])
+    if content is not None:
+        whole = path if path.is_file() else path / "tokenizer.json"
+        with damage_as_error(whole):
+            vocabulary, flags = _from_tokenizer_json(whole, content)
+    elif path.is_file():
+        vocabulary = _read_vocabulary(path)
+    elif (path / "vocab.txt").is_file():
+        vocabulary = _read_vocabulary(path / "vocab.txt")
+    elif not path.is_dir():
+        raise UserError(f"{path} does not exist; the folder or file of a tokenizer was expected.", code="missing-file")
     else:
         inside = ", ".join(sorted(entry.name for entry in path.iterdir())[:8]) or "nothing"
         raise UserError(
             f"{path}: neither tokenizer.json nor vocab.txt is in this folder (it has {inside}). {_INSTEAD}.",
             code="unusable-tokenizer",
         )
-    if files["tokenizer_config.json"].is_file():
-        config = read_object(files["tokenizer_config.json"])
-        flags |= {flag: config[field] for flag, field in _FLAGS.items() if config.get(field) is not None}
+    flags |= {flag: settings[field] for flag, field in _FLAGS.items() if settings.get(field) is not None}
     if wrong := [f"{_FLAGS[name]} is {flag!r}" for name, flag in flags.items() if flag not in (None, True, False)]:
         raise UserError(
             f"{path}: the tokenizer's {' and '.join(wrong)}, which must be true or false.", code="unusable-tokenizer"
@@ -130,8 +141,7 @@ def write_tokenizer(tokenizer: Tokenizer, folder: Path | str, *, length: int = 5
     write_json(path / "special_tokens_map.json", _NAMES)
 
 
-def _from_tokenizer_json(path: Path) -> tuple[list[str], dict[str, bool | None]]:
-    content = read_object(path, most=LARGEST)
+def _from_tokenizer_json(path: Path, content: Mapping[str, Any]) -> tuple[list[str], dict[str, bool | None]]:
     model = content.get("model") or {}
     vocabulary = model.get("vocab")
     kind = model.get("type") or ("WordPiece" if "max_input_chars_per_word" in model else "unknown")
@@ -146,7 +156,7 @@ def _from_tokenizer_json(path: Path) -> tuple[list[str], dict[str, bool | None]]
     ):
         if actual != wanted:
             raise UserError(
-                f"{path}: the {part} is {actual}, where BERT has {wanted}. {_INSTEAD}.", code="unusable-tokenizer"
+                f"{path}: the {part} is {actual}, but BERT has {wanted}. {_INSTEAD}.", code="unusable-tokenizer"
             )
     if not isinstance(vocabulary, dict):
         raise UserError(
@@ -164,7 +174,8 @@ def _in_order(ids: dict[str, int], path: Path) -> list[str]:
     for expected, piece in enumerate(pieces):
         if ids[piece] != expected:
             raise UserError(
-                f"{path}: the ids have a gap or a double at {expected} (next is {piece!r}, {ids[piece]}).",
+                f"{path}: the id {expected} is missing or used twice (the next piece is {piece!r}, with id "
+                f"{ids[piece]}).",
                 code="unusable-tokenizer",
             )
     return pieces
@@ -175,19 +186,20 @@ def _read_vocabulary(path: Path) -> list[str]:
         content = read_bytes(path, most=LARGEST_VOCABULARY)
         if (count := content.count(b"\n")) > PIECES:
             raise UserError(
-                f"{path} has {count:,} lines; a vocabulary has at most {PIECES:,} pieces, one a line.", code="too-large"
+                f"{path} has {count:,} lines; a vocabulary has at most {PIECES:,} pieces, one per line.",
+                code="too-large",
             )
         lines = content.decode("utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
         raise UserError(
-            f"{path}: not UTF-8 at byte {error.start:,}. A vocabulary has a piece a line, in UTF-8.",
+            f"{path}: not UTF-8 at byte {error.start:,}. A vocabulary has one piece per line, in UTF-8.",
             code="wrong-encoding",
         ) from None
     # Blank lines at the end are no pieces. Elsewhere a line counts, since its number is the id of its piece.
     while lines and not lines[-1].strip():
         lines.pop()
     if not lines:
-        raise UserError(f"{path}: the file is empty. A vocabulary has a piece a line.", code="unusable-tokenizer")
+        raise UserError(f"{path}: the file is empty. A vocabulary has one piece per line.", code="unusable-tokenizer")
     # A piece that is itself white space, such as U+3000, must not become empty.
     return [line.strip() or line for line in lines]
 
@@ -290,39 +302,53 @@ def write_any_tokenizer(tokenizer: AnyTokenizer, folder: Path | str, *, length: 
 
 
 def _read(path: Path) -> AnyTokenizer:
-    whole = path if path.suffix == ".json" else path / "tokenizer.json"
-    if whole.is_file():
-        content = read_object(whole, most=LARGEST)
-        if _kind(content) in KINDS or not _has_berts_pieces(whole.parent, content):
-            return _from_file(whole.parent, content)
-        return read_tokenizer(path, CAREFUL.again)
-    if (path / "vocab.txt").is_file() and not _has_berts_pieces(path, {}):
-        raise UserError(
-            f"{path} has its tokenizer as vocab.txt alone, but its special pieces are not BERT's; tokenizer.json is "
-            f"missing. {conversion_advice(path)}",
-            code="unusable-tokenizer",
-        )
-    if (path / "vocab.txt").is_file() or not path.is_dir():
-        return read_tokenizer(path, CAREFUL.again)
-    if (path / "vocab.json").is_file() and (path / "merges.txt").is_file():
-        return _from_file(path, _pair_of_files(path))
-    if models := sorted(path.glob("*.model")):
-        return _from_file(path, *tokenizer_of(models[0], {**read_if_there(path / MAP), **read_if_there(path / CONFIG)}))
-    return read_tokenizer(path, CAREFUL.again)
+    content, settings = _content(path), _settings(path)
+    folder = path.parent if path.suffix == ".json" and path.is_file() else path
+    names = {**read_if_there(folder / MAP), **settings}
+    if content is not None:
+        if _kind(content) in KINDS or not _has_berts_pieces(names, content):
+            return _from_file(folder, content, settings, names)
+    elif (path / "vocab.txt").is_file():
+        if not _has_berts_pieces(names, {}):
+            from osbert.interop.huggingface.unigram import conversion_advice
+
+            raise UserError(
+                f"{path} has only vocab.txt, but its special pieces are not BERT's: tokenizer.json is needed. "
+                f"{conversion_advice(path)}",
+                code="unusable-tokenizer",
+            )
+    elif path.is_dir():
+        if (path / "vocab.json").is_file() and (path / "merges.txt").is_file():
+            return _from_file(path, _pair_of_files(path, names), settings, names)
+        if models := sorted(path.glob("*.model")):
+            from osbert.interop.huggingface.unigram import tokenizer_of
+
+            content, specials = tokenizer_of(models[0], names)
+            return _from_file(path, content, settings, names, specials)
+    return _word_piece(path, content, settings)
 
 
-def _from_file(path: Path, content: dict[str, Any], named: Mapping[str, str] | None = None) -> FileTokenizer:
-    """Return a folder's tokenizer. `named`: its special pieces by our names; else `_specials` has them."""
-    config = read_if_there(path / CONFIG)
-    settings = {name: value for name, value in config.items() if name not in PLACES}
-    _set_first_space(content, config.get("add_prefix_space"))
+def _from_file(
+    path: Path,
+    content: dict[str, Any],
+    settings: Mapping[str, Any],
+    names: Mapping[str, Any],
+    specials: Mapping[str, str] | None = None,
+) -> FileTokenizer:
+    """Return a folder's tokenizer.
+
+    `settings`: the content of tokenizer_config.json; `names`: the same with special_tokens_map.json. `specials`: the
+    special pieces by our names; None for those of `names`.
+    """
+    _set_first_space(content, settings.get("add_prefix_space"))
     written = json.dumps(content, ensure_ascii=False)
     try:
         check_tokenizer(content, len(written))
-        specials = named or _specials(path, content)
+        specials = specials or _specials(names, content)
         # GPT's `end` is both: it starts and ends texts. The folder's own settings override it.
         ends = {name: specials["end"] for name in ("bos_token", "eos_token") if "end" in specials}
-        return FileTokenizer(written, specials=specials, settings=ends | settings)
+        copied = {name: value for name, value in settings.items() if name not in PLACES}
+        return FileTokenizer(written, specials=specials, settings=ends | copied)
     except UserError as error:
         raise UserError(f"{path}: {error}", code=error.code) from error
 
@@ -336,25 +362,23 @@ def _kind(content: Mapping[str, Any]) -> str:
     return "BPE" if "merges" in model else "Unigram" if isinstance(model.get("vocab"), list) else "WordPiece"
 
 
-def _has_berts_pieces(path: Path, content: Mapping[str, Any]) -> bool:
+def _has_berts_pieces(names: Mapping[str, Any], content: Mapping[str, Any]) -> bool:
     """Return whether a WordPiece tokenizer uses [CLS], by its folder's settings, else by tokenizer.json."""
-    config = {**read_if_there(path / MAP), **read_if_there(path / CONFIG)}
-    if named := config.get("cls_token"):
-        return _piece(named) == SPECIALS[2]
+    if cls_piece := names.get("cls_token"):
+        return _piece(cls_piece) == SPECIALS[2]
     # MPNet's is a WordPiece tokenizer with RoBERTa's special pieces.
-    if str(config.get("tokenizer_class")).startswith("MPNet"):
+    if str(names.get("tokenizer_class")).startswith("MPNet"):
         return False
     form = content.get("post_processor")
     return form is None or SPECIALS[2] in json.dumps(form)
 
 
-def _specials(path: Path, content: Mapping[str, Any]) -> dict[str, str]:
+def _specials(config: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, str]:
     """Return the special pieces in the settings of a folder, by our names.
 
     Pieces that they do not name are RoBERTa's, or substitutes by `INSTEAD` if the tokenizer lacks those. GPT's
     tokenizers need only an unknown piece, for which GPT-2 uses its `end` of texts.
     """
-    config = {**read_if_there(path / MAP), **read_if_there(path / CONFIG)}
     named = {role: _piece(config[field]) for field, role in FIELDS.items() if config.get(field)}
     vocabulary = content["model"]["vocab"]
     pieces = {*vocabulary} if isinstance(vocabulary, dict) else {piece for piece, _ in vocabulary}
@@ -394,7 +418,7 @@ def _set_first_space(content: dict[str, Any], wanted: bool | None) -> None:
             content[part]["add_prefix_space"] = wanted
 
 
-def _pair_of_files(path: Path) -> dict[str, Any]:
+def _pair_of_files(path: Path, names: Mapping[str, Any]) -> dict[str, Any]:
     """Return a tokenizer.json made from vocab.json and merges.txt in a folder of GPT, GPT-2 or RoBERTa."""
     ids = read_object(path / "vocab.json", most=LARGEST)
     try:
@@ -406,7 +430,7 @@ def _pair_of_files(path: Path) -> dict[str, Any]:
         ) from None
     # The first line may be a comment with the version. The order of the lines is the priority of merges.
     merges = [line for line in lines if line and not line.startswith("#version")]
-    named = _specials(path, {"model": {"vocab": ids}})
+    named = _specials(names, {"model": {"vocab": ids}})
     if missing := [piece for piece in named.values() if piece not in ids]:
         raise UserError(
             f"{path / 'vocab.json'} lacks the special pieces {', '.join(missing)}. Is it a folder of GPT or RoBERTa?",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -44,14 +44,17 @@ def has_weights(folder: Path) -> bool:
     return any((folder / name).is_file() for name in whole)
 
 
-def read_whole(folder: Path, above: tuple[Path, ...] = ()) -> dict[str, Tensor]:
+def read_whole(
+    folder: Path, config: Mapping[str, Any] | None = None, above: tuple[Path, ...] = ()
+) -> dict[str, Tensor]:
     """Return all tensors of a model's folder, by BERT's names, including those of the base of a tuned folder.
 
-    `above`: the folders that were tuned on this one. Raises UserError as `read_tensors`, and if the base was moved or
-    changed. The hashes of a run's files are not compared: `Folder` does that.
+    `config`: the content of its config.json, None to read it. `above`: the folders that were tuned on this one. Raises
+    UserError as `read_tensors`, and if the base was moved or changed. The hashes of a run's files are not compared:
+    `Folder` does that.
     """
     if (folder / SAFE).is_file() or not (folder / TUNED).is_file():
-        return _canonical(read_tensors(folder), folder)
+        return _canonical(read_tensors(folder), read_if_there(folder / "config.json") if config is None else config)
     whole = {name: tensor for name, tensor in _base(folder, above).items() if not name.startswith(names.HEAD_PREFIXES)}
     from osbert.models.adapting.tuning import Factors
 
@@ -63,8 +66,7 @@ def read_whole(folder: Path, above: tuple[Path, ...] = ()) -> dict[str, Tensor]:
                 whole[changed] = Factors(up=tensor, down=tuned_tensors[changed + DOWN]).add_to(whole[changed].float())
             except (KeyError, RuntimeError) as error:
                 raise UserError(
-                    f"{folder / TUNED}: the change of {changed} does not fit the model that it belongs to ({error}). "
-                    "Copy it again.",
+                    f"{folder / TUNED}: the change of {changed} does not fit the base model ({error}). Copy it again.",
                     code="damaged-file",
                 ) from error
         elif not name.endswith(DOWN):
@@ -79,7 +81,8 @@ def keep_tuned(folder: Path, base: Path, changes: Mapping[str, Factors]) -> None
     """
     before = read_whole(base)  # it was verified when the training began
     known = {names.plain(name): tensor for name, tensor in before.items()}
-    whole = {names.plain(name): tensor for name, tensor in _canonical(read_file(folder / SAFE), folder).items()}
+    config = read_if_there(folder / "config.json")
+    whole = {names.plain(name): tensor for name, tensor in _canonical(read_file(folder / SAFE), config).items()}
     tuned = {
         name: tensor
         for name, tensor in whole.items()
@@ -93,8 +96,7 @@ def keep_tuned(folder: Path, base: Path, changes: Mapping[str, Factors]) -> None
     (folder / SAFE).unlink()
 
 
-def _canonical(tensors: dict[str, Tensor], folder: Path) -> dict[str, Tensor]:
-    config = read_if_there(folder / "config.json")
+def _canonical(tensors: dict[str, Tensor], config: Mapping[str, Any]) -> dict[str, Tensor]:
     family = of_type(config.get("model_type"))
     return family.canonical(tensors, config) if family else tensors
 
@@ -103,27 +105,28 @@ def _base(folder: Path, above: tuple[Path, ...]) -> dict[str, Tensor]:
     facts = read_object(folder / BASE)
     if not all(isinstance(facts.get(name), str) for name in ("path", "fingerprint")):
         raise UserError(
-            f"{folder / BASE} does not tell path and fingerprint of the model tuned on. Copy it again.",
+            f"{folder / BASE} has no path or no fingerprint of the base model. Copy it again.",
             code="damaged-file",
         )
     path = Path(facts["path"])
     if not path.is_dir():
         raise UserError(
-            f"{folder} holds only what was tuned; the model that it belongs to, {path}, is not there. Put it back, or "
-            f'write where it is now as "path" in {folder / BASE}.',
+            f"{folder} holds only the tuned weights, and its base model, {path}, does not exist. Put it back, or write "
+            f'its new location as "path" in {folder / BASE}.',
             code="missing-file",
         )
     above = (*above, folder.resolve())
     if path.resolve() in above or len(above) > DEEPEST:
         raise UserError(
-            f"{folder / BASE} names {path}, which stands on {folder} itself or on too many others.",
+            f"{folder / BASE} names {path} as its base, which is based on {folder} itself or on more than "
+            f"{DEEPEST} folders.",
             code="mismatched-base",
         )
-    tensors = read_whole(path, above)  # the fingerprint covers more than the hashes would
+    tensors = read_whole(path, above=above)  # the fingerprint covers more than the hashes would
     if fingerprint(tensors) != facts["fingerprint"]:
         raise UserError(
-            f"{path} holds another model than the one that {folder} was tuned on. Put that one back, or write where it "
-            f'is now as "path" in {folder / BASE}.',
+            f"{path} does not hold the model that {folder} was tuned on. Put that model back, or write its new "
+            f'location as "path" in {folder / BASE}.',
             code="mismatched-base",
         )
     return {names.plain(name): tensor for name, tensor in tensors.items()}

@@ -7,8 +7,8 @@ from dataclasses import fields as fields_of
 from functools import cache, partial
 from typing import Any, get_args, get_type_hints
 
-from osbert.errors import Problems, nearest
-from osbert.interop.huggingface import native as own
+from osbert import recipe
+from osbert.errors import Problems, UserError, nearest
 from osbert.interop.huggingface.family import (
     ACTIVATIONS,
     Family,
@@ -20,7 +20,10 @@ from osbert.interop.huggingface.family import (
 )
 from osbert.interop.huggingface.names import OWN, model_type
 from osbert.models.architecture import Architecture
-from osbert.models.contract import Sizes
+from osbert.models.contract import Sizes, find_family
+
+FAMILY, SETTINGS = "osbert_family", "osbert_architecture"
+"""Our config fields for families that Hugging Face does not have: the family's name, and its settings."""
 
 SIZES = {
     "hidden_size": "width",
@@ -83,9 +86,15 @@ def architecture(config: Mapping[str, Any], *, where: str) -> Sizes:
     A config without `model_type`, as in the first releases, is BERT's. Raises UserError that lists every field that is
     missing, has a wrong type, or has an unsupported value.
     """
-    if own.FAMILY in config:
-        return own.settings(config, where=where)
-    problems = Problems(heading=f"{where} does not describe a model that can be opened")
+    if FAMILY in config:
+        name, table = config[FAMILY], config.get(SETTINGS, {})
+        if not isinstance(name, str) or not isinstance(table, Mapping):
+            raise UserError(
+                f"{where}: {FAMILY} must be a name and {SETTINGS} a table. Copy the file again.", code="damaged-file"
+            )
+        sizes: Sizes = recipe.build(find_family(name).settings, table, where=where)
+        return sizes
+    problems = Problems(heading=f"{where} does not describe a supported model")
     kind = config.get("model_type", "bert")
     family = of_type(kind)
     if family is None and kind != OWN:
@@ -117,7 +126,8 @@ def config(architecture: Sizes, heads: Mapping[str, Any] | None = None, *, close
     `closed`: whether there is a head that their class for it does not hold; the model type is then ours.
     """
     if not has_berts_names(architecture) or (closed and type(architecture) is not Architecture):
-        return {"model_type": OWN, **own.config(architecture), **(heads or {})}
+        own_fields = {FAMILY: architecture.family, SETTINGS: recipe.as_table(architecture)}
+        return {"model_type": OWN, **own_fields, **(heads or {})}
     family = of_architecture(architecture)
     fields = _bert_config(architecture, OWN if closed else model_type(architecture)) | dict(heads or {})
     if family is None or fields["model_type"] == OWN:
@@ -168,7 +178,7 @@ def _numbers(
         if isinstance(value, bool) or not isinstance(value, int if bert_field in whole else float | int):
             problem(f"{field} must be a {'whole ' if bert_field in whole else ''}number, but is {value!r}.")
         elif abs(value) >= LARGEST:
-            problem(f"{field} is {value}, more than any model has.")
+            problem(f"{field} is {value}, larger than in any model. Is the file damaged?")
         yield setting, value
 
 
@@ -193,6 +203,8 @@ def _refusals(config: Mapping[str, Any], family: Family | None) -> Iterator[str]
     activation = config.get("hidden_act", "gelu")
     if _look_up(activation, ACTIVATIONS) is None:
         field = family.fields.get("hidden_act", "hidden_act") if family else "hidden_act"
-        yield (f"{field} is {activation!r}; known are {', '.join(ACTIVATIONS)}.{nearest(str(activation), ACTIVATIONS)}")
+        yield (
+            f"{field} is {activation!r}; supported are {', '.join(ACTIVATIONS)}.{nearest(str(activation), ACTIVATIONS)}"
+        )
     if config.get("embedding_size") not in (None, config.get("hidden_size")):
         yield f"embedding_size {config['embedding_size']} differs from hidden_size {config.get('hidden_size')}."

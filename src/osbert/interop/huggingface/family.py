@@ -328,7 +328,7 @@ def rotary_base(table: object, default: Any, field: str, problem: Problem) -> fl
     """Return the base of rotary angles from a table of rope_parameters, else `default`. `field`: for the problems."""
     plain = isinstance(table, dict) and table.get("rope_type", "default") == "default"
     if not plain or not table.keys() <= {"rope_type", "rope_theta"}:  # type: ignore[attr-defined]
-        problem(f"rope_parameters ({field}) are {table!r}; only rope_theta with the rope_type default goes.")
+        problem(f"rope_parameters ({field}) are {table!r}; only rope_theta with the rope_type 'default' is supported.")
         return 1.0
     value = table.get("rope_theta", default)  # type: ignore[attr-defined]
     if not isinstance(value, int | float) or isinstance(value, bool):

@@ -68,8 +68,8 @@ class Report:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """Return what the user should know, a line each: what starts afresh, and what in the file is strange."""
-        fresh = [f"{row.name} starts afresh: {row.remark}" for row in self.rows if row.status == "new"]
+        """Return a line for the user for each newly initialised tensor, and each that is not as expected."""
+        fresh = [f"{row.name} is newly initialised: {row.remark}" for row in self.rows if row.status == "new"]
         used = [f"{row.name} {row.shape}: {row.remark}" for row in self.problems if row.status == "loaded"]
         strange = [
             f"{row.name} {row.shape} is not used: {row.remark}" for row in self.problems if row.status == "unused"
@@ -86,7 +86,7 @@ class Report:
 
         `but`: how the names of tensors begin that nothing reads, "" for none.
         """
-        problems = Problems(heading=f"{where} lacks weights that a finished model has")
+        problems = Problems(heading=f"{where} lacks weights of a finished model")
         for row in self.rows:
             if row.status == "new" and not (but and row.name.startswith(but)):
                 problems.add(f"{row.name} {row.shape}{f': {row.remark}' if row.remark else ''}", code="damaged-file")
@@ -114,8 +114,8 @@ WRITES = "osbert_writes"
 FORCED_END = "forced_eos_token_id"
 """BART's config field with the piece that transformers appends to a text of the greatest length."""
 
-UNKNOWN = "unknown"
-"""The remark on a tensor that no part of the model uses."""
+UNKNOWN, UNLEARNT = "unknown", "holds nothing learned"
+"""The remarks on tensors that no part of the model uses."""
 
 
 def assemble(architecture: Sizes, tensors: Mapping[str, Tensor], *, where: Path) -> tuple[Backbone, Report]:
@@ -250,12 +250,11 @@ def _backbone_state(
     backbone: Backbone, tensors: Mapping[str, Tensor], *, where: Path
 ) -> tuple[dict[str, Tensor], list[TensorRow]]:
     """Return the backbone's state from `tensors`, and report rows. Raises UserError that lists all misfits."""
-    problems = Problems(heading=f"{where} does not hold the weights that its config.json promises")
+    problems = Problems(heading=f"The weights in {where} do not fit its config.json")
     model_state = backbone.state_dict()
     shapes = {name: tuple(tensor.shape) for name, tensor in model_state.items()}
     state: dict[str, Tensor] = {}
     rows: list[TensorRow] = []
-    family = of_architecture(backbone.architecture)
     for parameter, bert_names in names.backbone(backbone.architecture).items():
         # Each of their tensors has an equal part of the rows of ours.
         shape = (shapes[parameter][0] // len(bert_names), *shapes[parameter][1:])
@@ -263,12 +262,16 @@ def _backbone_state(
             rows.append(TensorRow(name=bert_names[0], shape=shape, status="new", remark="the file has no pooler"))
             continue
         real = model_state[parameter].is_floating_point()
-        misfits = {name: misfit for name in bert_names if (misfit := _misfit(name, tensors, shape, real=real))}
-        for name, misfit in misfits.items():
-            problems.add(misfit.replace(name, family.tensor_name(name) if family else name, 1), code="damaged-file")
-        if not misfits:
-            rows += [_describe_loaded(name, tensors[name]) for name in bert_names]
-            state[parameter] = torch.cat([tensors[name].to(model_state[parameter].dtype) for name in bert_names])
+        parts: list[Tensor] = []
+        for name in bert_names:
+            if misfit := _misfit(name, tensors, shape, real=real):
+                family = of_architecture(backbone.architecture)
+                problems.add(misfit.replace(name, family.tensor_name(name) if family else name, 1), code="damaged-file")
+                continue
+            rows.append(_describe_loaded(name, tensors[name]))
+            parts.append(tensors[name].to(model_state[parameter].dtype))
+        if len(parts) == len(bert_names):
+            state[parameter] = torch.cat(parts)
     problems.stop_if_any()
     return state, rows
 
@@ -279,7 +282,7 @@ def _misfit(name: str, tensors: Mapping[str, Tensor], shape: tuple[int, ...], *,
         return f"{name} {shape} is missing."
     tensor = tensors[name]
     if tuple(tensor.shape) != shape:
-        return f"{name} has shape {tuple(tensor.shape)}, wanted is {shape}."
+        return f"{name} has shape {tuple(tensor.shape)}, but must have {shape}."
     if tensor.is_floating_point() == real:
         return ""
     return f"{name} holds {tensor.dtype}, not {'real numbers' if real else 'integers'}."
@@ -293,28 +296,32 @@ def _describe_loaded(name: str, tensor: Tensor) -> TensorRow:
 def _leftovers(backbone: Backbone, tensors: Mapping[str, Tensor]) -> list[TensorRow]:
     """Return a report row for each tensor that the backbone does not use."""
     used = {name for bert_names in names.backbone(backbone.architecture).values() for name in bert_names}
-    family = of_architecture(backbone.architecture)
-    buffers = names.BUFFERS + (family.buffers if family else ())
-    tied = backbone.architecture.tied
-    rows = [_describe_unused(name, tensors, buffers, tied=tied) for name in tensors if name not in used]
-    return [
-        replace(row, name=family.tensor_name(row.name)) if family and row.remark == UNKNOWN else row for row in rows
-    ]
+    rows = []
+    for name in tensors:
+        if name in used:
+            continue
+        row = _describe_unused(name, tensors, tied=backbone.architecture.tied)
+        # Families are compared only if there is a tensor that may be theirs: it takes an import of each.
+        if row.remark == UNKNOWN and (family := of_architecture(backbone.architecture)):
+            if name.endswith(family.buffers):
+                row = replace(row, expected=True, remark=UNLEARNT)
+            else:
+                row = replace(row, name=family.tensor_name(name))
+        rows.append(row)
+    return rows
 
 
-def _describe_unused(
-    name: str, tensors: Mapping[str, Tensor], buffers: tuple[str, ...] = (), *, tied: bool = True
-) -> TensorRow:
+def _describe_unused(name: str, tensors: Mapping[str, Tensor], *, tied: bool = True) -> TensorRow:
     shape = tuple(tensors[name].shape)
     pieces = tensors.get(names.PIECES)
     if tied and name == names.DECODER and (pieces is None or not torch.equal(tensors[name], pieces)):
         remark = "differs from the piece embeddings, to which the masked-LM head is tied here"
         return TensorRow(name=name, shape=shape, status="unused", expected=False, remark=remark)
     if name == names.SCORES_BIAS and tensors[name].any():
-        remark = "adds to the scores of pieces what no head here adds"
+        remark = "is a bias of the scores of pieces, which no head here has"
         return TensorRow(name=name, shape=shape, status="unused", expected=False, remark=remark)
-    if name.endswith(buffers):
-        return TensorRow(name=name, shape=shape, status="unused", remark="holds nothing learned")
+    if name.endswith(names.BUFFERS):
+        return TensorRow(name=name, shape=shape, status="unused", remark=UNLEARNT)
     if name.startswith(names.HEAD_PREFIXES):
         return TensorRow(name=name, shape=shape, status="unused", remark="a head's")
     return TensorRow(name=name, shape=shape, status="unused", expected=False, remark=UNKNOWN)
@@ -342,7 +349,7 @@ def fill_heads(tensors: Mapping[str, Tensor], learner: Learner) -> list[TensorRo
             osbert_name = f"heads.{name}.{parameter}"
             tensor_name = osbert_name if osbert_name in tensors else published.get(parameter, osbert_name)
             if misfit := _misfit(tensor_name, tensors, tuple(tensor.shape)):
-                remark = f"the head '{name}' starts afresh: {misfit}"
+                remark = f"the head '{name}' is newly initialised: {misfit}"
                 head_rows.append(TensorRow(name=tensor_name, shape=tuple(tensor.shape), status="new", remark=remark))
             else:
                 head_rows.append(_describe_loaded(tensor_name, tensors[tensor_name]))
@@ -441,6 +448,6 @@ def text_id_remarks(config: Mapping[str, Any], tokenizer: AnyTokenizer) -> Itera
         if file_id is not None and token_id is not None and file_id != token_id:
             piece = tokenizer.tokens([token_id])[0]
             yield (
-                f"config.json says that written texts {what} with piece {file_id} ({name}), the tokenizer's form says "
-                f"{token_id} ({piece}), which osbert uses. A model that was trained with the former may write badly."
+                f"config.json has {file_id} as the piece at the {what} of generated texts ({name}), the tokenizer "
+                f"{token_id} ({piece}), which osbert uses. A model trained with the former may generate poor texts."
             )

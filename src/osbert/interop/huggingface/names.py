@@ -5,10 +5,9 @@ Names of other families are converted to BERT's when they are read, and back whe
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Mapping
 from dataclasses import fields
 
-from osbert.interop.huggingface import native as own
 from osbert.interop.huggingface.family import FREE, has_berts_names, of_architecture
 from osbert.models.architecture import Architecture, PairArchitecture
 from osbert.models.contract import Head, Sizes
@@ -147,23 +146,23 @@ _ADAPTERS = {
 def backbone(architecture: Sizes) -> dict[str, tuple[str, ...]]:
     """Return our backbone's tensors -> theirs without prefix. If there are several, ours stacks their rows in order."""
     if not has_berts_names(architecture):
-        return own.names(architecture)
+        # Hugging Face has no such family: its tensors have their own names, a shared one the first of its names.
+        state = architecture.empty().state_dict(keep_vars=True)
+        return {name: (name,) for name in {id(tensor): name for name, tensor in reversed(state.items())}.values()}
     names = _pair_names(architecture) if isinstance(architecture, PairArchitecture) else _bert_names(architecture)
-    without = ("norm.bias",) if architecture.root_norm else ()
-    return {parameter: bert_names for parameter, bert_names in names.items() if not parameter.endswith(without)}
+    return _without(names, "norm.bias") if architecture.root_norm else names
 
 
 def _bert_names(architecture: Architecture) -> dict[str, tuple[str, ...]]:
-    tables = {
-        "segments": bool(architecture.segments) and not architecture.segment_scores,
-        "tasks": bool(architecture.tasks),
-        "positions": architecture.positions == "learned",
+    absent = {
+        "segments": not architecture.segments or architecture.segment_scores,
+        "tasks": not architecture.tasks,
+        "positions": architecture.positions != "learned",
     }
-    names: dict[str, tuple[str, ...]] = {
-        f"embeddings.{name}.weight": (f"embeddings.{_TABLES[name]}.weight",)
-        for name in _TABLES
-        if tables.get(name, True)
-    }
+    names: dict[str, tuple[str, ...]] = {}
+    for name, bert_name in _TABLES.items():
+        if not absent.get(name, False):
+            names[f"embeddings.{name}.weight"] = (f"embeddings.{bert_name}.weight",)
     if architecture.distance_scores:
         names["embeddings.distance_scores.table.weight"] = ("encoder.relative_attention_bias.weight",)
     if architecture.normalization == "pre":
@@ -185,7 +184,7 @@ def _bert_names(architecture: Architecture) -> dict[str, tuple[str, ...]]:
             if not parameter.endswith(".bias") or "norm." in parameter
         }
     elif not architecture.biases:
-        names = _drop_biases(names)
+        names = _without(names, ".bias")
     return names | _extra_names(architecture)
 
 
@@ -200,8 +199,8 @@ def _pair_names(architecture: PairArchitecture) -> dict[str, tuple[str, ...]]:
     del written["embeddings.pieces.weight"]
     for layer in range(sizes.layers):
         for parameter, bert_names in _CROSS.items():
-            both = _both(f"blocks.{layer}.{parameter}", tuple(f"encoder.layer.{layer}.{name}" for name in bert_names))
-            written |= both if sizes.biases else _drop_biases(both)
+            both = _both(f"blocks.{layer}.{parameter}", bert_names, inside=f"encoder.layer.{layer}.")
+            written |= both if sizes.biases else _without(both, ".bias")
     for parameter, bert_names in written.items():
         decoder_names = tuple(f"decoder.{name.removeprefix('encoder.')}" for name in bert_names)
         names[f"writer.{parameter}"] = (
@@ -220,12 +219,10 @@ def _block_names(architecture: Architecture) -> dict[str, tuple[str, ...]]:
     parts = _BLOCK | (_GATED if architecture.gated else {}) | (_SHARING if architecture.key_heads else {})
     for layer in range(architecture.blocks):
         for module, bert_modules in parts.items():
-            names |= _both(f"blocks.{layer}.{module}", tuple(f"encoder.layer.{layer}.{name}" for name in bert_modules))
+            names |= _both(f"blocks.{layer}.{module}", bert_modules, inside=f"encoder.layer.{layer}.")
         if architecture.distance_projections:
-            distance_modules = tuple(
-                f"encoder.layer.{layer}.attention.self.{name}" for name in ("pos_query", "pos_key")
-            )
-            names |= _both(f"blocks.{layer}.attention.distance_inward", distance_modules)
+            inside = f"encoder.layer.{layer}.attention.self."
+            names |= _both(f"blocks.{layer}.attention.distance_inward", ("pos_query", "pos_key"), inside=inside)
         if architecture.positions == "distances":
             own_ones = (name for name in _RELATIVE if architecture.segment_scores or "segment" not in name)
             names |= {
@@ -237,11 +234,8 @@ def _block_names(architecture: Architecture) -> dict[str, tuple[str, ...]]:
         if architecture.gated:
             del names[f"blocks.{layer}.up.bias"]
     if not architecture.first_norm:
-        names = {
-            parameter: bert_names
-            for parameter, bert_names in names.items()
-            if not parameter.startswith("blocks.0.attention_norm.")
-        }
+        for part in ("weight", "bias"):
+            del names[f"blocks.0.attention_norm.{part}"]
     return names
 
 
@@ -250,17 +244,21 @@ def _extra_names(architecture: Architecture) -> dict[str, tuple[str, ...]]:
     names: dict[str, tuple[str, ...]] = {}
     for layer in range(architecture.blocks) if architecture.adapters else ():
         for module, bert_modules in _ADAPTERS.items():
-            names |= _both(f"blocks.{layer}.{module}", tuple(f"encoder.layer.{layer}.{name}" for name in bert_modules))
+            names |= _both(f"blocks.{layer}.{module}", bert_modules, inside=f"encoder.layer.{layer}.")
     names |= {"embeddings.query.weight": ("embeddings.query",)} if architecture.query_vector else {}
-    names |= {f"recurrent.lstm.{name}": (f"recurrent.{name}",) for name in _recurrent(architecture.recurrent)}
+    for layer in range(architecture.recurrent):
+        for direction in ("", "_reverse"):
+            for kind in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
+                name = f"{kind}_l{layer}{direction}"
+                names[f"recurrent.lstm.{name}"] = (f"recurrent.{name}",)
     pooler = _both("pooler", ("pooler.dense",)) if architecture.pooling != "none" else {}
     if architecture.head_transform:
         pooler |= _both("pooler_norm", ("pooler.LayerNorm",))
-    return names | (pooler if architecture.head_biases else _drop_biases(pooler))
+    return names | (pooler if architecture.head_biases else _without(pooler, ".bias"))
 
 
-def _drop_biases(names: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
-    return {parameter: bert_names for parameter, bert_names in names.items() if not parameter.endswith(".bias")}
+def _without(names: dict[str, tuple[str, ...]], ending: str) -> dict[str, tuple[str, ...]]:
+    return {parameter: bert_names for parameter, bert_names in names.items() if not parameter.endswith(ending)}
 
 
 def plain(name: str) -> str:
@@ -358,12 +356,7 @@ def model_class(forms: Container[str], architecture: Sizes) -> str:
     return family.class_name(forms, causal=architecture.direction == "left_to_right")
 
 
-def _recurrent(layers: int) -> Iterator[str]:
-    """Yield torch's names of the weights of recurrent layers in both directions."""
-    for layer in range(layers):
-        for direction in ("", "_reverse"):
-            yield from (f"{kind}_l{layer}{direction}" for kind in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"))
-
-
-def _both(module: str, bert_modules: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
-    return {f"{module}.{part}": tuple(f"{name}.{part}" for name in bert_modules) for part in ("weight", "bias")}
+def _both(module: str, bert_modules: tuple[str, ...], *, inside: str = "") -> dict[str, tuple[str, ...]]:
+    """Return the names of a module's weight and bias. `inside`: the prefix of the BERT modules."""
+    parts = ("weight", "bias")
+    return {f"{module}.{part}": tuple(f"{inside}{name}.{part}" for name in bert_modules) for part in parts}

@@ -103,7 +103,7 @@ def _piece(content: bytes) -> tuple[str, float, int]:
 
 def _as(wanted: type, value: int | bytes) -> Any:
     if not isinstance(value, wanted):
-        raise ValueError(f"a field is {type(value).__name__} where {wanted.__name__} must be")
+        raise ValueError(f"a field is {type(value).__name__} but must be {wanted.__name__}")
     return value
 
 
@@ -226,7 +226,7 @@ def tokenizer_of(path: Path, config: Mapping[str, Any]) -> tuple[dict[str, Any],
 def conversion_advice(path: Path) -> str:
     """Return how to get the tokenizer.json of a folder."""
     return (
-        "Get it from where the folder came from, or let transformers make it: "
+        "Copy it from the folder's source, or let transformers make it: "
         f"AutoTokenizer.from_pretrained({str(path)!r}).save_pretrained({str(path)!r})."
     )
 
@@ -239,9 +239,9 @@ def _kind(path: Path, config: Mapping[str, Any]) -> str:
         if kind.replace("-", "") == plain:
             return kind
     raise UserError(
-        f"{path.parent} has its tokenizer as a sentencepiece model alone ({path.name}), and is of "
-        f"{named or 'no kind that its config names'}; such a model is read for {', '.join(FAMILIES)}. Here "
-        f"tokenizer.json is needed. {conversion_advice(path.parent)}",
+        f"{path.parent} has only a sentencepiece model ({path.name}) as its tokenizer, and its type is "
+        f"{named or 'not in its config'}; such models are read for {', '.join(FAMILIES)}. For others tokenizer.json is "
+        f"needed. {conversion_advice(path.parent)}",
         code="unusable-tokenizer",
     )
 
@@ -277,8 +277,8 @@ def _list_added(
     for text, number in sorted(given.items(), key=lambda pair: int(pair[1])):
         if ids.setdefault(text, len(ids)) != number:
             raise UserError(
-                f"{path.parent}: the added piece {text!r} has the id {number}, but {ids[text]} is its turn. Are the "
-                f"files from one folder?",
+                f"{path.parent}: the added piece {text!r} has the id {number}, but the next id is {ids[text]}. Are the "
+                "files from one folder?",
                 code="unusable-tokenizer",
             )
         added_pieces.setdefault(text, _new(text, number, special=text in special))

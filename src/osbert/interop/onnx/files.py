@@ -128,7 +128,7 @@ def open_onnx(path: Path) -> OnnxGraph:
     meta = session.get_modelmeta().custom_metadata_map
     names = tuple(output.name for output in session.get_outputs())
     if "osbert.form" not in meta or {node.name for node in session.get_inputs()} != set(INPUTS) or STATES not in names:
-        raise UserError(f"{path} is an ONNX file, but none that osbert wrote. {again}.", code="wrong-format")
+        raise UserError(f"{path} is an ONNX file that osbert did not write. {again}.", code="wrong-format")
     if meta["osbert.form"] != FORM:
         raise UserError(
             f"{path} was written by osbert {meta.get('osbert.version')} in form {meta['osbert.form']}; this is osbert "
@@ -140,9 +140,7 @@ def open_onnx(path: Path) -> OnnxGraph:
     try:
         learnt, sizes = dict(parse_json(meta["osbert.learnt"])), dict(parse_json(meta.get("osbert.sizes", "{}")))
     except (KeyError, ValueError, TypeError) as error:
-        raise UserError(
-            f"{path} is damaged: what osbert wrote beside the graph cannot be read. {again}.", code="damaged-file"
-        ) from error
+        raise UserError(f"{path} is damaged: its metadata cannot be read. {again}.", code="damaged-file") from error
     return OnnxGraph(
         session=session,
         names=names,
@@ -302,9 +300,9 @@ def _fields(content: mmap.mmap, part: Part) -> Iterator[tuple[int, Part]]:
         elif wire in (FIXED64, FIXED32):
             last = start + (8 if wire == FIXED64 else 4)
         else:
-            raise ValueError("it is no ONNX file")
+            raise ValueError("it is not an ONNX file")
         if last > end:
-            raise ValueError("it is cut short, or no ONNX file")
+            raise ValueError("it is truncated, or not an ONNX file")
         yield key >> 3, (start, last)
         start = last
 
@@ -316,7 +314,7 @@ def _number(content: mmap.mmap, start: int, end: int) -> tuple[int, int]:
         value |= (content[index] & 0x7F) << (7 * shift)
         if content[index] < 0x80:
             return value & (2**64 - 1), index + 1
-    raise ValueError("it is cut short, or no ONNX file")
+    raise ValueError("it is truncated, or not an ONNX file")
 
 
 ZERO = "osbert.zero_code"

@@ -134,7 +134,7 @@ class ServerModel:
         if call == ATTENTION:
             from osbert.inference.explain import attends
 
-            return attends(self.engine.backend)
+            return attends(self.engine)
         if call == WRITER.call and self.engine.writes:
             return True
         return call in (EMBED, self.edge.call) or (call == ANNOTATE and self.edge.call in ANNOTATING)
