@@ -45,23 +45,14 @@ NUMBERS = {
 }
 """Their optional config fields -> our settings, with equal defaults."""
 
-NEIGHBOURS = "osbert_neighbours"
-"""A config field of our own, written if not 0: the initialisation of new weights (--from-scratch)."""
-
 DECODER_FIELD = "is_decoder"
 """Their config field for causal attention, in all three model types."""
 
 SCALED = "osbert_scaled_outputs"
 """A config field of our own, written if it differs from the family's value: the initialisation of new weights."""
 
-ADAPTERS = "osbert_adapters"
-"""A config field of our own, written if not 0: the width of the adapters in each block."""
-
-RECURRENT = "osbert_recurrent"
-"""A config field of our own, written if not 0: the number of recurrent layers on top."""
-
-ANYWHERE = ("neighbours", "adapters", "recurrent", "scaled_outputs")
-"""The settings with a field of our own in every model type."""
+OURS = {"osbert_neighbours": "neighbours", "osbert_recurrent": "recurrent", "osbert_adapters": "adapters"}
+"""Config fields of our own in every model type, written if not 0 -> our settings."""
 
 STATED = ("positions", "normalization", "biases")
 """The settings that are always written in a config of our own model type."""
@@ -126,8 +117,8 @@ def config(architecture: Sizes, heads: Mapping[str, Any] | None = None, *, close
     `closed`: whether there is a head that their class for it does not hold; the model type is then ours.
     """
     if not has_berts_names(architecture) or (closed and type(architecture) is not Architecture):
-        own_fields = {FAMILY: architecture.family, SETTINGS: recipe.as_table(architecture)}
-        return {"model_type": OWN, **own_fields, **(heads or {})}
+        settings = {FAMILY: architecture.family, SETTINGS: recipe.as_table(architecture)}
+        return {"model_type": OWN, **settings, **(heads or {})}
     family = of_architecture(architecture)
     fields = _bert_config(architecture, OWN if closed else model_type(architecture)) | dict(heads or {})
     if family is None or fields["model_type"] == OWN:
@@ -139,9 +130,7 @@ def _bert_config(architecture: Architecture, kind: str) -> dict[str, Any]:
     fields: dict[str, Any] = {"model_type": kind, "hidden_act": activation_name(architecture.activation)}
     names = {**SIZES, SEGMENTS: "segments", **NUMBERS}
     fields |= {field: getattr(architecture, setting) for field, setting in names.items()}
-    fields |= {NEIGHBOURS: architecture.neighbours} if architecture.neighbours else {}
-    fields |= {RECURRENT: architecture.recurrent} if architecture.recurrent else {}
-    fields |= {ADAPTERS: architecture.adapters} if architecture.adapters else {}
+    fields |= {field: value for field, setting in OURS.items() if (value := getattr(architecture, setting))}
     family = of_type(kind)
     scaled = family.values.get("scaled_outputs", False) if family else False
     fields |= {SCALED: architecture.scaled_outputs} if architecture.scaled_outputs != scaled else {}
@@ -158,7 +147,8 @@ def _bert_config(architecture: Architecture, kind: str) -> dict[str, Any]:
 @cache
 def own_fields() -> dict[str, str]:
     """Return the config fields of our own model type -> the settings of the Architecture that BERT has no field for."""
-    known = {*SIZES.values(), *NUMBERS.values(), "segments", "activation", "direction", *ANYWHERE}
+    known = {*SIZES.values(), *NUMBERS.values(), *OURS.values()}
+    known |= {"segments", "activation", "direction", "scaled_outputs"}
     return {f"osbert_{setting.name}": setting.name for setting in fields_of(Architecture) if setting.name not in known}
 
 
@@ -171,12 +161,13 @@ def _numbers(
     config: Mapping[str, Any], family: Family | None, problem: Callable[[str], None]
 ) -> Iterator[tuple[str, Any]]:
     """Yield the numeric settings. Values of other types are reported to `problem`."""
-    whole = {**SIZES, SEGMENTS: "segments", RECURRENT: "recurrent", ADAPTERS: "adapters"}
-    for bert_field, setting in {**whole, **NUMBERS, NEIGHBOURS: "neighbours"}.items():
+    fractions = {*NUMBERS, "osbert_neighbours"}
+    for bert_field, setting in {**SIZES, SEGMENTS: "segments", **NUMBERS, **OURS}.items():
         value = config.get(bert_field, "missing" if bert_field in SIZES else getattr(Architecture, setting))
         field = family.fields.get(bert_field, bert_field) if family else bert_field
-        if isinstance(value, bool) or not isinstance(value, int if bert_field in whole else float | int):
-            problem(f"{field} must be a {'whole ' if bert_field in whole else ''}number, but is {value!r}.")
+        is_fraction = bert_field in fractions
+        if isinstance(value, bool) or not isinstance(value, float | int if is_fraction else int):
+            problem(f"{field} must be a {'' if is_fraction else 'whole '}number, but is {value!r}.")
         elif abs(value) >= LARGEST:
             problem(f"{field} is {value}, larger than in any model. Is the file damaged?")
         yield setting, value

@@ -63,18 +63,6 @@ FREE = (
 """The settings of the Architecture that may have any value in every family."""
 
 
-def _nothing_read(config: Mapping[str, Any], problem: Problem) -> dict[str, Any]:
-    return {}
-
-
-def _berts_axes(name: str, width: int) -> None:
-    return None
-
-
-def _nothing_written(architecture: Architecture) -> dict[str, Any]:
-    return {}
-
-
 def activation_name(activation: str) -> str:
     """Return their name of an activation."""
     return next(name for name, function in ACTIVATIONS.items() if function == activation)
@@ -119,17 +107,17 @@ class Family:
     without: tuple[str, ...] = ()
     only: Mapping[str, Any] = field(default_factory=dict)
     defaults: Mapping[str, Any] = field(default_factory=dict)
-    read: Callable[[Mapping[str, Any], Problem], dict[str, Any]] = _nothing_read
-    written: Callable[[Architecture], dict[str, Any]] = _nothing_written
+    read: Callable[[Mapping[str, Any], Problem], dict[str, Any]] = lambda config, problem: {}
+    written: Callable[[Architecture], dict[str, Any]] = lambda architecture: {}
     tensors: Names = ()
     heads: Mapping[Form, Names] = field(default_factory=dict)
     fused: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     transposed: tuple[str, ...] = ()
-    axes: Callable[[str, int], tuple[int, int] | None] = _berts_axes
+    axes: Callable[[str, int], tuple[int, int] | None] = lambda name, width: None
     halves: bool = False
     rooted: tuple[str, ...] = ()
     aliases: Names = ()
-    tables: Callable[[Architecture], dict[str, Tensor]] = _nothing_written
+    tables: Callable[[Architecture], dict[str, Tensor]] = lambda architecture: {}
     buffers: tuple[str, ...] = ()
     classes: Mapping[Form, str] = field(default_factory=lambda: CLASSES)
     pretraining: str = ""

@@ -109,12 +109,7 @@ class PaddedGraph(nn.Module):
     def _states(self, ids: Tensor, segments: Tensor, mask: Tensor) -> Tensor:
         sizes, embeddings = self.backbone.architecture, self.backbone.embeddings
         positions = torch.arange(ids.shape[1], device=ids.device)  # (T,)
-        total = self.pieces(ids)
-        if embeddings.segments is not None:
-            total = total + embeddings.kinds(segments)
-        if embeddings.positions is not None:
-            total = total + embeddings.positions(positions + embeddings.first)
-        hidden = embeddings.finish(total)
+        hidden = embeddings.finish(self.pieces(ids), segments, positions)
         turns = self._turns(positions, sizes.rotary_base)
         local_turns = self._turns(positions, sizes.local_base)
         bias = self._bias(mask, positions)

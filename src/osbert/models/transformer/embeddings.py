@@ -70,11 +70,7 @@ class Embeddings(nn.Module):
         if self.query is not None and unseen is not None:
             # XLNet's query stream must not see the token itself: one vector for all.
             total = torch.where(unseen[:, None], self.query.weight, total)
-        if self.segments is not None:
-            total = total + self.kinds(batch.segments)
-        if self.positions is not None:
-            total = total + self.positions(batch.positions + self.first if self.first else batch.positions)
-        return self.finish(total)
+        return self.finish(total, batch.segments, batch.positions)
 
     def kinds(self, segments: Tensor) -> Tensor:
         """Return the embeddings (..., D') of segments (...), and of the tasks that they hold, if there is a table."""
@@ -91,8 +87,15 @@ class Embeddings(nn.Module):
         mask = batch.ids == self.query_piece
         return mask if mask.any() else None
 
-    def finish(self, total: Tensor) -> Tensor:
-        """Return the input (..., D) of the first block for the sum of the embeddings (..., D')."""
+    def finish(self, total: Tensor, segments: Tensor, positions: Tensor) -> Tensor:
+        """Return the input (..., D) of the first block for the embeddings of pieces (..., D').
+
+        Those of segments and positions, integers (...) or a shape that broadcasts to it, are added here.
+        """
+        if self.segments is not None:
+            total = total + self.kinds(segments)
+        if self.positions is not None:
+            total = total + self.positions(positions + self.first if self.first else positions)
         if self.projection is not None and self.project_first:
             return self.dropout(self.norm(self.projection(total)))
         hidden = self.dropout(self.norm(total))
