@@ -114,7 +114,7 @@ def test_named_layers_and_windows_are_means_of_what_there_is(
         found[layers] = np.load(tmp_path / "x.npy")[1]
     np.testing.assert_allclose(found["sum-all"], engine.embed(["good"])[0], atol=1e-6)  # it has one block
     np.testing.assert_allclose(found["concat-last-four"], found["sum-all"], atol=1e-6)
-    assert "has only 1 of the four layers that --layers concat-last-four takes" in capsys.readouterr().out
+    assert "has fewer layers (1) than the four of --layers concat-last-four" in capsys.readouterr().out
     np.testing.assert_allclose(found["embeddings"], engine.embed(["good"], layers=0)[0], atol=1e-6)
     options = VectorOptions(long="window", overlap=0, length=12)
     embed(encoder, tmp_path / "long.txt", out=tmp_path / "x.npy", vectors=options)

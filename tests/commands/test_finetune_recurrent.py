@@ -60,7 +60,7 @@ def test_a_run_with_them_stands_alone_and_goes_on_with_them(
     assert best["metrics"]["accuracy"] == 1
 
     finetune("classify", *quick, "--epochs", "1", model=first, data=table, out=second)
-    assert "afresh" not in capsys.readouterr().out
+    assert "newly initialised" not in capsys.readouterr().out
     kept = read(first, recurrent=0)
     assert torch.equal(kept.recurrent.lstm.weight_hh_l0, engine.learner.backbone.recurrent.lstm.weight_hh_l0)
     assert load(second).learner.backbone.architecture.recurrent == 1

@@ -133,7 +133,11 @@ def test_the_auxiliary_loss_keeps_a_trained_head_although_pieces_are_added(shape
     assert start.language.tied[0] is start.backbone.embedding
     assert len(start.language.pieces) == len(start.tokenizer) == pieces + len(MARKS)
     write_model(Learner(backbone, {}), tmp_path)
-    fresh = [remark for remark in read_model(tmp_path, FinetuneSettings(auxiliary=0.5)).remarks if "afresh" in remark]
+    fresh = [
+        remark
+        for remark in read_model(tmp_path, FinetuneSettings(auxiliary=0.5)).remarks
+        if "is newly initialised" in remark
+    ]
     assert len(fresh) == len(head.state_dict()) and all("left_to_right" in remark for remark in fresh)
 
 

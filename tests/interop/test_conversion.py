@@ -226,7 +226,7 @@ def test_a_task_of_a_file_from_elsewhere_imports_nothing(runs: Callable[[str], P
         with refusal(*refused):
             model_of(open_any(tmp_path / "there"))
     path.write_text(json.dumps(config))
-    for folder, told in (("there", "holds a model of the task classify"), ("run", "is a run of the task classify")):
+    for folder, told in (("there", "already has the task classify"), ("run", "is a run of the task classify")):
         with refusal("options-exclude-each-other", told, "--task", "--labels"):
             model_of(
                 open_any(tmp_path / "there" if folder == "there" else runs("classify")),

@@ -104,7 +104,7 @@ def name_prompts(prompts: Prompts) -> Iterator[str]:
 def _fewer(settings: VectorSettings, engine: LoadedModel) -> Iterator[str]:
     blocks = engine.backend.architecture.layers
     if settings.layers.endswith("-last-four") and blocks < 4:
-        yield f"{engine.folder} has {blocks} layers, fewer than the four of --layers {settings.layers}"
+        yield f"{engine.folder} has fewer layers ({blocks}) than the four of --layers {settings.layers}"
 
 
 def describe(settings: VectorSettings) -> str:

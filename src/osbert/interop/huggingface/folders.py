@@ -349,7 +349,7 @@ def fill_heads(tensors: Mapping[str, Tensor], learner: Learner) -> list[TensorRo
             osbert_name = f"heads.{name}.{parameter}"
             tensor_name = osbert_name if osbert_name in tensors else published.get(parameter, osbert_name)
             if misfit := _misfit(tensor_name, tensors, tuple(tensor.shape)):
-                remark = f"the head '{name}' is newly initialised: {misfit}"
+                remark = f"the head '{name}' cannot be filled: {misfit}"
                 head_rows.append(TensorRow(name=tensor_name, shape=tuple(tensor.shape), status="new", remark=remark))
             else:
                 head_rows.append(_describe_loaded(tensor_name, tensors[tensor_name]))
