@@ -346,53 +346,53 @@ class PretrainKeywords(TypedDict, total=False):
     forgetting: float | None
     layers: int
     distinct: int
+    width: int
     heads: int
     key_heads: int
     head_width: int
-    width: int
     feedforward: int
     vocabulary: int
     model_length: int
     segments: int
     tasks: int
-    dropout: float
-    attention_dropout: float
-    activation: Literal["gelu", "gelu_tanh", "relu", "silu"]
-    gated: bool
-    positions: Literal["learned", "rotary", "disentangled", "distances", "none"]
-    segment_scores: bool
-    rotary_base: float
+    direction: Literal["both", "left_to_right"]
     window: int
     global_every: int
+    memory: int
+    activation: Literal["gelu", "gelu_tanh", "relu", "silu"]
+    gated: bool
+    normalization: Literal["post", "pre"]
+    first_norm: bool
+    model_epsilon: float
+    root_norm: bool
+    biases: bool
+    norm_biases: bool
+    positions: Literal["learned", "rotary", "disentangled", "distances", "none"]
+    first_position: int
+    rotary_base: float
     local_base: float
-    distance_scores: int
     buckets: int
     farthest: int
     distance_projections: bool
-    first_position: int
+    segment_scores: bool
+    distance_scores: int
     embedding: int
     project_first: bool
-    query_vector: bool
     embedding_norm: bool
-    model_pooling: Literal["tanh", "gelu", "gelu_tanh", "relu", "silu", "none"]
-    model_epsilon: float
-    deviation: float
-    scaled_outputs: bool
-    normalization: Literal["post", "pre"]
-    first_norm: bool
-    biases: bool
-    norm_biases: bool
-    root_norm: bool
+    query_vector: bool
     summary: Literal["token", "first", "last", "mean", "late"]
+    model_pooling: Literal["tanh", "gelu", "gelu_tanh", "relu", "silu", "none"]
     head_transform: bool
     head_biases: bool
-    neighbours: float
-    memory: int
-    direction: Literal["both", "left_to_right"]
     piece_transform: bool
-    tied: bool
     piece_biases: bool
+    tied: bool
     scaled_pieces: bool
+    dropout: float
+    attention_dropout: float
+    deviation: float
+    scaled_outputs: bool
+    neighbours: float
     adapters: int
     recurrent: int
     decoder_layers: int

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import ClassVar, Literal, Self
 
-from osbert import components
-from osbert.models.sizes import DEFAULT_FAMILY, Direction, Sizes
+from osbert.models.sizes import Direction, Sizes
 
 MOST = {"layers": 1000, "recurrent": 100, "length": 1 << 17}
 """Limits of sizes that cost memory before any weights exist: modules for layers, tables of angles for the length."""
@@ -426,19 +425,3 @@ class PairArchitecture(Architecture):
             yield f"positions is {self.positions}, whose decoder keeps no keys: take learned, rotary or none"
         if self.reading == "both" and self.summary in ("token", "first"):
             yield f"reading is both, and summary is {self.summary}, but its first token sees no other: take last"
-
-
-def settings_of(family: str | None) -> type[Sizes]:
-    """Return the settings class of a family; None: the default family. Raises UserError if there is none.
-
-    The settings of a family of another package are found without torch if it has an entry point for them in the group
-    `osbert.models.settings`.
-    """
-    light: dict[str, type[Sizes]] = {settings.family: settings for settings in (Architecture, PairArchitecture)}
-    if (name := family or DEFAULT_FAMILY) in light:
-        return light[name]
-    if extension := components.extension("models.settings", name):
-        return extension.load()
-    from osbert.models.contract import find_family  # loads torch, as the family's file does
-
-    return find_family(name).settings
