@@ -60,6 +60,7 @@ class Engine(LoadedModel):
     def explains(self) -> bool:
         """Whether `explain` works: it needs a torch model, and a task that defines the scores to explain."""
         from osbert.analysis.interpolation import can_be_weighed
+        from osbert.tasks import Task
 
         known = self.masks is not None or (self.task is not None and type(self.task).explain is not Task.explain)
         return known and isinstance(self.backend, TorchBackend) and can_be_weighed(self.learner)
