@@ -62,12 +62,11 @@ def plan(
         else:
             say(console, event)
 
-    watch = watching(print_event)
     name, chosen = recipe_and_settings((recipe, *settings), opening=opening)
     request = SizeRequest(
         recipe=name, settings=chosen, corpus=corpus, minutes=minutes, gpu=gpu, seconds=seconds, opening=opening
     )
-    comparison = plan_size(request, out=out, watch=watch)
+    comparison = plan_size(request, out=out, watch=watching(print_event))
     words = ["pretrain", str(out), "--corpus", display_path(corpus), "--out", "run", *opening.words]
-    watch(Notice(f"The recipe is in {out}:\n  osbert {shlex.join(words)}"))
+    watching(print_event)(Notice(f"The recipe is in {out}:\n  osbert {shlex.join(words)}"))
     return comparison
