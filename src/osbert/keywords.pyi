@@ -135,9 +135,6 @@ class TrainingRowsKeywords(TextKeywords, OpeningKeywords, total=False):
 
     columns: Mapping[str, str]
 
-class ScoreKeywords(FindDuplicatesKeywords, LikelihoodKeywords, total=False):
-    """Settings of osbert.score."""
-
 class EvaluateKeywords(TrainingRowsKeywords, total=False):
     """Settings of osbert.compare and osbert.evaluate."""
 
@@ -179,6 +176,9 @@ class EvaluateRetrievalKeywords(VectorKeywords, OpeningKeywords, total=False):
     tokens: int
     device: str
 
+class ScoreKeywords(FindDuplicatesKeywords, TaskKeywords, LikelihoodKeywords, total=False):
+    """Settings of osbert.score."""
+
 class BuildCorpusKeywords(TaskKeywords, total=False):
     """Settings of osbert.build_corpus."""
 
@@ -198,9 +198,6 @@ class BuildCorpusKeywords(TaskKeywords, total=False):
 class ExplainKeywords(TrainingRowsKeywords, AttributionKeywords, TaskKeywords, total=False):
     """Settings of osbert.explain."""
 
-class GenerateKeywords(WritingKeywords, FindDuplicatesKeywords, total=False):
-    """Settings of osbert.generate."""
-
 class PredictKeywords(TrainingRowsKeywords, TaskKeywords, total=False):
     """Settings of osbert.predict."""
 
@@ -218,6 +215,9 @@ class EmbedKeywords(FindDuplicatesKeywords, VectorKeywords, TaskKeywords, total=
     tokens: int
     out_form: str
     keep_columns: bool
+
+class GenerateKeywords(WritingKeywords, FindDuplicatesKeywords, TaskKeywords, total=False):
+    """Settings of osbert.generate."""
 
 class DistilKeywords(TrainingKeywords, OptimizerKeywords, EvaluateKeywords, total=False):
     """Settings of osbert.distil."""

@@ -6,6 +6,7 @@ A function takes them as `**settings: Unpack[X]`, where X is a class of keywords
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
@@ -86,6 +87,25 @@ def keywords(schemas: Iterable[type]) -> dict[str, tuple[Any, Any]]:
             if kind not in types.setdefault(name, []):
                 types[name].append(kind)
     return {name: (reduce(or_, kinds), defaults[name]) for name, kinds in types.items()}
+
+
+def read_settings(function: Callable[..., Any], options: Mapping[str, Any]) -> Any:
+    """Return the settings in the keywords of a call: an object of each dataclass that `takes_settings_of` names.
+
+    Raises UserError for unknown settings and wrong values, all at once.
+
+    >>> from osbert.interop.opening import Opening
+    >>> @takes_settings_of(Opening)
+    ... def load(folder, **settings): ...
+    >>> read_settings(load, {"trust": True})
+    (Opening(trust=True, verify=True),)
+    """
+    from osbert import recipe
+
+    schemas = [schema for source in function.__signature__.sources for schema in _find_schemas(source)]  # type: ignore[attr-defined]
+    tables = {schema.__name__.removesuffix("Options").lower(): schema for schema in schemas}
+    call: Any = recipe.settings(dataclasses.make_dataclass("Call", tables.items()), options)
+    return tuple(getattr(call, name) for name in tables)
 
 
 def _find_schemas(source: str | type) -> list[type]:

@@ -101,7 +101,7 @@ def finetune_glue(
     return run(model=model, data=data, out=out, watch=watch, **settings)
 
 
-@takes_settings_of("osbert.runs.similarity.vector_input:VectorInputKeywords")
+@takes_settings_of("osbert.runs.file_options:EmbeddedOptions", "osbert.interop.opening:Opening")
 def find_topics(
     data: str | Path | Sequence[str],
     *,

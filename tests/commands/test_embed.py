@@ -18,9 +18,10 @@ from osbert.commands.embed import VectorOptions, embed
 from osbert.inference.engine import load
 from osbert.inference.vectors.reading import open_vectors
 from osbert.models.contract import Learner
+from osbert.runs.contract import WorkProgress
 from osbert.runs.file_options import TextFile, TextOptions
 from osbert.runs.rows import vector_parts as windows
-from osbert.runs.rows.embed import EmbeddingProgress, embed_file
+from osbert.runs.rows.embed import embed_file
 from refusals import refusal
 
 TEXTS = ["a good film", "bad", "the plays . the plays", "film", "poor actor"]
@@ -223,7 +224,7 @@ def test_a_run_that_is_stopped_again_and_again_ends_in_the_same_bytes(
     encoder: Path, lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, column: str
 ) -> None:
     def stop(event: object) -> None:
-        if isinstance(event, EmbeddingProgress):
+        if isinstance(event, WorkProgress):
             begun.append(event.done)
             if len(begun) == 2:
                 raise KeyboardInterrupt
@@ -285,7 +286,7 @@ def test_a_run_that_was_begun_goes_on_with_nothing_else(
     encoder: Path, run: Path, lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stop(event: object) -> None:
-        if isinstance(event, EmbeddingProgress) and event.done:
+        if isinstance(event, WorkProgress) and event.done:
             raise KeyboardInterrupt
 
     out = tmp_path / "x.npy"
@@ -380,7 +381,7 @@ def test_an_embedding_that_an_earlier_version_began_goes_on_with_the_same_counts
     """Versions before the row machine kept these counts alone."""
 
     def stop(event: object) -> None:
-        if isinstance(event, EmbeddingProgress) and event.done:
+        if isinstance(event, WorkProgress) and event.done:
             raise KeyboardInterrupt
 
     whole = embed_file(encoder, TextFile(lines), out=tmp_path / "whole.npz")

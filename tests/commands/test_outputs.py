@@ -14,8 +14,8 @@ from osbert.commands.embed import VectorOptions, embed
 from osbert.commands.finetune import finetune
 from osbert.console import file_consoles
 from osbert.lock import claim
+from osbert.runs.contract import WorkProgress
 from osbert.runs.rows import embed as embed_run
-from osbert.runs.rows.explain import ExplanationProgress
 from refusals import refusal
 
 
@@ -237,7 +237,7 @@ def test_without_a_terminal_progress_is_a_line(
     monkeypatch.setattr(file_consoles, "LINE_SECONDS", 0)
     with file_consoles.showing_progress("rows") as watch:
         for done in (1, 2, 4):
-            watch(ExplanationProgress(done=done, count=4))
+            watch(WorkProgress(of="explanation", done=done, count=4))
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 1 and lines[0].startswith("2 of 4 rows, ")
 

@@ -19,6 +19,7 @@ import pytest
 import osbert
 from osbert.commands.predict import predict
 from osbert.inference.engine import Engine, load
+from osbert.runs.contract import WorkProgress
 from osbert.runs.file_options import FileOptions
 from osbert.runs.rows import predict as predict_run
 from osbert.runs.rows.forms import parquet as forms_parquet
@@ -46,7 +47,7 @@ def stopped_once(run: Path, file: Path, out: Path, options: PredictionOptions) -
     begun: list[int] = []
 
     def stop(event: Any) -> None:
-        if isinstance(event, predict_run.PredictionProgress):
+        if isinstance(event, WorkProgress):
             begun.append(event.done)
             if len(begun) == 3:
                 raise KeyboardInterrupt

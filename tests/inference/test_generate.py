@@ -10,14 +10,14 @@ import pytest
 from numpy.typing import NDArray
 
 import osbert
-import osbert.runs.rows.generate as runs_generate
 from osbert.commands.generate import generate
 from osbert.errors import UserError
 from osbert.evaluation import writing
 from osbert.inference.engine import Engine
 from osbert.models.generation.settings import GenerationOptions, GivenOptions
+from osbert.runs.contract import WorkProgress
 from osbert.runs.file_options import EmbeddedOptions
-from osbert.runs.rows.generate import GenerationProgress
+from osbert.runs.rows import texts as row_texts
 from osbert.text.tokenizer import Tokenizer
 from refusals import refusal
 from terminal import told
@@ -144,11 +144,11 @@ def test_a_file_is_gone_on_with_row_by_row(
     stopped_at: list[int] = []
 
     def stop(event: object) -> None:
-        if isinstance(event, GenerationProgress) and event.done:
+        if isinstance(event, WorkProgress) and event.done:
             stopped_at.append(event.done)
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(runs_generate, "WINDOW", 2)
+    monkeypatch.setattr(row_texts, "WINDOW", 2)
     again = {"out": tmp_path / "again.jsonl", **options}
     with pytest.raises(KeyboardInterrupt):
         osbert.generate(folder, tmp_path / "in.csv", watch=stop, **again)
@@ -157,7 +157,7 @@ def test_a_file_is_gone_on_with_row_by_row(
         osbert.generate(folder, tmp_path / "in.csv", **{**again, "most": 7})
     events: list[object] = []
     assert osbert.generate(folder, tmp_path / "in.csv", watch=events.append, **again) == tally
-    assert [one.done for one in events if isinstance(one, GenerationProgress)] == [2, 4]
+    assert [one.done for one in events if isinstance(one, WorkProgress)] == [2, 4]
     assert (tmp_path / "again.jsonl").read_bytes() == (tmp_path / "out.jsonl").read_bytes()
     assert not (tmp_path / "again.jsonl.unfinished").exists()
     with refusal("missing-option", "--file"):

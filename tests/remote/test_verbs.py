@@ -9,7 +9,8 @@ import pytest
 
 import osbert
 from object_store import QUIET
-from osbert.runs.rows import score as scoring
+from osbert.runs.contract import WorkProgress
+from osbert.runs.rows import texts as row_texts
 from refusals import refusal
 from terminal import told
 from tiny_runs import write_run
@@ -63,10 +64,10 @@ def test_scores_that_were_stopped_go_on(
     s3: Any, runs: dict[str, Path], table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     osbert.score(runs["pretrained"], table, out=tmp_path / "out.csv", device="cpu")
-    monkeypatch.setattr(scoring, "WINDOW", 2)
+    monkeypatch.setattr(row_texts, "WINDOW", 2)
 
     def stop(event: object) -> None:
-        if isinstance(event, scoring.ScoringProgress) and event.done:
+        if isinstance(event, WorkProgress) and event.done:
             raise KeyboardInterrupt
 
     call: dict[str, Any] = {"out": "s3://box/out.csv", "device": "cpu"}
@@ -75,7 +76,7 @@ def test_scores_that_were_stopped_go_on(
     assert not s3.exists("box/out.csv")
     events: list[Any] = []
     osbert.score(runs["pretrained"], "s3://box/in.csv", watch=events.append, **call)
-    assert [event.done for event in events if isinstance(event, scoring.ScoringProgress)] == [2, 4, 5]
+    assert [event.done for event in events if isinstance(event, WorkProgress)] == [2, 4, 5]
     assert s3.cat_file("box/out.csv") == (tmp_path / "out.csv").read_bytes()
 
 

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from osbert.runs.contract import WorkProgress
 from osbert.runs.json_lines import event_name, json_keys
@@ -77,7 +78,11 @@ def watched(scope: ast.FunctionDef) -> Iterator[ast.expr]:
 def named(value: ast.expr) -> Iterator[str]:
     """Yield the class that a call makes or, by its annotation, returns; for a WorkProgress that of its own name."""
     if isinstance(value, ast.Call) and ast.unparse(value.func) == WorkProgress.__name__:
-        yield from (work_progress(keyword.value) for keyword in value.keywords if keyword.arg == "of")
+        yield from (
+            work_progress(keyword.value.value)
+            for keyword in value.keywords
+            if keyword.arg == "of" and isinstance(keyword.value, ast.Constant)
+        )
     elif isinstance(value, ast.Call):
         name = ast.unparse(value.func).rpartition(".")[2]
         returns = callables()[name].returns if name in callables() else value.func
@@ -85,22 +90,32 @@ def named(value: ast.expr) -> Iterator[str]:
             yield said
 
 
-def work_progress(of: ast.expr) -> str:
+def work_progress(of: Any) -> str:
     """Return the name of a class whose event in JSON would be that of a WorkProgress."""
-    return "".join(map(str.title, ast.literal_eval(of).split("-"))) + "Progress"
+    return "".join(map(str.title, of.split("-"))) + "Progress"
 
 
-def works_reported() -> Iterator[str]:
-    """Yield the work of each WorkProgress in the source."""
+def works_reported() -> Iterator[Any]:
+    """Yield the work of each WorkProgress in the source, and of each RowJob, which the machine reports."""
     for tree in trees().values():
         for node in ast.walk(tree):
             match node:
                 case ast.Call(ast.Name("WorkProgress"), keywords=keywords):
-                    yield from (ast.literal_eval(keyword.value) for keyword in keywords if keyword.arg == "of")
+                    literals = (keyword.value for keyword in keywords if keyword.arg == "of")
+                    yield from (one.value for one in literals if isinstance(one, ast.Constant))
+                case ast.ClassDef(body=[*statements]) if node.name.endswith("Job"):
+                    yield from (
+                        one.value.value
+                        for one in statements
+                        if isinstance(one, ast.Assign)
+                        and ast.unparse(one.targets[0]) == "work"
+                        and isinstance(one.value, ast.Constant)
+                    )
 
 
 def test_the_page_lists_every_event_that_the_source_reports() -> None:
-    assert {event_name_of(name) for name in reports()} <= {*listed()}
+    works = {event_name_of(work_progress(of)) for of in works_reported()}
+    assert {event_name_of(name) for name in reports()} | works <= {*listed()}
 
 
 def test_the_page_lists_the_fields_of_every_event() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from osbert.runs.contract import Watch, ignore
-from osbert.signatures import takes_settings_of
+from osbert.signatures import read_settings, takes_settings_of
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from osbert.runs.rows.predict import PredictionTally
     from osbert.runs.rows.score import ScoringTally
     from osbert.runs.training_rows import TrainingRows
+
+OPENING = "osbert.interop.opening:Opening"
 
 
 def load(folder: str | Path, *, trust: bool = False, verify: bool = True, watch: Watch = ignore) -> Engine:
@@ -132,42 +134,41 @@ def compare(
     return run_compare(folders, data=data, split=split, out=page, options=chosen, watch=watch)
 
 
-@takes_settings_of("osbert.runs.rows.prediction_settings:PredictionKeywords")
+@takes_settings_of(
+    "osbert.runs.rows.prediction_settings:PredictionOptions", "osbert.runs.file_options:FileTaskOptions", OPENING
+)
 def predict(
     run: str | Path, file: str | Path, *, out: str | Path, watch: Watch = ignore, **options: Unpack[PredictKeywords]
 ) -> PredictionTally:
     """Predict every row of a file with a fine-tuned run, into the file `out`; return row counts.
 
-    `file`: CSV, TSV, JSON lines or Parquet of any size; `out`: .csv, .tsv, .jsonl or .parquet, or .json for answers.
-    `options`: those of `osbert predict --file`, such as top_k=3, probabilities=True, abstain=0.6 and the columns to
-    read; trust and verify are as for `load`. The same call goes on with one that was stopped. `watch` is called with
-    each event, such as a PredictionProgress (osbert.runs.rows.predict) after each window of rows. For texts
-    that are no file: `load(run).predict`. Raises osbert.errors.UserError with every row that cannot be used, before the
-    work.
+    `file`: CSV, TSV, JSON lines or Parquet of any size; `out`: .csv, .tsv, .jsonl, .parquet, .xlsx or .md,
+    or .json for answers. `options`: those of `osbert predict --file`, such as top_k=3, probabilities=True, abstain=0.6
+    and the columns to read; trust and verify are as for `load`. The same call resumes one that was stopped. `watch` is
+    called with each event, such as a WorkProgress (osbert.runs.contract) after each window of rows. For texts in
+    memory: `load(run).predict`. Raises osbert.errors.UserError with every row that cannot be used, before the work.
 
     >>> counts = osbert.predict("run", "more.csv", out="predicted.csv", abstain=0.6)
     >>> counts.rows == counts.empty, Path("predicted.csv").read_text().startswith("text,label,prediction,")
     (False, True)
     """
-    from osbert import recipe
     from osbert.interop.hub import locate
     from osbert.runs.rows.output import RowOutput
     from osbert.runs.rows.predict import predict_file
-    from osbert.runs.rows.prediction_settings import PredictionKeywords
 
-    chosen = recipe.settings(PredictionKeywords, options)
+    written, reading, opening = read_settings(predict, options)
     return predict_file(
         locate(run, watch=watch).path,
         Path(file),
         output=RowOutput(path=Path(out)),
-        written=chosen.options,
-        options=chosen.file,
-        opening=chosen.opening,
+        written=written,
+        options=reading,
+        opening=opening,
         watch=watch,
     )
 
 
-@takes_settings_of("osbert.runs.rows.explain:ExplanationKeywords")
+@takes_settings_of("osbert.analysis.settings:AttributionOptions", "osbert.runs.file_options:FileTaskOptions", OPENING)
 def explain(
     run: str | Path,
     file: str | Path,
@@ -181,24 +182,31 @@ def explain(
 
     rows.csv has the five strongest words of each row, words.json and report.html those of each label. `label`: explain
     its score instead of that of the prediction. `options`: those of `osbert explain`, such as points, baseline,
-    check and the columns to read; trust and verify are as for `load`. `watch` is called with each event, such as an
-    ExplanationProgress (osbert.runs.rows.explain). For texts that are no file: `load(run).explain`. Raises
+    check and the columns to read; trust and verify are as for `load`. `watch` is called with each event, such as a
+    WorkProgress (osbert.runs.contract). For texts that are no file: `load(run).explain`. Raises
     osbert.errors.UserError with every row that cannot be used, before the work.
 
     >>> counts = osbert.explain("run", "more.csv", out="why", points=8, check=False)
     >>> counts.rows == counts.explanations, counts.words["neg"]["for"][0].word in ("bad", "poor")
     (True, True)
     """
-    from osbert import recipe
     from osbert.interop.hub import locate
-    from osbert.runs.rows.explain import ExplanationKeywords, explain_file
+    from osbert.runs.rows.explain import explain_file
 
-    chosen = recipe.settings(ExplanationKeywords, options)
-    folder = locate(run, watch=watch).path
-    return explain_file(folder, Path(file), out=Path(out), label=label, options=chosen, watch=watch)
+    weighing, reading, opening = read_settings(explain, options)
+    return explain_file(
+        locate(run, watch=watch).path,
+        Path(file),
+        out=Path(out),
+        label=label,
+        weighing=weighing,
+        options=reading,
+        opening=opening,
+        watch=watch,
+    )
 
 
-@takes_settings_of("osbert.runs.rows.score:ScoringKeywords")
+@takes_settings_of("osbert.analysis.scoring:ScoringOptions", "osbert.runs.file_options:EmbeddedTaskOptions", OPENING)
 def score(
     model: str | Path, file: str | Path, *, out: str | Path, watch: Watch = ignore, **options: Unpack[ScoreKeywords]
 ) -> ScoringTally:
@@ -206,7 +214,7 @@ def score(
 
     `out`: .csv, .tsv, .parquet, or .jsonl with the log-probability of each piece. `options`: those of `osbert score`,
     such as masking and the columns to read; trust and verify are as for `load`. The same call goes on with one that was
-    stopped. `watch` is called with each event, such as a ScoringProgress (osbert.runs.rows.score) after each window of
+    stopped. `watch` is called with each event, such as a WorkProgress (osbert.runs.contract) after each window of
     rows. For texts that are no file: `load(model).score`. Raises osbert.errors.UserError with every text that cannot be
     scored, before the work.
 
@@ -214,42 +222,42 @@ def score(
     >>> found.rows > 0, found.word_perplexity > 1
     (True, True)
     """
-    from osbert import recipe
     from osbert.interop.hub import locate
     from osbert.runs.file_options import TextFile
-    from osbert.runs.rows.score import ScoringKeywords, score_file
+    from osbert.runs.rows.score import score_file
 
-    chosen = recipe.settings(ScoringKeywords, options)
-    folder = locate(model, watch=watch).path
-    return score_file(folder, TextFile(Path(file), chosen.file), out=Path(out), options=chosen, watch=watch)
+    scoring, reading, opening = read_settings(score, options)
+    folder, texts = locate(model, watch=watch).path, TextFile(Path(file), reading)
+    return score_file(folder, texts, out=Path(out), scoring=scoring, opening=opening, watch=watch)
 
 
-@takes_settings_of("osbert.runs.rows.generate:GenerationKeywords")
+@takes_settings_of(
+    "osbert.models.generation.settings:GivenOptions", "osbert.runs.file_options:EmbeddedTaskOptions", OPENING
+)
 def generate(
     model: str | Path, file: str | Path, *, out: str | Path, watch: Watch = ignore, **options: Unpack[GenerateKeywords]
 ) -> GenerationTally:
     """Write the rows of a file with the text that a model generates for each to the file `out`; return counts.
 
-    `out`: .csv, .tsv, .jsonl or .parquet. `options`: those of `osbert generate`, such as beams=4, most=60 and the
-    column to read; trust and verify are as for `load`. `watch` is called with each event, such as a GenerationProgress
-    (osbert.runs.rows.generate). For texts that are no file: `load(model).generate`. Raises osbert.errors.UserError with
-    every row that cannot be used.
+    `out`: .csv, .tsv, .jsonl, .parquet, .xlsx or .md. `options`: those of `osbert generate`, such as beams=4, most=60
+    and the column to read; trust and verify are as for `load`. `watch` is called with each event, such as a
+    WorkProgress (osbert.runs.contract). For texts in memory: `load(model).generate`. Raises osbert.errors.UserError
+    with every row that cannot be used.
 
     >>> counts = osbert.generate("writer", "more.csv", out="written.csv", most=3)
     >>> counts.pieces == 3 * counts.rows, Path("written.csv").read_text().splitlines()[0].count("generated")
     (True, 1)
     """
-    from osbert import recipe
     from osbert.interop.hub import locate
     from osbert.runs.file_options import TextFile
-    from osbert.runs.rows.generate import GenerationKeywords, generate_file
+    from osbert.runs.rows.generate import generate_file
 
-    chosen = recipe.settings(GenerationKeywords, options)
-    folder = locate(model, watch=watch).path
-    return generate_file(folder, TextFile(Path(file), chosen.file), out=Path(out), options=chosen, watch=watch)
+    writing, reading, opening = read_settings(generate, options)
+    folder, texts = locate(model, watch=watch).path, TextFile(Path(file), reading)
+    return generate_file(folder, texts, out=Path(out), writing=writing, opening=opening, watch=watch)
 
 
-@takes_settings_of("osbert.runs.training_rows:TrainingRowKeywords")
+@takes_settings_of("osbert.runs.file_options:FileOptions", OPENING)
 def training_rows(
     run: str | Path,
     texts: str | Sequence[str],
@@ -272,17 +280,23 @@ def training_rows(
     >>> found.label, len(found.nearest), found.nearest[0].label
     ('pos', 2, 'pos')
     """
-    from osbert import recipe
     from osbert.interop.hub import locate
     from osbert.runs import training_rows as runs
 
-    given = [texts] if isinstance(texts, str) else texts
-    chosen = recipe.settings(runs.TrainingRowKeywords, {"count": count, **options})
-    folder = locate(run, watch=watch).path
-    return runs.training_rows(folder, given, rows=rows, label=label, options=chosen, watch=watch)
+    reading, opening = read_settings(training_rows, options)
+    return runs.training_rows(
+        locate(run, watch=watch).path,
+        [texts] if isinstance(texts, str) else texts,
+        rows=rows,
+        label=label,
+        count=count,
+        options=reading,
+        opening=opening,
+        watch=watch,
+    )
 
 
-@takes_settings_of("osbert.runs.rows.vector_options:EmbeddingKeywords")
+@takes_settings_of("osbert.runs.rows.vector_options:VectorOptions", "osbert.runs.file_options:TextTaskOptions", OPENING)
 def embed(
     model: str | Path, file: str | Path, *, out: str | Path, watch: Watch = ignore, **options: Unpack[EmbedKeywords]
 ) -> FileVectors:
@@ -290,26 +304,24 @@ def embed(
 
     `file`: texts a line, CSV, TSV, JSON lines or Parquet of any size. `options`: those of `osbert embed`, such as
     pooling, normalize, layers, tokens and the columns to read; trust and verify are as for `load`. The same call goes
-    on with one that was stopped. `watch` is called with each event, such as an EmbeddingProgress
-    (osbert.runs.rows.embed) after each window of texts. For texts that are no file: `load(model).embed`. Raises
+    on with one that was stopped. `watch` is called with each event, such as a WorkProgress
+    (osbert.runs.contract) after each window of texts. For texts that are no file: `load(model).embed`. Raises
     osbert.errors.UserError for unreadable input and invalid settings.
 
     >>> osbert.embed("encoder", "more.csv", out="vectors.npy", pooling="cls").shape[1:]
     (16,)
     """
-    from osbert import recipe
     from osbert.interop.hub import locate
     from osbert.runs.file_options import TextFile
     from osbert.runs.rows.embed import embed_file
-    from osbert.runs.rows.vector_options import EmbeddingKeywords
 
-    chosen = recipe.settings(EmbeddingKeywords, options)
+    vectors, reading, opening = read_settings(embed, options)
     return embed_file(
         locate(model, watch=watch).path,
-        TextFile(Path(file), chosen.file),
+        TextFile(Path(file), reading),
         out=Path(out),
-        vectors=chosen.vectors,
-        opening=chosen.opening,
+        vectors=vectors,
+        opening=opening,
         watch=watch,
     )
 

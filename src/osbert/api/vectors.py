@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from osbert.runs.contract import Watch, ignore
-from osbert.signatures import takes_settings_of
+from osbert.signatures import read_settings, takes_settings_of
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from osbert.runs.similarity.vector_input import VectorInput
 
 
-@takes_settings_of("osbert.runs.similarity.search_settings:SearchKeywords")
+@takes_settings_of("osbert.runs.file_options:SearchOptions", "osbert.interop.opening:Opening")
 def search(
     vectors: str | Path,
     queries: str | Sequence[str] | Sequence[tuple[str, str]] | Any,
@@ -48,26 +48,24 @@ def search(
     """
     import numpy as np
 
-    from osbert import recipe
     from osbert.inference.text_windows import samples
     from osbert.interop.hub import locate
     from osbert.runs.similarity.search import SearchRequest
     from osbert.runs.similarity.search import search as run
-    from osbert.runs.similarity.search_settings import SearchKeywords
 
-    chosen = recipe.settings(SearchKeywords, options)
+    searching, opening = read_settings(search, options)
     request = SearchRequest(
         vectors=Path(vectors),
-        options=chosen.search,
+        options=searching,
         model=None if model is None else locate(model, watch=watch).path,
-        opening=chosen.opening,
+        opening=opening,
     )
     if isinstance(queries, np.ndarray):
         return run(request, queries, watch=watch)
     return run(request, samples([queries] if isinstance(queries, str) else queries, "search"), watch=watch)
 
 
-@takes_settings_of("osbert.runs.similarity.vector_input:VectorInputKeywords")
+@takes_settings_of("osbert.runs.file_options:EmbeddedOptions", "osbert.interop.opening:Opening")
 def find_duplicates(
     data: str | Path | Sequence[str],
     *,
@@ -150,14 +148,13 @@ def read_vector_input(
     data: str | Path | Sequence[str], model: str | Path | None, options: Mapping[str, Any], watch: Watch
 ) -> VectorInput:
     """Return texts with their vectors: a file of vectors, or texts that `model` embeds with `options`."""
-    from osbert import recipe
     from osbert.interop.hub import locate
-    from osbert.runs.similarity.vector_input import VectorInput, VectorInputKeywords
+    from osbert.runs.similarity.vector_input import VectorInput
 
-    chosen = recipe.settings(VectorInputKeywords, options)
+    reading, opening = read_settings(find_duplicates, options)
     return VectorInput(
         data=Path(data) if isinstance(data, str | Path) else data,
         model=None if model is None else locate(model, watch=watch).path,
-        options=chosen.input,
-        opening=chosen.opening,
+        options=reading,
+        opening=opening,
     )

@@ -39,7 +39,8 @@ def duplicates(
     above
         The smallest cosine of duplicates, at most 1.
     out
-        The .csv, .tsv or .jsonl file to write: all texts of groups, with the line of the kept text.
+        The .csv, .tsv, .jsonl, .parquet, .xlsx or .md file to write: all texts of groups, with the line of
+        the kept text.
     """
     from osbert.runs.similarity.duplicates import find_duplicates
     from osbert.runs.similarity.vector_input import VectorInput

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
@@ -17,9 +16,6 @@ from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL
 from osbert.runs.file_options import FileTaskOptions
 from osbert.terminal import one_line
-
-if TYPE_CHECKING:
-    from osbert.runs.training_rows import TrainingRowKeywords
 
 
 def explain(
@@ -59,8 +55,7 @@ def explain(
         Number of rows to show in each order.
     """
     from osbert.inference.engine import load
-    from osbert.runs.rows.explain import ExplanationKeywords, explain_file
-    from osbert.runs.training_rows import TrainingRowKeywords as Keywords
+    from osbert.runs.rows.explain import explain_file
 
     usage = 'Give one text, as in osbert explain RUN "a text", or a file and a folder: --file in.csv --out why.'
     require_texts_or_file(usage, texts, file, out)
@@ -68,9 +63,10 @@ def explain(
         raise UserError(f"--rows goes with a text, not with --file. {usage}", code="missing-option")
     weighing = weighing or AttributionOptions()
     if file is not None and out is not None:
-        keywords = ExplanationKeywords(weighing=weighing, file=options or FileTaskOptions(), opening=opening)
         with showing_progress("rows") as watch:
-            tally = explain_file(run, file, out=out, label=label, options=keywords, watch=watch)
+            tally = explain_file(
+                run, file, out=out, label=label, weighing=weighing, options=options, opening=opening, watch=watch
+            )
         print(tally.describe())
         return tally
     explanations = load(run, opening=opening).explain(texts, label=label, **vars(weighing))
@@ -78,16 +74,14 @@ def explain(
         print(*map(one_line, explanation.lines()), sep="\n")
     if not explanations:
         print("There is no answer to explain.")
-    given = Keywords(count=count, file=options or FileTaskOptions(), opening=opening)
-    behind = {"training_rows": _show_rows(run, texts, rows, label, given)} if rows else {}
-    return {"explanations": [explanation.as_dict() for explanation in explanations], **behind}
+    result: dict[str, Any] = {"explanations": [explanation.as_dict() for explanation in explanations]}
+    if rows:
+        from osbert.runs.training_rows import training_rows
 
-
-def _show_rows(run: Path, texts: Sequence[str], rows: Path, label: str, given: TrainingRowKeywords) -> Result:
-    """Print the training rows behind a prediction, and return them."""
-    from osbert.runs.training_rows import training_rows
-
-    with showing_progress("rows") as watch:
-        rankings = training_rows(run, texts, rows=rows, label=label, options=given, watch=watch)
-    print(*(one_line(line) for ranked in rankings for line in ranked.lines()), sep="\n")
-    return rankings
+        with showing_progress("rows") as watch:
+            rankings = training_rows(
+                run, texts, rows=rows, label=label, count=count, options=options, opening=opening, watch=watch
+            )
+        print(*(one_line(line) for ranked in rankings for line in ranked.lines()), sep="\n")
+        result["training_rows"] = rankings
+    return result

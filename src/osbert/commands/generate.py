@@ -18,7 +18,7 @@ from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL
 from osbert.models.generation.settings import GivenOptions
 from osbert.runs.contract import Notice, Watch, report_remarks
-from osbert.runs.file_options import EmbeddedOptions, TextFile
+from osbert.runs.file_options import EmbeddedTaskOptions, TextFile
 from osbert.terminal import format_count
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def generate(
     file: Annotated[InputFile | None, Parameter(allow_leading_hyphen=True)] = None,
     out: Path | None = None,
     options: Annotated[GivenOptions | None, Parameter(name="*")] = None,
-    reading: Annotated[EmbeddedOptions | None, Parameter(name="*")] = None,
+    reading: Annotated[EmbeddedTaskOptions | None, Parameter(name="*")] = None,
     opening: OpeningOptions = CAREFUL,
 ) -> Result:
     """Continue texts: print each with the model's continuation; or generate a target text for each.
@@ -51,21 +51,23 @@ def generate(
     file
         A CSV, TSV, JSON-lines, Parquet or text file, a text a row; - for standard input.
     out
-        With --file: the .csv, .tsv, .jsonl or .parquet file to write, the rows with what was written for each.
+        With --file: the .csv, .tsv, .jsonl, .parquet, .xlsx or .md file to write, the rows with the text generated for
+        each.
     """
     from osbert.inference.engine import load
     from osbert.inference.generate import TextWriter as Writer
-    from osbert.runs.rows.generate import GenerationKeywords, generate_file
+    from osbert.runs.rows.generate import generate_file
 
     usage = 'Give texts, as in osbert generate MODEL "It was a", or a file: --file in.csv --out out.csv.'
     require_texts_or_file(usage, texts, file, out)
-    options, reading = options or GivenOptions(), reading or EmbeddedOptions()
-    if texts and replace(reading, device="auto") != EmbeddedOptions():
+    options, reading = options or GivenOptions(), reading or EmbeddedTaskOptions()
+    if texts and replace(reading, device="auto") != EmbeddedTaskOptions():
         raise UserError("--text and how to read a file go with --file, not with texts.", code="missing-option")
     if file and out:
-        given = GenerationKeywords(writing=options, file=reading, opening=opening)
         with showing_progress("rows") as watch:
-            tally = generate_file(model, TextFile(file, reading), out=out, options=given, watch=watch)
+            tally = generate_file(
+                model, TextFile(file, reading), out=out, writing=options, opening=opening, watch=watch
+            )
         print(*tally.lines(), sep="\n")
         return tally
     engine = load(model, device=reading.device, opening=opening)

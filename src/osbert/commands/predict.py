@@ -57,9 +57,9 @@ def predict(
     file
         A CSV, TSV, JSON-lines or Parquet file, instead of a text; - for standard input.
     out
-        The file to write: .csv, .tsv, .jsonl or .parquet; or .json for answers to questions, in the form that SQuAD's
-        official scorer reads. A .csv file of a .csv file keeps its delimiter, line ends and byte-order mark. Without
-        it, and with -, the rows go to standard output.
+        The file to write: .csv, .tsv, .jsonl, .parquet, .xlsx or .md; or .json for answers to questions, in the form
+        that SQuAD's official scorer reads. A .csv file of a .csv file keeps its delimiter, line ends and byte-order
+        mark. Without it, and with -, the rows go to standard output.
     """
     from osbert.runs.rows.output import RowOutput
     from osbert.runs.rows.predict import predict_file

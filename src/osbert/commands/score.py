@@ -14,7 +14,7 @@ from osbert.console.file_consoles import showing_progress
 from osbert.console.opening_options import ModelFolder, OpeningOptions
 from osbert.console.output import Result, row_stream
 from osbert.interop.opening import CAREFUL
-from osbert.runs.file_options import EmbeddedOptions, TextFile
+from osbert.runs.file_options import EmbeddedTaskOptions, TextFile
 from osbert.terminal import one_line
 
 
@@ -25,7 +25,7 @@ def score(
     file: Annotated[InputFile | None, Parameter(allow_leading_hyphen=True)] = None,
     out: Path | None = None,
     scoring: Annotated[ScoringOptions | None, Parameter(name="*")] = None,
-    reading: Annotated[EmbeddedOptions | None, Parameter(name="*")] = None,
+    reading: Annotated[EmbeddedTaskOptions | None, Parameter(name="*")] = None,
     opening: OpeningOptions = CAREFUL,
 ) -> Result:
     """Score texts with a pretrained model: the log-probability of each piece, their sum, and perplexities.
@@ -42,18 +42,21 @@ def score(
     file
         A CSV, TSV, JSON-lines, Parquet or text file, a text a row; - for standard input.
     out
-        The .csv, .tsv, .jsonl or .parquet file with the rows and their scores. Without it JSON lines are printed.
+        The .csv, .tsv, .jsonl, .parquet, .xlsx or .md file with the rows and their scores. Without it JSON
+        lines are printed.
     """
     from osbert.inference.engine import load
-    from osbert.runs.rows.score import ScoringKeywords, score_file
+    from osbert.runs.rows.score import score_file
 
     usage = 'Give texts, as in osbert score MODEL "a text", or a file: --file in.csv --out out.csv.'
     require_texts_or_file(usage, texts, file, out, streams=True)
-    scoring, reading = scoring or ScoringOptions(), reading or EmbeddedOptions()
+    scoring, reading = scoring or ScoringOptions(), reading or EmbeddedTaskOptions()
     if file is not None:
-        options = ScoringKeywords(scoring=scoring, file=reading, opening=opening)
+        texts_file = TextFile(file, reading)
         with showing_progress("rows", sys.stderr) as watch:
-            tally = score_file(model, TextFile(file, reading), out=out or row_stream(), options=options, watch=watch)
+            tally = score_file(
+                model, texts_file, out=out or row_stream(), scoring=scoring, opening=opening, watch=watch
+            )
         print(*tally.lines(), sep="\n", file=sys.stdout if out else sys.stderr)
         return tally if out else None
     text_scores = load(model, device=reading.device, opening=opening).score(texts, **vars(scoring))

@@ -14,8 +14,7 @@ from osbert.console.opening_options import ModelFolder, OpeningOptions
 from osbert.console.output import Result
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL
-from osbert.runs.file_options import TextFile, TextOptions
-from osbert.runs.similarity.search_settings import SearchOptions
+from osbert.runs.file_options import SearchOptions, TextFile, TextTaskOptions
 from osbert.terminal import one_line
 
 
@@ -33,7 +32,7 @@ def search(
     file: Annotated[InputFile | None, Parameter(allow_leading_hyphen=True)] = None,
     out: Path | None = None,
     options: Annotated[SearchArguments | None, Parameter(name="*")] = None,
-    reading: Annotated[TextOptions | None, Parameter(name="*")] = None,
+    reading: Annotated[TextTaskOptions | None, Parameter(name="*")] = None,
     model: ModelFolder | None = None,
     opening: OpeningOptions = CAREFUL,
 ) -> Result:
@@ -51,7 +50,7 @@ def search(
     file
         A file of queries, as `osbert embed` reads it; with --out.
     out
-        With --file: the .csv, .tsv or .jsonl file to write, a row for each result.
+        With --file: the .csv, .tsv, .jsonl, .parquet, .xlsx or .md file to write, a row for each result.
     model
         The model, if it has moved: a folder, or a name (docs/models-by-name.md).
     """
@@ -62,11 +61,14 @@ def search(
     if reading and not file:
         raise UserError(f"--text and how to read a file go with --file. {usage}", code="missing-option")
     request = runs.SearchRequest(vectors=vectors, options=options or SearchOptions(), model=model, opening=opening)
+    if file and out:
+        from osbert.runs.similarity.search_file import search_file
+
+        with showing_progress("queries") as watch:
+            tally = search_file(request, TextFile(file, reading or TextTaskOptions()), out=out, watch=watch)
+        print(*tally.lines())
+        return tally
     with showing_progress("vectors") as watch:
-        if file and out:
-            tally = runs.search_file(request, TextFile(file, reading or TextOptions()), out=out, watch=watch)
-            print(*tally.lines())
-            return tally
         rankings = runs.search(request, request.group_texts(texts), watch=watch)
     for ranking in rankings:
         if len(rankings) > 1:

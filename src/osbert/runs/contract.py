@@ -22,6 +22,7 @@ from osbert.remote.cache import with_addresses
 
 if TYPE_CHECKING:
     from osbert.inference.engine import Engine
+    from osbert.inference.model import LoadedModel
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Notice:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkProgress:
-    """Event: `done` of `count` are finished. `of`: the work, such as "search": with --json a search-progress."""
+    """Event: `done` of `count` items are finished. `of`: the work; "search" is a `search-progress` with --json."""
 
     reported: ClassVar[tuple[str, ...]] = ("done", "count")
 
@@ -64,11 +65,17 @@ def ignore(event: Any) -> None:
     """Ignore an event: the default of `watch`."""
 
 
-def report_remarks(engine: Engine, watch: Watch, *, writes: bool = False) -> None:
-    """Report remarks on the folder of a model that was opened; `writes`: for generation, which needs no pooler."""
+def describe_remarks(engine: LoadedModel, *, writes: bool = False) -> list[str]:
+    """Return the remarks on the folder of an opened model. `writes`: for generation, which needs no pooler."""
     remarks = [remark for remark in engine.remarks if not (writes and remark.startswith("pooler."))]
-    for remark in [*remarks, *([engine.writing.remark] if writes and engine.writing.remark else [])]:
-        watch(Notice(f"{engine.folder}: {remark}"))
+    writing = [engine.writing.remark] if writes and engine.writing.remark else []
+    return [f"{engine.folder}: {remark}" for remark in [*remarks, *writing]]
+
+
+def report_remarks(engine: LoadedModel, watch: Watch, *, writes: bool = False) -> None:
+    """Report `describe_remarks` as notices."""
+    for remark in describe_remarks(engine, writes=writes):
+        watch(Notice(remark))
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from osbert import recipe
 from osbert.corpus.task_options import Executor, TaskOptions  # noqa: F401 (Executor: see TextTaskOptions)
@@ -34,11 +34,22 @@ class TextOptions:
 
 @dataclass(frozen=True)
 class TextFile:
-    """A file of texts, - for standard input, and how it is read. `form`: what standard input holds, lines if open."""
+    """A file of texts, - for standard input, and how it is read. `form`: the format of standard input, by default a
+    text a line."""
 
     path: Path
     options: TextOptions = field(default_factory=TextOptions)
     form: str = ""
+
+    @property
+    def input_form(self) -> str:
+        """The format of standard input; "" for a file, whose format is detected."""
+        return self.form or ("txt" if self.path == Path("-") else "")
+
+    @property
+    def device(self) -> str:
+        """The device of the model."""
+        return self.options.device if isinstance(self.options, EmbeddedOptions) else "auto"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,8 +61,32 @@ class TextTaskOptions(TextOptions, TaskOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddedOptions(TextOptions):
-    """How a file of texts is read, and the device of the encoder."""
+    """How a file of texts is read, and the device of the model."""
 
+    device: str = "auto"
+    """cpu, cuda or cuda:N. auto: a GPU if there is one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbeddedTaskOptions(EmbeddedOptions, TaskOptions):
+    """How a file of texts is read, the device, and on how many processes or machines its rows are worked on."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchOptions:
+    """How the nearest texts are searched."""
+
+    top: int = 10
+    """Most texts for a query."""
+    above: float = -1.0
+    """Leave out texts whose cosine is smaller; with hybrid, of the ranking by vectors."""
+    backend: Literal["exact", "faiss"] = "exact"
+    """exact: every vector is compared. faiss: an approximate index, built once beside the file (extra faiss)."""
+    hybrid: bool = False
+    """Fuse the ranking by vectors with one by words (BM25, reciprocal rank fusion)."""
+    role: str | None = None
+    """The role of the queries, whose prompt is put before each. Default: query for a file of documents, or of texts
+    without a role if the model has a prompt for queries. A file of another role is searched with that role alone."""
     device: str = "auto"
     """cpu, cuda or cuda:N. auto: a GPU if there is one."""
 

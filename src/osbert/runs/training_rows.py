@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from heapq import nlargest
 from itertools import islice
 from pathlib import Path
@@ -67,22 +67,15 @@ class TrainingRows:
                 yield f"    cosine {row.cosine:.3f}  pull {row.pull:+.3f}  {row.label}  {row.place}: {text}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class TrainingRowKeywords:
-    """The keywords of `osbert.training_rows`: how many rows of each order, how they are read, how the run is opened."""
-
-    count: int = 5
-    file: FileOptions = field(default_factory=FileOptions)
-    opening: Opening = CAREFUL
-
-
 def training_rows(
     run: Path,
     texts: Sequence[str],
     *,
     rows: Data,
     label: str = "",
-    options: TrainingRowKeywords | None = None,
+    count: int = 5,
+    options: FileOptions | None = None,
+    opening: Opening = CAREFUL,
     watch: Watch = ignore,
 ) -> list[TrainingRows]:
     """Compare labelled rows with what a fine-tuned run says of texts that it reads together; one result for each score.
@@ -93,15 +86,14 @@ def training_rows(
     from osbert.analysis.influence import Influence, require_last_layer
     from osbert.inference.engine import load as load_engine  # torch takes seconds to import
 
-    options = options or TrainingRowKeywords()
-    if options.count < 1:
-        raise UserError(f"count must be 1 or more, not {options.count}.", code="invalid-value")
-    engine = load_engine(run, opening=options.opening)
+    if count < 1:
+        raise UserError(f"count must be 1 or more, not {count}.", code="invalid-value")
+    engine = load_engine(run, opening=opening)
     report_remarks(engine, watch)
     task = engine.fine_tuned
     require_last_layer(engine.learner.heads[task.name])
     given = Path(rows) if isinstance(rows, str | Path) else tables(rows)
-    other = task.source.switch_data(given, options.file.as_settings(task))
+    other = task.source.switch_data(given, (options or FileOptions()).as_settings(task))
     other, records_by_split = load(other, ("all",), fit=False)
     require_labels(records_by_split["all"])
     watch(Notice(f"{format_count(len(records_by_split['all']), 'row')} to compare with"))
@@ -117,9 +109,7 @@ def training_rows(
     for window in _windows(records_by_split["all"]):
         compared = _compare_records(engine, influence, window)
         for number, known in enumerate(best):
-            best[number] = _merge_rows(
-                known, [_row(task, *row_influence, number) for row_influence in compared], options.count
-            )
+            best[number] = _merge_rows(known, [_row(task, *row_influence, number) for row_influence in compared], count)
         done += len(window)
         watch(WorkProgress(of="training-row", done=done, count=len(records_by_split["all"])))
     return best

@@ -14,7 +14,7 @@ from osbert.inference.vectors.reading import VectorFile
 from osbert.inference.vectors.settings import normalize_vectors
 from osbert.lock import claim
 from osbert.runs.contract import Watch, WorkProgress, ignore
-from osbert.runs.rows.row_file import row_file
+from osbert.runs.rows.table import write_values
 from osbert.runs.similarity.vector_input import VectorInput
 from osbert_lab.topics.clusters import BLOCK, assign_blocks, choose_count, cluster, score_counts
 from osbert_lab.topics.report import topics_report
@@ -117,15 +117,15 @@ def _describe_topics(opened: VectorFile, labels: Numbers, cosines: Vectors) -> l
 
 
 def _write_rows(path: Path, opened: VectorFile, labels: Numbers, cosines: Vectors) -> None:
-    columns = ["line", "topic", "cosine", *opened.text_names]
-    with row_file(path, columns) as write:
-        for row, label, cosine in zip(opened.all_rows(), labels.tolist(), cosines.tolist(), strict=True):
-            write([row.line, label + 1, round(cosine, 6), *row.texts])
+    rows = zip(opened.all_rows(), labels.tolist(), cosines.tolist(), strict=True)
+    values = ([row.line, label + 1, round(cosine, 6), *row.texts] for row, label, cosine in rows)
+    write_values(path, ["line", "topic", "cosine", *opened.text_names], values)
 
 
 def _write_topics(path: Path, tally: TopicTally) -> None:
-    with row_file(path, ["topic", "size", "words", *(f"text_{number}" for number in range(1, TYPICAL + 1))]) as write:
-        for topic in tally.topics:
-            texts = [" | ".join(text.texts) for text in topic.texts]
-            words = ", ".join(word for word, _ in topic.words)
-            write([topic.number, topic.size, words, *texts, *[""] * (TYPICAL - len(texts))])
+    rows = []
+    for topic in tally.topics:
+        texts = [" | ".join(text.texts) for text in topic.texts]
+        words = ", ".join(word for word, _ in topic.words)
+        rows.append([topic.number, topic.size, words, *texts, *[""] * (TYPICAL - len(texts))])
+    write_values(path, ["topic", "size", "words", *(f"text_{number}" for number in range(1, TYPICAL + 1))], rows)

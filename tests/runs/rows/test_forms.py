@@ -16,8 +16,7 @@ from osbert.errors import Problems
 from osbert.reading.data_file import DataFile
 from osbert.reading.parquet import read_rows
 from osbert.reading.tagged.files import TagReading, read_tagged
-from osbert.runs.contract import Notice
-from osbert.runs.rows import predict as predict_run
+from osbert.runs.contract import Notice, WorkProgress
 from osbert.runs.rows.output import RowOutput
 from osbert.runs.rows.predict import predict_file
 from osbert.runs.rows.prediction_settings import PredictionOptions
@@ -222,7 +221,7 @@ def test_an_array_that_is_stopped_ends_in_the_same_bytes_from_wherever_it_comes(
         seen: list[int] = []
 
         def stop(event: Any, seen: list[int] = seen) -> None:
-            if isinstance(event, predict_run.PredictionProgress):
+            if isinstance(event, WorkProgress):
                 seen.append(event.done)
                 if len(seen) == 2:
                     raise KeyboardInterrupt

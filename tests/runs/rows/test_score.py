@@ -13,6 +13,7 @@ import pytest
 import osbert
 from osbert.runs.contract import Notice
 from osbert.runs.rows import score as scoring
+from osbert.runs.rows import texts as row_texts
 from refusals import refusal
 from terminal import told
 
@@ -46,7 +47,7 @@ def test_a_stopped_call_goes_on_to_the_same_file(
     runs: dict[str, Path], table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = osbert.score(runs["pretrained"], table, out=tmp_path / "whole.jsonl", device="cpu")
-    monkeypatch.setattr(scoring, "WINDOW", 2)
+    monkeypatch.setattr(row_texts, "WINDOW", 2)
     real, calls = scoring.score_texts, []
 
     def stopping(*given: object) -> object:

@@ -1,34 +1,33 @@
-"""The contract of verbs on rows: what a verb is to the machine (machine.py), and what the machine appends to.
+"""The contract of verbs on rows: the RowSource and RowJob of a verb, and the RowSink that the machine appends to.
 
-A verb is a RowSource, which names a model and a file, and the RowJob that it opens: the windows of the file's rows, and
-what is written of one.
+A RowSource names a model and a file. It opens a RowJob, which yields windows of the file's rows and computes the output
+of each window. machine.py does the rest.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
 
-from osbert.runs.contract import Watch
+from osbert.errors import Problems
+from osbert.interop.folder import open_folder
+from osbert.interop.opening import CAREFUL, Opening
+from osbert.runs.contract import Watch, describe_remarks
+from osbert.runs.file_options import TextOptions
 
 if TYPE_CHECKING:
+    from osbert.inference.engine import Engine
+    from osbert.inference.model import LoadedModel
     from osbert.reading.data_file import DataFile
 
 ROWS = "rows"
 """The name of the part that holds the text of rows."""
 READ = "read"
 """The usual name of a job's cursor."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class RowProgress:
-    """Event: `done` of `count` rows are finished. The event of a verb is a subclass, whose name --json prints."""
-
-    done: int
-    count: int
 
 
 class RowSink(Protocol):
@@ -60,6 +59,7 @@ class RowStream:
         self.tally = dict(tally)
 
 
+@dataclass(frozen=True, kw_only=True)
 class RowJob(ABC):
     """A file and a model, opened together: what one process does, and each task does again for its range of rows.
 
@@ -67,23 +67,63 @@ class RowJob(ABC):
     call; they contain no folders, since data may move.
     """
 
-    progress: ClassVar[type[RowProgress]]
-    """The class of its progress events."""
+    work: ClassVar[str]
+    """The `of` of its WorkProgress events."""
     unit: ClassVar[str] = "row"
     """What messages count."""
     cursor: ClassVar[str] = READ
     """The name in a tally of the number of rows of the file that are done."""
 
+    engine: LoadedModel
     before: DataFile
     facts: Mapping[str, Any]
+
+    @property
+    @abstractmethod
+    def description(self) -> str:
+        """The file and its detected form."""
+
+    def describe(self) -> Iterator[str]:
+        """Yield remarks on the model, and the description of the file."""
+        yield from describe_remarks(self.engine)
+        yield self.description
 
     @abstractmethod
     def check(self, watch: Watch) -> int:
         """Read the whole file and return its number of rows. Raises one UserError with every unusable row."""
 
+    @property
     @abstractmethod
+    def window_size(self) -> tuple[int, int]:
+        """The limits of a window: a window ends with the row by which one of the two sums of `sizes` reaches its."""
+
+    @abstractmethod
+    def read(self, problems: Problems) -> Iterator[Any]:
+        """Yield the rows of the file; add those that cannot be read to `problems`."""
+
+    def sizes(self, row: Any) -> tuple[int, int]:
+        """Return what a row adds to the sizes of a window: a row, or texts, and characters if they are limited."""
+        return 1, 0
+
     def windows(self, start: int = 0, stop: int | None = None) -> Iterator[list[Any]]:
-        """Yield the rows from number `start` to `stop` in windows. From a given row on these are always the same."""
+        """Yield the rows from number `start` to `stop` in windows. From a given row on these are always the same.
+
+        Raises UserError if a row can no longer be read.
+        """
+        problems = self.before.problems()
+        window: list[Any] = []
+        items = characters = 0
+        for row in islice(self.read(problems), start, stop):
+            window.append(row)
+            sizes = self.sizes(row)
+            items, characters = items + sizes[0], characters + sizes[1]
+            if items >= self.window_size[0] or characters >= self.window_size[1]:
+                problems.stop_if_any()
+                yield window
+                window, items, characters = [], 0, 0
+        problems.stop_if_any()
+        if window:
+            yield window
 
     @abstractmethod
     def compute(self, window: Sequence[Any], sink: RowSink) -> tuple[dict[str, bytes], dict[str, int]]:
@@ -115,16 +155,48 @@ class RowJob(ABC):
         self.before.require_same(whole=True)
 
 
-class RowSource(Protocol):
-    """What the user gave: a model, a file, how it is read and what is computed; it can be pickled."""
+Job = TypeVar("Job", bound=RowJob)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowSource(ABC, Generic[Job]):
+    """The model, the file and the settings of a call. It can be pickled, so that other processes can open it again.
+
+    `reading`: how the file is read, and if it is TaskOptions, on how many processes. `form`: the format of standard
+    input, "" to detect it. `name`: what messages call the file; the machine sets it.
+    """
+
+    work_name: ClassVar[str]
+    """The unfinished work in messages, such as "a prediction that was begun"."""
+
+    model: Path
+    file: Path
+    reading: TextOptions
+    opening: Opening = CAREFUL
+    form: str = ""
+    name: str = ""
 
     @property
     def inputs(self) -> tuple[Path, ...]:
         """The paths that are read."""
+        return self.model, self.file
 
-    @property
-    def name(self) -> str:
-        """What messages call the file."""
+    def with_paths(self, file: Path, out: Path | None) -> Self:
+        """Return the source with the local path of its file. Raises UserError if `out` cannot be written."""
+        return replace(self, file=file)
 
-    def open(self) -> RowJob:
+    def with_absolute_paths(self) -> Self:
+        """Return the source for a task, which may run in another folder."""
+        return replace(self, model=self.model.absolute(), file=self.file.absolute())
+
+    @abstractmethod
+    def open(self) -> Job:
         """Open the model and the file. Raises UserError."""
+
+    def load_model(self, device: str = "auto", *, resumable: bool = True) -> tuple[Engine, str]:
+        """Return the engine and the fingerprint of its weights, "" if the call cannot be resumed."""
+        from osbert.inference.engine import load  # torch takes seconds to import
+
+        folder = open_folder(self.model, self.opening)
+        weights = folder.fingerprint if resumable else ""  # before `load`, which frees the memory of the weights
+        return load(folder, device=device), weights

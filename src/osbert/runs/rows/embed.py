@@ -6,40 +6,34 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
-from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO, Self
 
 import numpy as np
 
 from osbert import __version__
-from osbert.errors import UserError
+from osbert.errors import Problems, UserError
 from osbert.files import link_or_copy, replace_file, require_file
 from osbert.inference.embedder import Embedder, remarks
-from osbert.inference.engine import Engine, load
+from osbert.inference.engine import Engine
 from osbert.inference.vectors.files import ENDS, Column, VectorOutput, beside, write_vectors
 from osbert.inference.vectors.growing import GrowingFiles
 from osbert.inference.vectors.settings import VectorSettings
-from osbert.interop.folder import open_folder
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.lock import claim
-from osbert.reading.data_file import DataFile
 from osbert.reading.table import Row
 from osbert.remote.addresses import display_path
 from osbert.remote.cache import address_of
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.file_options import TextFile
-from osbert.runs.rows.contract import ROWS, RowJob, RowProgress, RowSink, RowStream
-from osbert.runs.rows.machine import RowMachine, open_workspace
-from osbert.runs.rows.texts import TextFileSource, TextRows, local_texts
+from osbert.runs.rows.contract import ROWS, RowJob, RowSink, RowSource, RowStream
+from osbert.runs.rows.machine import RowMachine, open_machine
+from osbert.runs.rows.standard_input import NAME, STREAM
+from osbert.runs.rows.texts import TextRows
 from osbert.runs.rows.vector_options import VectorOptions
 from osbert.runs.rows.vector_output import LINES, Output, fitting, form_of, is_streamed, open_stream, refuse_half
 from osbert.runs.rows.vector_parts import RowBatches, name_column_files
 from osbert.terminal import format_count
-
-
-class EmbeddingProgress(RowProgress):
-    """Event: `done` of `count` texts are embedded."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,20 +68,31 @@ class FileVectors:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EmbeddingSource(TextFileSource):
-    """The texts to embed, the folder of the encoder, and the form of the output (".npz")."""
+class EmbeddingSource(RowSource["EmbeddingJob"]):
+    """A call that embeds the texts of a file; `output`: the form of the output (".npz")."""
+
+    work_name = "an embedding that was begun"
 
     options: VectorOptions
-    opening: Opening
-    form: str
+    output: str
+    rows_file: Path | None = None
+    """The file of texts and lines beside an .npy."""
+
+    def with_paths(self, file: Path, out: Path | None) -> Self:
+        """Return the source with local paths. Raises UserError if the output is the input, or half of other vectors."""
+        if out is None:
+            return super().with_paths(file, out)
+        rows_file = beside(out) if self.output == ".npy" else None
+        for path in filter(None, (out, rows_file)):
+            require_file(path, (file,))
+        refuse_half(out)
+        return replace(super().with_paths(file, out), rows_file=rows_file)
 
     def open(self) -> EmbeddingJob:
         """Open the model and the file. Raises UserError if the model cannot read the rows."""
-        rows = TextRows.open(self.texts, self.folder)
+        rows = TextRows.open(self.file, self.reading, name=self.name)
         options = self.options
-        folder = open_folder(self.model, self.opening)
-        weights = folder.fingerprint  # before `load`, which frees the memory of the weights
-        engine = load(folder, device=options.device)
+        engine, weights = self.load_model(options.device)
         rows.fit(engine)
         if options.tokens < 1:
             raise UserError(f"--tokens must be at least 1, not {options.tokens}.", code="invalid-value")
@@ -101,12 +106,12 @@ class EmbeddingSource(TextFileSource):
             "tokenizer": embedder.packer.tokenizer.fingerprint,
             "vectors": embedder.settings.facts(),
             "tokens": embedder.tokens,
-            "output": self.form,
+            "output": self.output,
             **({"kept": [*other_columns]} if other_columns else {}),
         }
         batches = RowBatches(
             embedder=embedder,
-            is_json=self.form == ".jsonl",
+            is_json=self.output == ".jsonl",
             tables=rows.table.format.kind != "lines",
             other_columns=other_columns,
         )
@@ -119,7 +124,7 @@ class EmbeddingSource(TextFileSource):
 class EmbeddingJob(RowJob):
     """The rows of a file with the encoder that embeds them."""
 
-    progress = EmbeddingProgress
+    work = "embedding"
     unit = "text"
     cursor = ROWS  # each row of the file is a row of vectors
 
@@ -128,8 +133,17 @@ class EmbeddingJob(RowJob):
     engine: Engine
     embedder: Embedder
     batches: RowBatches
-    before: DataFile
-    facts: Mapping[str, Any]
+
+    @property
+    def description(self) -> str:
+        """The file and its detected form."""
+        return self.rows.describe()
+
+    def describe(self) -> Iterator[str]:
+        """Yield the description of the file, and remarks on the model and its settings."""
+        yield self.description
+        yield from (f"{self.source.model}: {remark}" for remark in self.engine.remarks)
+        yield from remarks(self.source.options, self.engine)
 
     def check(self, watch: Watch) -> int:
         """Read the whole file and return the number of texts. Raises UserError, as for long texts (--long error)."""
@@ -139,9 +153,18 @@ class EmbeddingJob(RowJob):
             self.rows.refuse_long(self.embedder)
         return self.rows.count
 
-    def windows(self, start: int = 0, stop: int | None = None) -> Iterator[list[Row]]:
-        """Yield rows, with limits on texts and characters."""
-        return self.batches.of(islice(self.rows.rows(), start, stop), self.rows.columns.texts)
+    @property
+    def window_size(self) -> tuple[int, int]:
+        """The limits of a window: rows, and characters."""
+        return self.batches.window_size
+
+    def sizes(self, row: Row) -> tuple[int, int]:
+        """Return 1 and the characters of a row."""
+        return 1, sum(len(row.values[name]) for name in self.rows.columns.texts)
+
+    def read(self, problems: Problems) -> Iterator[Row]:
+        """Yield the rows with text."""
+        return self.rows.rows()
 
     def compute(self, window: Sequence[Row], sink: RowSink) -> tuple[dict[str, bytes], dict[str, int]]:
         """Return the columns of the rows."""
@@ -164,51 +187,39 @@ def embed_file(
 
     Raises UserError for invalid arguments, and if the unfinished run had other arguments.
     """
-    from osbert.runs.rows.tasks import row_plan
-
-    with local_texts(texts, out) as (local, local_out):
-        form = form_of(local_out, vectors or VectorOptions())
-        options = fitting(vectors or VectorOptions(), form, local_out)
-        # A stream cannot be resumed, so its columns grow in a temporary folder; a file's grow beside it and are kept.
-        file = local_out if isinstance(local_out, Path) and not is_streamed(local_out) else None
-        rows_file = beside(file) if file and form == ".npy" else None
-        for path in filter(None, (file, rows_file)):
-            require_file(path, (local.path,))
-        if file:
-            refuse_half(file)
-        # Every output is claimed before the work, so that two runs cannot write the same file.
-        with (
-            open_workspace(file, "an embedding that was begun") as (folder, work),
-            claim(rows_file) if rows_file else nullcontext() as claimed_rows,
-        ):
-            plan = row_plan(local.options, is_kept=work is not None)
-            source = EmbeddingSource(
-                model=model, texts=local, options=options, opening=opening, form=form, folder=folder
-            )
-            job = source.open()
-            for line in (job.rows.describe(), *(f"{model}: {remark}" for remark in job.engine.remarks)):
-                watch(Notice(line))
-            for line in remarks(options, job.engine):
-                watch(Notice(line))
-            machine = RowMachine(job=job, folder=folder, work=work, watch=watch)
-            tokens = job.embedder.settings.pooling == "tokens"
-            if work is None:
-                with open_stream(local_out) as stream:
-                    tally = _stream(machine, job, stream)
-            else:
-                opened_texts = replace(local, path=job.before.path.absolute())
-                grown = machine.run(replace(source, model=model.absolute(), texts=opened_texts), plan)
-                _write(grown, job, VectorOutput(form=form, path=work.out, rows=claimed_rows))
+    options = vectors or VectorOptions()
+    form = form_of(out, options)
+    # A stream cannot be resumed, so its columns grow in a temporary folder; a file's grow beside it and are kept.
+    file = out if isinstance(out, Path) and not is_streamed(out) else None
+    source = EmbeddingSource(
+        model=model,
+        file=texts.path,
+        reading=texts.options,
+        opening=opening,
+        form=texts.input_form,
+        options=fitting(options, form, out),
+        output=form,
+    )
+    with open_machine(source, file, watch) as machine:
+        job = machine.job
+        if machine.work is None:
+            with open_stream(out) as stream:
+                tally = _stream(machine, stream)
+        else:
+            rows_file = job.source.rows_file
+            # Both files are claimed before the work, so that two runs cannot write the same file.
+            with claim(rows_file) if rows_file else nullcontext() as claimed_rows:
+                grown = machine.run()
+                _write(grown, job, VectorOutput(form=form, path=machine.work.out, rows=claimed_rows))
                 tally = grown.tally
-                work.end()
-        shape = (tally["pieces" if tokens else "rows"], *job.embedder.shape)
-    written = out if isinstance(out, Path) and file else None
-    return FileVectors(path=written, shape=shape, settings=job.embedder.settings, tally=tally)
+                machine.work.end()
+    shape = (tally["pieces" if job.embedder.settings.pooling == "tokens" else "rows"], *job.embedder.shape)
+    return FileVectors(path=file, shape=shape, settings=job.embedder.settings, tally=tally)
 
 
-def _stream(machine: RowMachine, job: EmbeddingJob, stream: BinaryIO) -> Mapping[str, int]:
+def _stream(machine: RowMachine[EmbeddingJob], stream: BinaryIO) -> Mapping[str, int]:
     """Do the work into a stream: JSON lines window by window, other forms when they are complete."""
-    form = job.source.form
+    form = machine.job.source.output
 
     def write(lines: bytes) -> None:
         stream.write(lines)
@@ -216,9 +227,9 @@ def _stream(machine: RowMachine, job: EmbeddingJob, stream: BinaryIO) -> Mapping
 
     if form == ".jsonl":
         return machine.stream(RowStream(write))
-    grown = machine.run(job.source)
+    grown = machine.run()
     path = machine.folder / f"finished{form}"
-    _write(grown, job, VectorOutput(form=form, path=path, rows=beside(path) if form == ".npy" else None))
+    _write(grown, machine.job, VectorOutput(form=form, path=path, rows=beside(path) if form == ".npy" else None))
     with path.open("rb") as finished:
         shutil.copyfileobj(finished, stream, 2**20)
     stream.flush()
@@ -230,7 +241,8 @@ def _write(growing: GrowingFiles, job: EmbeddingJob, out: VectorOutput) -> None:
     if out.form == ".jsonl":
         replace_file(out.path, lambda aside: link_or_copy(growing.path(LINES), aside))
         return
-    model, file = address_of(job.source.model), address_of(job.rows.file)
+    model = address_of(job.source.model)
+    file = str(STREAM) if job.rows.name == NAME else address_of(job.source.file)
     model = model if model != str(job.source.model) else str(job.source.model.resolve())
     settings = {"osbert": __version__, "model": model, "file": file, **job.facts}
     settings["vectors"] = asdict(job.embedder.settings)

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from osbert.analysis.settings import AttributionOptions
 from osbert.analysis.word_totals import WordTotals, trust, word_sections
 from osbert.errors import Problems, UserError
 from osbert.files import as_json, refuse_foreign, writing_output
-from osbert.interop.folder import open_folder
 from osbert.interop.hub import display_name
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.reading.data_file import DataFile
@@ -22,14 +19,14 @@ from osbert.reading.table import Row
 from osbert.remote.addresses import display_path
 from osbert.remote.cache import with_addresses
 from osbert.reports.page import write_report
-from osbert.runs.contract import Notice, Watch, ignore, report_remarks
-from osbert.runs.file_options import FileTaskOptions
+from osbert.runs.contract import Watch, ignore
+from osbert.runs.file_options import FileOptions
 from osbert.runs.json_lines import plain
-from osbert.runs.rows.contract import READ, ROWS, RowJob, RowProgress, RowSink
-from osbert.runs.rows.forms.contract import free_names
-from osbert.runs.rows.machine import RowMachine, open_workspace
-from osbert.runs.rows.tasks import row_plan
-from osbert.runs.rows.texts import local_files
+from osbert.runs.rows.contract import READ, ROWS, RowJob, RowSink, RowSource
+from osbert.runs.rows.forms.contract import RowLayout, RowResult, ValueResult
+from osbert.runs.rows.forms.csv import ROW_END, CsvTable
+from osbert.runs.rows.machine import open_machine
+from osbert.runs.rows.table import write_form
 from osbert.tasks import Inputs, Record
 from osbert.tasks.tables import note_long
 from osbert.terminal import format_count
@@ -38,60 +35,42 @@ if TYPE_CHECKING:
     from osbert.analysis.explanation import Explanation
     from osbert.inference.engine import Engine
 
+FILES = ("rows.csv", "words.json", "report.html")
+"""The files of a folder of explanations."""
 WINDOW = 16
 """Rows that are explained together."""
 
 
-class ExplanationProgress(RowProgress):
-    """Event: `done` of `count` rows are explained."""
-
-
 @dataclass(frozen=True, kw_only=True)
-class ExplanationKeywords:
-    """The keywords of `osbert.explain`: the method, how the file is read, how the folder is opened."""
-
-    weighing: AttributionOptions = field(default_factory=AttributionOptions)
-    file: FileTaskOptions = field(default_factory=FileTaskOptions)
-    opening: Opening = CAREFUL
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExplanationSource:
-    """A file, and the folder `run` of the model whose predictions for its rows are explained.
+class ExplanationSource(RowSource["ExplanationJob"]):
+    """A call that explains the predictions for the rows of a file.
 
     `label`: explain its score, "" for that of the prediction.
     """
 
-    run: Path
-    file: Path
+    work_name = "explanations that were begun"
+
+    reading: FileOptions
     label: str
-    options: ExplanationKeywords
+    weighing: AttributionOptions
 
-    @property
-    def inputs(self) -> tuple[Path, ...]:
-        """The paths of the model and of the file."""
-        return self.run, self.file
-
-    @property
-    def name(self) -> str:
-        """What messages call the file."""
-        return str(self.file)
+    def with_paths(self, file: Path, out: Path | None) -> Self:
+        """Return the source with a local file. Raises UserError if the folder `out` holds other files."""
+        if out:
+            refuse_foreign(out, "explanations", FILES)
+        return super().with_paths(file, out)
 
     def open(self) -> ExplanationJob:
         """Open the model and the file. Raises UserError."""
-        from osbert.inference.engine import load  # torch takes seconds to import
-
-        folder = open_folder(self.run, self.options.opening)
-        weights = folder.fingerprint  # before `load`, which frees the memory of the weights
-        engine = load(folder)
-        task = engine.fine_tuned.source.switch_data(self.file, self.options.file.as_settings(engine.fine_tuned))
+        engine, weights = self.load_model()
+        task = engine.fine_tuned.source.switch_data(self.file, self.reading.as_settings(engine.fine_tuned))
         inputs = task.source.inputs(self.file)
         before = inputs.table.file if inputs.table else DataFile(self.file)
         facts = {
             "input": before.sha256,
             "weights": weights,
             "label": self.label,
-            "method": asdict(self.options.weighing),
+            "method": asdict(self.weighing),
             "columns": inputs.describe.partition(": ")[2],  # without the name of the file, which may move
         }
         return ExplanationJob(source=self, engine=engine, rows=inputs, before=before, facts=facts)
@@ -139,13 +118,16 @@ def _cell(value: object) -> str:
 class ExplanationJob(RowJob):
     """The rows of a file, with the model whose predictions are explained; an explained row is a line of JSON."""
 
-    progress = ExplanationProgress
+    work = "explanation"
 
     source: ExplanationSource
     engine: Engine
     rows: Inputs
-    before: DataFile
-    facts: Mapping[str, Any]
+
+    @property
+    def description(self) -> str:
+        """The file and its detected form."""
+        return self.rows.describe
 
     def check(self, watch: Watch) -> int:
         """Read the whole file and return its number of rows. Raises UserError that lists all unusable ones."""
@@ -160,14 +142,14 @@ class ExplanationJob(RowJob):
             raise UserError(f"{self.source.file} has no rows to explain.", code="no-data")
         return count
 
-    def windows(self, start: int = 0, stop: int | None = None) -> Iterator[list[tuple[Row, Record | None]]]:
-        """Yield the rows with their records, so many at a time."""
-        problems = self.before.problems()
-        rows = islice(self.rows.rows(problems), start, stop)
-        while window := list(islice(rows, WINDOW)):
-            problems.stop_if_any()
-            yield window
-        problems.stop_if_any()
+    @property
+    def window_size(self) -> tuple[int, int]:
+        """The limits of a window."""
+        return WINDOW, 1
+
+    def read(self, problems: Problems) -> Iterator[tuple[Row, Record | None]]:
+        """Yield the rows with their records; None for a row without text."""
+        return iter(self.rows.rows(problems))
 
     def compute(
         self, window: Sequence[tuple[Row, Record | None]], sink: RowSink
@@ -176,7 +158,7 @@ class ExplanationJob(RowJob):
         from osbert.inference.explain import explain_records
 
         records = [record for _, record in window if record is not None]
-        options = self.source.options.weighing
+        options = self.source.weighing
         explained_records = iter(explain_records(self.engine, records, options, label=self.source.label))
         lines = []
         for row, record in window:
@@ -202,7 +184,6 @@ def read_explained_rows(path: Path) -> Iterator[ExplainedRow]:
 STRONGEST = 5
 EXAMPLES = 5
 """Number of examples for a label in the report, those with the highest scores."""
-FILES = ("rows.csv", "words.json", "report.html")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,7 +203,15 @@ class ExplanationTally:
 
 
 def explain_file(
-    run: Path, file: Path, *, out: Path, label: str = "", options: ExplanationKeywords, watch: Watch = ignore
+    run: Path,
+    file: Path,
+    *,
+    out: Path,
+    label: str = "",
+    weighing: AttributionOptions | None = None,
+    options: FileOptions | None = None,
+    opening: Opening = CAREFUL,
+    watch: Watch = ignore,
 ) -> ExplanationTally:
     """Explain the prediction for every row of a file, into a folder.
 
@@ -232,22 +221,19 @@ def explain_file(
     is computed, and if the folder holds other files. A stopped call keeps its explanations in OUT.unfinished, and the
     same call resumes it.
     """
-    options.weighing.require_possible()
-    plan = row_plan(options.file, is_kept=True)
-    with local_files(file, out) as (local, local_out):
-        refuse_foreign(local_out, "explanations", FILES)
-        with open_workspace(local_out, "explanations that were begun") as (folder, work):
-            assert work is not None  # of a path
-            source = ExplanationSource(run=run, file=local, label=label, options=options)
-            job = source.open()
-            report_remarks(job.engine, watch)
-            watch(Notice(job.rows.describe))
-            tasks_source = replace(source, run=run.absolute(), file=local.absolute())
-            grown = RowMachine(job=job, folder=folder, work=work, watch=watch).run(tasks_source, plan)
-            work.out.mkdir(exist_ok=True)
-            explained_rows = read_explained_rows(grown.path(ROWS))
-            tally = _FileExplanation(job=job, count=grown.tally[READ]).write(work.out, out, explained_rows)
-            work.end()
+    weighing = weighing or AttributionOptions()
+    weighing.require_possible()
+    source = ExplanationSource(
+        model=run, file=file, reading=options or FileOptions(), opening=opening, label=label, weighing=weighing
+    )
+    with open_machine(source, out, watch) as machine:
+        assert machine.work is not None  # of a path
+        grown = machine.run()
+        machine.work.out.mkdir(exist_ok=True)
+        explained_rows = read_explained_rows(grown.path(ROWS))
+        explanation = _FileExplanation(job=machine.job, count=grown.tally[READ])
+        tally = explanation.write(machine.work.out, out, explained_rows)
+        machine.work.end()
     return tally
 
 
@@ -257,37 +243,42 @@ class _FileExplanation:
 
     job: ExplanationJob
     count: int
+    empty: int = 0
     totals: WordTotals = field(default_factory=WordTotals)
     examples: dict[str, list[tuple[Explanation, tuple[str, ...], int]]] = field(default_factory=dict)
 
     def write(self, folder: Path, out: Path, explained_rows: Iterable[ExplainedRow]) -> ExplanationTally:
         """Write the three files to a folder; `out` is its name in messages."""
-        columns = self.job.rows.columns
         words = [f"{what} {number}" for number in range(1, STRONGEST + 1) for what in ("word", "weight")]
-        cell_names = ("prediction", "explained", "score", "completeness error", "agreement", "truncated", *words)
-        names = dict(zip(cell_names, free_names(cell_names, columns), strict=True))
-        rows = empty = explanations = 0
-        with (
-            writing_output(folder / FILES[0]) as aside,
-            aside.open("w", encoding="utf-8", newline="", errors="backslashreplace") as stream,
-        ):
-            table = csv.DictWriter(stream, [*columns, *names.values()], extrasaction="ignore")
-            table.writeheader()
-            for row in explained_rows:
-                rows += 1
-                cells = [{"prediction": row.prediction, **_cells(explanation)} for explanation in row.explanations]
-                for explanation in row.explanations:
-                    self._note(explanation, row.texts, row.line)
-                empty += not cells
-                explanations += len(cells)
-                # A row without text still gets its line, with empty cells.
-                for row_cells in cells or [{}]:
-                    table.writerow({**row.values, **{names[name]: cell for name, cell in row_cells.items()}})
+        headings = ("prediction", "explained", "score", "completeness error", "agreement", "truncated", *words)
+        form = CsvTable(RowLayout(file=folder / FILES[0], columns=self.job.rows.columns, headings=headings))
+        form.style = replace(form.style, newline=ROW_END)
+        write_form(form, folder / FILES[0], self._results(headings, explained_rows))
         totals = self._words()
         with writing_output(folder / FILES[1]) as aside:
             aside.write_text(as_json(plain(totals)), encoding="utf-8", errors="backslashreplace")
         self._report(folder / FILES[2])
-        return ExplanationTally(folder=out, rows=rows, empty=empty, explanations=explanations, words=totals["labels"])
+        return ExplanationTally(
+            folder=out,
+            rows=self.count,
+            empty=self.empty,
+            explanations=sum(self.totals.counts.values()),
+            words=totals["labels"],
+        )
+
+    def _results(
+        self, headings: Sequence[str], explained_rows: Iterable[ExplainedRow]
+    ) -> Iterator[tuple[Row, RowResult]]:
+        """Yield a result for each explanation, and one without values for a row without text."""
+        values: dict[str, Any]
+        for row in explained_rows:
+            for explanation in row.explanations:
+                self._note(explanation, row.texts, row.line)
+            self.empty += not row.explanations
+            cells = [{"prediction": row.prediction, **_cells(explanation)} for explanation in row.explanations]
+            for values in cells or [{}]:
+                filled = {name: values.get(name, "") for name in headings}
+                yield Row(line=row.line, values=row.values), ValueResult(values=filled)
 
     def _note(self, explanation: Explanation, texts: tuple[str, ...], line: int) -> None:
         self.totals.add(explanation, texts, line)
@@ -308,7 +299,7 @@ class _FileExplanation:
             for label, count in self.totals.counts.items()
         }
         return {
-            "settings": asdict(self.job.source.options.weighing),
+            "settings": asdict(self.job.source.weighing),
             "trust": dict(trust(self.totals)),
             "labels": labels,
         }
@@ -318,7 +309,7 @@ class _FileExplanation:
         described = with_addresses(self.job.rows.describe)
         lead = f"Which words decide, over {format_count(self.count, 'row')}: {described}"
         write_report(
-            path, f"Why {display_name(self.job.source.run)} says so", word_sections(self.totals, examples), lead=lead
+            path, f"Why {display_name(self.job.source.model)} says so", word_sections(self.totals, examples), lead=lead
         )
 
 

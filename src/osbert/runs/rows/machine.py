@@ -1,24 +1,26 @@
-"""The machine of verbs on rows: rows in, results out, window by window; a stopped command goes on after the last one.
+"""The machine of verbs on rows: it computes and writes rows window by window, and resumes after the last window.
 
-A verb gives a RowSource and its RowJob (contract.py). Everything else stands here: the claim on the output, the check
-of the whole file, what is kept of a stopped command, tasks on other processes and machines, and progress.
+A verb gives a RowSource and its RowJob (contract.py). Everything else is here: local copies of remote files, the claim
+on the output, standard input, the check of the whole file, unfinished work, tasks on other machines, and progress.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic
 
 from osbert.files import disk_needed
 from osbert.inference.vectors.growing import GrowingFiles
 from osbert.lock import claim
-from osbert.runs.contract import Notice, Watch
-from osbert.runs.rows.contract import ROWS, RowJob, RowSink, RowSource, RowStream
-from osbert.runs.rows.standard_input import rename_in_errors
+from osbert.remote.addresses import local_copy, local_output
+from osbert.remote.cache import reading_copies
+from osbert.runs.contract import Notice, Watch, WorkProgress
+from osbert.runs.rows.contract import ROWS, Job, RowSink, RowSource, RowStream
+from osbert.runs.rows.standard_input import as_given, rename_in_errors, resolve_input
 from osbert.runs.rows.unfinished import UnfinishedOutput, explaining_stops, open_unfinished_output
 from osbert.terminal import format_count
 
@@ -44,13 +46,52 @@ def open_workspace(out: Path | None, what: str) -> Iterator[tuple[Path, Unfinish
         yield folder, work
 
 
-@dataclass(frozen=True, kw_only=True)
-class RowMachine:
-    """Does a job, started or resumed, in `folder`. `work`: the unfinished output; None if the output is a stream."""
+@contextmanager
+def local_files(file: Path, out: Path | None) -> Iterator[tuple[Path, Path | None]]:
+    """Yield a file and an output as local paths, where the user gave addresses; the output is uploaded at the end.
 
-    job: RowJob
+    Copies are held until the end of the block, and its errors name their addresses. Raises UserError as `local_copy`
+    and `local_output`.
+    """
+    with ExitStack() as held:
+        held.enter_context(reading_copies())
+        local_out = held.enter_context(local_output(out, inputs=[file])) if out else None
+        yield local_copy(file), local_out
+
+
+@contextmanager
+def open_machine(source: RowSource[Job], out: Path | None, watch: Watch) -> Iterator[RowMachine[Job]]:
+    """Open the model and the file of a source, and claim the output `out`; None for a stream.
+
+    Raises UserError if a path or an option cannot be used.
+    """
+    from osbert.runs.rows.tasks import row_plan
+
+    with local_files(source.file, out) as (file, local_out):
+        source = source.with_paths(file, local_out)
+        with open_workspace(local_out, source.work_name) as (folder, work):
+            # Standard input is copied to the folder, so that a resumed command can read it again.
+            path = resolve_input(file, folder, form=source.form)
+            plan = row_plan(source.reading, is_kept=work is not None)
+            source = replace(source, file=path, name=as_given(str(path), folder))
+            job = source.open()
+            for line in job.describe():
+                watch(Notice(as_given(line, folder)))
+            yield RowMachine(job=job, source=source, folder=folder, work=work, plan=plan, watch=watch)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowMachine(Generic[Job]):
+    """Does a job, started or resumed, in `folder`.
+
+    `work`: the unfinished output; None if the output is a stream. `plan`: how the work is divided into tasks, if it is.
+    """
+
+    job: Job
+    source: RowSource[Job]
     folder: Path
     work: UnfinishedOutput | None
+    plan: TaskPlan | None
     watch: Watch
 
     def count_rows(self) -> int:
@@ -63,11 +104,11 @@ class RowMachine:
         self.work.refuse_other(begun["facts"], self.job.facts)
         return int(begun["count"])
 
-    def run(self, source: RowSource, plan: TaskPlan | None = None) -> GrowingFiles:
-        """Do what is left of the work; return all that has grown, checked. `plan`: do it in tasks."""
+    def run(self) -> GrowingFiles:
+        """Do what is left of the work; return the files of results, checked."""
         count = self.count_rows()
-        if plan and self.work:
-            return self._run_tasks(self.work, plan, source, count)
+        if self.plan and self.work:
+            return self._run_tasks(self.work, self.plan, count)
         growing = GrowingFiles(self.folder)
         if done := growing.tally.get(self.job.cursor):
             self.watch(Notice(f"going on after {done:,} of {self._name_count(count)}"))
@@ -84,30 +125,32 @@ class RowMachine:
         def done() -> int:
             return int(sink.tally.get(self.job.cursor, 0))
 
-        self.watch(self.job.progress(done=done(), count=count))
+        self._report(done(), count)
         with explaining_stops(self.work, done, self._name_count(count), self.watch):
             for parts, tally in self.job.grow(sink, count):
                 # Not earlier: a call that fails at its first window leaves no unfinished work behind.
                 if self.work and not (sink.tally or self.work.begun):
                     self.work.begin(self.job.facts, count)
                 sink.append(parts, tally)
-                self.watch(self.job.progress(done=done(), count=count))
+                self._report(done(), count)
         ending = self.job.end(sink.tally)
         if ending is not None and not sink.tally.get("ended"):
             beginning = b"" if sink.tally else self.job.begin() or b""
             sink.append({ROWS: beginning + ending}, {**sink.tally, "ended": 1})
 
-    def _run_tasks(self, work: UnfinishedOutput, plan: TaskPlan, source: RowSource, count: int) -> GrowingFiles:
+    def _run_tasks(self, work: UnfinishedOutput, plan: TaskPlan, count: int) -> GrowingFiles:
         """Do all of the work in tasks, and join their parts."""
         from osbert.runs.rows.tasks import RowTasks, RowWork, join_parts  # late: one process needs none of it
 
-        def report(done: int, count: int) -> None:
-            self.watch(self.job.progress(done=done, count=count))
-
         work.begin(self.job.facts, count)
         tasks = RowTasks(plan=plan, folder=self.folder)
-        parts = tasks.run(RowWork(source=source, facts=self.job.facts), self.job.windows, report)
+        parts = tasks.run(
+            RowWork(source=self.source.with_absolute_paths(), facts=self.job.facts), self.job.windows, self._report
+        )
         return join_parts(parts, self.folder / "tasks-joined", self.job)
+
+    def _report(self, done: int, count: int) -> None:
+        self.watch(WorkProgress(of=self.job.work, done=done, count=count))
 
     def _name_count(self, count: int) -> str:
         return format_count(count, self.job.unit)

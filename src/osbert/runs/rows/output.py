@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, TextIO, cast
 
@@ -62,6 +62,12 @@ class RowOutput:
 
         Raises UserError at an unknown form, and at options that do not go with it.
         """
+        layout = replace(
+            layout,
+            bare=self.file is None,
+            on_terminal=self.is_terminal,
+            spreadsheet_safe=self.spreadsheet_safe,
+        )
         input_form = plain_suffix(layout.file)[1:]
         if self.out_form and holds_array(layout.table):
             input_form = "json"  # an array in a .jsonl file is not the lines that --out-form jsonl means
@@ -77,13 +83,13 @@ class RowOutput:
         if not fitting:
             names = ", ".join(form_name(kind) for kind in kinds if kind.suits(layout, alike=False))
             raise UserError(
-                f"{self.path or 'standard output'}: these rows are not written as '{name}'. Give one of {names} as the "
-                f"ending of --out, or as --out-form.{nearest(name, map(form_name, kinds))}",
+                f"{self.path or 'standard output'}: '{name}' is not an output format of these rows. Use one of {names} "
+                f"as the ending of --out.{nearest(name, map(form_name, kinds))}",
                 code="unknown-output-format",
             )
-        if self.spreadsheet_safe and not fitting[0].has_cells:
+        if self.spreadsheet_safe and not fitting[0].guards_formulas:
             raise UserError(
-                "--spreadsheet-safe is for .csv and .tsv: a spreadsheet takes nothing else for a formula.",
+                "--spreadsheet-safe is for .csv and .tsv: in other formats no cell is taken for a formula. Remove it.",
                 code="options-exclude-each-other",
             )
         return fitting[0](layout)

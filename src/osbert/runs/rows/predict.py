@@ -2,44 +2,31 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import islice
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from osbert.errors import Problems, UserError
-from osbert.interop.folder import open_folder
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.reading.data_file import DataFile
 from osbert.reading.form import plain_suffix
 from osbert.reading.table import Row
-from osbert.runs.contract import Notice, Watch, ignore, report_remarks
+from osbert.runs.contract import Watch, ignore
 from osbert.runs.file_options import FileOptions
-from osbert.runs.rows.contract import ROWS, RowProgress
-from osbert.runs.rows.forms.contract import ResultRow, RowForm, RowLayout
-from osbert.runs.rows.machine import open_workspace
+from osbert.runs.rows.forms.contract import RowLayout, RowResult
 from osbert.runs.rows.output import RowOutput, form_name
 from osbert.runs.rows.prediction_settings import PredictionColumns, PredictionOptions, WrittenPrediction
-from osbert.runs.rows.standard_input import as_given, resolve_input
-from osbert.runs.rows.table import LostFields, TableJob, write_rows
-from osbert.runs.rows.texts import local_files
+from osbert.runs.rows.table import Results, TableJob, TableSource, write_table
 from osbert.tasks import Inputs, Record, Task
 from osbert.tasks.tables import note_long
 from osbert.terminal import format_count, one_line
-from osbert.training.run_folder import FACTS, OURS
 
 if TYPE_CHECKING:
     from osbert.inference.engine import Engine
 
 TEXTS, CHARACTERS = 4096, 2**22
-"""About the most texts, and characters, in memory at a time."""
-
-
-class PredictionProgress(RowProgress):
-    """Event: `done` of `count` rows are predicted and written."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,155 +54,123 @@ class PredictionTally:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PredictedFile:
-    """A file whose rows the model in the folder `run` predicts; `name`: what messages call the file."""
+class PredictionSource(TableSource["PredictionJob"]):
+    """A call that predicts the rows of a file with a fine-tuned run."""
 
-    run: Path
-    path: Path
-    name: str
-    options: FileOptions
-    opening: Opening
-    output: RowOutput
+    work_name = "a prediction that was begun"
+
+    reading: FileOptions
     written: PredictionOptions
-
-    @property
-    def inputs(self) -> tuple[Path, ...]:
-        """The paths of the model and of the file."""
-        return self.run, self.path
 
     def open(self) -> PredictionJob:
         """Open the model and the file. Raises UserError."""
-        from osbert.inference.engine import load  # torch takes seconds to import
-
-        folder = open_folder(self.run, self.opening)
-        weights = folder.fingerprint if self.output.kept else ""  # before `load`, which frees the memory of the weights
-        engine = load(folder)
-        task = engine.fine_tuned.source.switch_data(self.path, self.options.as_settings(engine.fine_tuned))
-        inputs = task.source.inputs(self.path)
-        form = self._choose_form(task, inputs)
-        before = inputs.table.file if inputs.table else DataFile(self.path, name=self.name)
-        written = dataclasses.asdict(self.written) | {"form": "", "out_form": form_name(type(form))}
+        written = self.written
+        engine, weights = self.load_model(resumable=bool(self.output.kept))
+        task = engine.fine_tuned.source.switch_data(self.file, self.reading.as_settings(engine.fine_tuned))
+        inputs = task.source.inputs(self.file)
+        layout = RowLayout(
+            file=self.file,
+            columns=inputs.columns,
+            headings=list(written.cells(task, None)),
+            table=inputs.table,
+            lines=inputs.lines,
+            name_row=inputs.name_row if inputs.key else None,
+            task=task,
+            complete=not (written.top_k or written.probabilities),
+        )
+        form = self.output.choose_form(layout)
+        if not form.has_columns and not layout.complete:
+            raise UserError(
+                f"The form '{form_name(type(form))}' has no columns for --top-k and --probabilities. Write .jsonl or "
+                ".csv.",
+                code="options-exclude-each-other",
+            )
+        before = inputs.table.file if inputs.table else DataFile(self.file, name=self.name)
         facts = {
-            "ending": plain_suffix(self.path),
+            "ending": plain_suffix(self.file),
             "tokenizer": engine.tokenizer.fingerprint,
-            "task": dataclasses.asdict(task) | {"data": "", "name": task.name},
-            "output": written,
+            "task": asdict(task) | {"data": "", "name": task.name},
+            "output": asdict(written) | {"form": "", "out_form": form_name(type(form))},
         }
         plain = dict(json.loads(json.dumps(facts, default=str)))
         return PredictionJob(
             engine=engine,
             task=task,
             inputs=inputs,
-            columns=self.written,
+            columns=written,
             form=form,
             before=before,
             facts=plain | {"input": before.sha256, "weights": weights},
         )
-
-    def _choose_form(self, task: Task, inputs: Inputs) -> RowForm:
-        written = self.written
-        form = self.output.choose_form(
-            RowLayout(
-                file=self.path,
-                columns=inputs.columns,
-                headings=list(written.cells(task, None)),
-                table=inputs.table,
-                lines=inputs.lines,
-                name_row=inputs.name_row if inputs.key else None,
-                task=task,
-                bare=self.output.file is None,
-                on_terminal=self.output.is_terminal,
-                spreadsheet_safe=self.output.spreadsheet_safe,
-                complete=not (written.top_k or written.probabilities),
-            )
-        )
-        if not form.has_columns and (written.top_k or written.probabilities):
-            raise UserError(
-                f"--top-k and --probabilities have no place in the form '{form_name(type(form))}': "
-                "write .jsonl or .csv.",
-                code="options-exclude-each-other",
-            )
-        return form
 
 
 @dataclass(frozen=True, kw_only=True)
 class PredictionJob(TableJob):
     """The rows of a file, with the engine that predicts them and the form that writes them."""
 
-    progress = PredictionProgress
+    work = "prediction"
 
     engine: Engine
     task: Task
     inputs: Inputs
     columns: PredictionColumns
-    form: RowForm
-    before: DataFile
-    facts: Mapping[str, Any]
+    locations: dict[str, str] = field(default_factory=dict)
+    """The first row of each id."""
 
-    def check(self, watch: Watch) -> int:
-        """Read the whole file and return its number of rows.
+    @property
+    def description(self) -> str:
+        """The file and its detected form."""
+        return self.inputs.describe
 
-        Raises one UserError with every row that cannot be used, or is too long if the task does not allow truncation.
-        If the form writes rows by their ids, ids must be unique. Notices name what the form cannot hold.
-        """
-        problems = Problems(heading=f"{self.before.path} cannot be used")
-        locations: dict[str, str] = {}
-        lost = LostFields(self.form)
-        count = 0
-        for count, (row, record) in enumerate(self.inputs.rows(problems), 1):  # noqa: B007 - the count is returned
-            if record is not None:
-                note_long(self.engine.fine_tuned, [record], self.engine.packer, problems)
-            lost.add(row)
-            if self.form.keyed:
-                location = f"{self.before.path}, line {row.line}" if record is None else record.place
-                called = self.inputs.name_row(row)
-                if locations.setdefault(called, location) != location:
-                    problems.add(
-                        f"{location}: the id '{one_line(called)}' is that of {locations[called]} too. Mend it, or "
-                        "write .jsonl.",
-                        code="duplicate-name",
-                    )
-        problems.stop_if_any()
-        for notice in lost.notices():
-            watch(notice)
-        return count
+    def describe(self) -> Iterator[str]:
+        """Yield remarks on the model, the description of the file, and what is left out of the output."""
+        yield from super().describe()
+        if left_out := self.columns.left_out(self.task):
+            yield left_out
 
-    def windows(self, start: int = 0, stop: int | None = None) -> Iterator[list[tuple[Row, Record | None]]]:
-        """Yield rows with their records, with limits on texts and characters."""
-        problems = self.before.problems()
-        window: list[tuple[Row, Record | None]] = []
-        texts = characters = 0
-        for row, record in islice(self.inputs.rows(problems), start, stop):
-            window.append((row, record))
-            texts += 1 if record is None else len(record.texts)
-            characters += 0 if record is None else sum(map(len, record.texts))
-            if texts >= TEXTS or characters >= CHARACTERS:
-                problems.stop_if_any()
-                yield window
-                window, texts, characters = [], 0, 0
-        problems.stop_if_any()
-        if window:
-            yield window
+    @property
+    def window_size(self) -> tuple[int, int]:
+        """About the most texts, and characters, in memory at a time."""
+        return TEXTS, CHARACTERS
 
-    def results(
-        self, window: Sequence[tuple[Row, Record | None]], tally: Mapping[str, int]
-    ) -> tuple[list[ResultRow], dict[str, int]]:
+    def sizes(self, row: tuple[Row, Record | None]) -> tuple[int, int]:
+        """Return the numbers of texts and characters of a row."""
+        return (1, 0) if row[1] is None else (len(row[1].texts), sum(map(len, row[1].texts)))
+
+    def read(self, problems: Problems) -> Iterator[tuple[Row, Record | None]]:
+        """Yield the rows with their records; None for a row without text."""
+        return iter(self.inputs.rows(problems))
+
+    def check_row(self, row: tuple[Row, Record | None], problems: Problems) -> Row:
+        """Add a row to `problems` that is too long for its task, or whose id is another row's if the form needs ids."""
+        table_row, record = row
+        if record is not None:
+            note_long(self.engine.fine_tuned, [record], self.engine.packer, problems)
+        if self.form.keyed:
+            location = f"{self.before.path}, line {table_row.line}" if record is None else record.place
+            called = self.inputs.name_row(table_row)
+            if (other := self.locations.setdefault(called, location)) != location:
+                problems.add(
+                    f"{location}: the id '{one_line(called)}' is that of {other}, too. Change one, or write .jsonl.",
+                    code="duplicate-name",
+                )
+        return table_row
+
+    def results(self, window: Sequence[tuple[Row, Record | None]], tally: Mapping[str, int]) -> Results:
         """Return the rows with their predictions."""
         predictions = iter(self.engine.predict_records([record for _, record in window if record is not None]))
-        rows: list[ResultRow] = []
-        first = tally.get(ROWS, 0)
+        rows: list[tuple[Row, RowResult]] = []
         for row, record in window:
             for part, prediction in self.inputs.parts(row, None if record is None else next(predictions)):
                 answer, withheld = (None, 0) if prediction is None else self.columns.decide(prediction)
                 result = WrittenPrediction(task=self.task, columns=self.columns, prediction=answer, withheld=withheld)
-                rows.append(ResultRow(number=first + len(rows), row=part, result=result))
-        answers = [row.result.prediction for row in rows]
-        counts = {
+                rows.append((part, result))
+        answers = [result.prediction for _, result in rows]
+        return rows, {
             "empty": answers.count(None),
             "cut": sum(prediction is not None and prediction.truncated > 0 for prediction in answers),
-            "withheld": sum(row.result.withheld for row in rows),
+            "withheld": sum(result.withheld for _, result in rows),
         }
-        return rows, counts
 
 
 def predict_file(
@@ -236,35 +191,17 @@ def predict_file(
     Raises UserError that lists all unusable rows before anything is written, and if the unfinished work is of another
     call.
     """
-    from osbert.runs.rows.tasks import row_plan
-
-    written, options = written or PredictionOptions(), options or FileOptions()
+    written = written or PredictionOptions()
     written.check()
-    output = replace(output, out_form=written.out_form, spreadsheet_safe=written.spreadsheet_safe)
-    with local_files(file, output.kept) as (local, out):
-        output = replace(output, path=out or output.path)
-        output.refuse_inputs((local, *(run / name for name in (*OURS, FACTS))))
-        with open_workspace(output.kept, "a prediction that was begun") as (folder, work):
-            # Standard input is copied to the folder, so that a stopped prediction can read it again.
-            path = resolve_input(local, folder, form=written.form)
-            plan = row_plan(options, is_kept=work is not None)
-            source = PredictedFile(
-                run=run,
-                path=path,
-                name=as_given(str(path), folder),
-                options=options,
-                opening=opening,
-                output=output,
-                written=written,
-            )
-            job = source.open()
-            report_remarks(job.engine, watch)
-            watch(Notice(as_given(job.inputs.describe, folder)))
-            if left_out := written.left_out(job.task):
-                watch(Notice(left_out))
-            tasks_source = replace(
-                source, run=run.absolute(), path=path.absolute(), output=replace(output, stream=None)
-            )
-            tally = write_rows(job, tasks_source, output, folder=folder, work=work, plan=plan, watch=watch)
-        counts = {name: tally.get(name, 0) for name in ("rows", "empty", "cut", "withheld")}
-        return PredictionTally(**counts, limit=job.task.description.limit(job.engine.packer))
+    source = PredictionSource(
+        model=run,
+        file=file,
+        reading=options or FileOptions(),
+        opening=opening,
+        form=written.form,
+        output=replace(output, out_form=written.out_form, spreadsheet_safe=written.spreadsheet_safe),
+        written=written,
+    )
+    job, tally = write_table(source, watch)
+    counts = {name: tally.get(name, 0) for name in ("rows", "empty", "cut", "withheld")}
+    return PredictionTally(**counts, limit=job.task.description.limit(job.engine.packer))

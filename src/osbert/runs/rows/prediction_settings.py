@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from osbert.errors import UserError
-from osbert.interop.opening import Opening
-from osbert.runs.file_options import FileTaskOptions
 from osbert.runs.rows.forms.contract import RowResult
 from osbert.tasks import Prediction, Task
 from osbert.tasks.probabilities import LABELS, LIKELIEST
@@ -136,7 +134,7 @@ class PredictionOptions(PredictionColumns):
     form: str = ""
     """What standard input holds: csv, tsv, jsonl, json, txt or parquet; detected if not given."""
     out_form: str = ""
-    """The form of the output: csv, tsv, jsonl, json or parquet; by the ending of --out when left open."""
+    """The format of the output: csv, tsv, jsonl, json, parquet, xlsx or markdown; by default the ending of --out."""
     spreadsheet_safe: bool = False
     """Write an apostrophe before each cell of a CSV or TSV that a spreadsheet may take for a formula: one that begins
     with = + - @ (full-width ones and those behind blanks too), a tab or a line end, and is not a number."""
@@ -145,12 +143,3 @@ class PredictionOptions(PredictionColumns):
     def columns(self) -> PredictionColumns:
         """Return what is written about each row."""
         return PredictionColumns(top_k=self.top_k, probabilities=self.probabilities, abstain=self.abstain)
-
-
-@dataclass(frozen=True, kw_only=True)
-class PredictionKeywords:
-    """The keywords of `osbert.predict`: what is written, how the file is read, and how the run's folder is opened."""
-
-    options: PredictionOptions
-    file: FileTaskOptions
-    opening: Opening

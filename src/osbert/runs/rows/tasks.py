@@ -162,7 +162,7 @@ def require_facts(facts: Mapping[str, Any], known: Mapping[str, Any], name: str)
 class RowWork:
     """The work of a verb on a range of rows. `facts`: those of the model and the file that the command has opened."""
 
-    source: RowSource
+    source: RowSource[Any]
     facts: Mapping[str, Any]
 
     @property

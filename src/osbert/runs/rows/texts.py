@@ -1,12 +1,11 @@
-"""A file of texts: its rows, or the lines of standard input, kept so that they can be read again."""
+"""Files of texts: their rows and columns, and the jobs that compute a result for each text."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import ClassVar
 
 from osbert.errors import Problems, UserError
 from osbert.inference.embedder import Embedder
@@ -15,79 +14,35 @@ from osbert.inference.vectors.files import ENDS
 from osbert.reading.columns import TextColumns, choose, is_known
 from osbert.reading.data_file import DataFile
 from osbert.reading.table import Row, Table, TableReading, open_table, require_columns
-from osbert.remote.addresses import local_copy, local_output
-from osbert.remote.cache import reading_copies
-from osbert.runs.file_options import TextFile
+from osbert.runs.contract import Watch
+from osbert.runs.file_options import TextOptions
 from osbert.runs.rows.forms.contract import RowLayout, free_names
-from osbert.runs.rows.output import RowOutput
-from osbert.runs.rows.standard_input import NAME, STREAM, resolve_input
+from osbert.runs.rows.standard_input import NAME
+from osbert.runs.rows.table import TableJob
 from osbert.terminal import format_count
 
 TAKEN = ("vectors", "vector", "lines", "line", "text", "pair", "starts", "ids", "settings")
 """The names that columns of a file of vectors have."""
 
-Out = TypeVar("Out")
-
-
-@contextmanager
-def local_files(file: Path, out: Out) -> Iterator[tuple[Path, Out | Path]]:
-    """Yield a file and an output as local paths, where the user gave addresses; the output is uploaded at the end.
-
-    `out`: a path, or what stays as it is, such as a stream. Copies are held until the end of the block, and its errors
-    name their addresses. Raises UserError as `local_copy` and `local_output`.
-    """
-    with ExitStack() as held:
-        held.enter_context(reading_copies())
-        local_out: Out | Path = out
-        if isinstance(out, Path):
-            local_out = held.enter_context(local_output(out, inputs=[file]))
-        yield local_copy(file), local_out
-
-
-@contextmanager
-def local_texts(texts: TextFile, out: Out) -> Iterator[tuple[TextFile, Out | Path]]:
-    """Yield texts and an output with local paths, as `local_files` does."""
-    with local_files(texts.path, out) as (path, local_out):
-        yield replace(texts, path=path), local_out
-
-
-@dataclass(frozen=True, kw_only=True)
-class TextFileSource:
-    """What a verb on texts was given: the folder of a model, the file of texts, and a folder for standard input."""
-
-    model: Path
-    texts: TextFile
-    folder: Path
-
-    @property
-    def inputs(self) -> tuple[Path, ...]:
-        """The paths of the model and of the file."""
-        return self.model, self.texts.path
-
-    @property
-    def name(self) -> str:
-        """What messages call the file."""
-        return str(self.texts.path)
+WINDOW = 256
+"""Rows that are read at a time, so that texts of similar length share a batch."""
 
 
 @dataclass(kw_only=True)
 class TextRows:
-    """The rows of a table and their columns of texts; `file`: as the user named it. `count` is known after `check`.
+    """The rows of a table and their columns of texts. `count`: the rows with text, known after `check`.
 
     `before`: the file's content when it was opened, which every pass must find again.
     """
 
-    file: Path
     before: DataFile
     table: Table
     columns: TextColumns
     count: int = 0
 
     @classmethod
-    def open(cls, texts: TextFile, folder: Path) -> TextRows:
-        """Open a file; standard input goes into `folder` first. Raises UserError if it has no column of texts."""
-        file, options = texts.path, texts.options
-        path = resolve_input(file, folder, form=texts.form or ("txt" if file == STREAM else ""))
+    def open(cls, path: Path, options: TextOptions, *, name: str = "") -> TextRows:
+        """Open a file, which messages call `name`. Raises UserError if it has no column of texts."""
         reading = TableReading(
             delimiter=options.delimiter,
             header=options.header,
@@ -95,11 +50,11 @@ class TextRows:
             encoding=options.encoding,
             names=tuple(filter(None, (options.text, options.pair))),
         )
-        before = DataFile(path, name=NAME if file == STREAM else str(file))
+        before = DataFile(path, name=name)
         table = require_columns(open_table(before, reading))
         user_columns = TextColumns(text=options.text, pair=options.pair)
         columns = choose(table.columns, user_columns=user_columns, path=before.name, labelled=False)
-        return cls(file=file, before=before, table=table, columns=TextColumns(text=columns.text, pair=columns.pair))
+        return cls(before=before, table=table, columns=TextColumns(text=columns.text, pair=columns.pair))
 
     @property
     def name(self) -> str:
@@ -114,30 +69,22 @@ class TextRows:
         free = dict(zip(clashing, free_names(clashing, {*TAKEN, *other_names})))
         return {free.get(name, name): name for name in other_names}
 
-    def layout(self, headings: Sequence[str], output: RowOutput) -> RowLayout:
+    def layout(self, headings: Sequence[str]) -> RowLayout:
         """Return the layout of an output with these rows and results under `headings`."""
-        return RowLayout(
-            file=self.before.path,
-            columns=self.table.columns,
-            headings=headings,
-            table=self.table,
-            bare=output.file is None,
-            on_terminal=output.is_terminal,
-            spreadsheet_safe=output.spreadsheet_safe,
-        )
+        return RowLayout(file=self.before.path, columns=self.table.columns, headings=headings, table=self.table)
 
     def describe(self) -> str:
         """Describe the file, and a first line of standard input that may be a header."""
         description = (
             f"{self.name}: {self.table.format.describe()}; {self.columns.describe().removesuffix(', no label')}"
         )
-        first = next(self.rows(), None) if self.table.format.kind == "lines" and self.file == STREAM else None
+        first = next(self.rows(), None) if self.table.format.kind == "lines" and self.name == NAME else None
         if first is None or not is_known(word := first.values[self.columns.text].strip()):
             return description
         return f"{description}; its first line, '{word}', is a text as well: if it is a header, give --form csv"
 
     def check(self) -> list[str]:
-        """Read the whole file, and return in words what has no vector.
+        """Read the whole file; return a remark on blank lines, which have no vector.
 
         Raises one UserError with every row that cannot be used.
         """
@@ -192,3 +139,44 @@ class TextRows:
                 problems.add(f"{self.table.place(row.line)}: there is no '{missing[0]}' in it.", code="unknown-column")
             else:
                 yield row
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextJob(TableJob):
+    """A job that computes a result for each row with one text."""
+
+    verb: ClassVar[str]
+    with_blanks: ClassVar[bool] = False
+    """Whether blank lines are rows of the output."""
+
+    rows: TextRows
+
+    @property
+    def description(self) -> str:
+        """The file and its detected form."""
+        return self.rows.describe()
+
+    @property
+    def window_size(self) -> tuple[int, int]:
+        """The limits of a window."""
+        return WINDOW, 1
+
+    def read(self, problems: Problems) -> Iterator[Row]:
+        """Yield the rows."""
+        return self.rows.rows(blanks=self.with_blanks)
+
+    def check(self, watch: Watch) -> int:
+        """Read the whole file and return its number of rows. Raises UserError, as for pairs of texts."""
+        rows, columns = self.rows, self.rows.columns
+        if columns.pair:
+            raise UserError(
+                f"{rows.name}: `osbert {self.verb}` reads one text per row, but two columns were found "
+                f"({columns.text}, {columns.pair}). Choose one with --text.",
+                code="wrong-number-of-texts",
+            )
+        rows.check()
+        return super().check(watch)
+
+    def text(self, row: Row) -> str:
+        """Return the text of a row."""
+        return row.values[self.rows.columns.text]

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from osbert.data.long_texts import Long  # noqa: F401  (the command line looks up inherited fields' types here)
 from osbert.inference.vectors.settings import EmbeddingOptions, Pooling  # noqa: F401
-from osbert.interop.opening import Opening
-from osbert.runs.file_options import TextTaskOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,12 +20,3 @@ class VectorOptions(EmbeddingOptions):
     """The form of the output: npy, npz, parquet or jsonl; by the ending of --out when left open."""
     keep_columns: bool = False
     """Keep the file's other columns beside the vectors, as text; in JSON lines as they were."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class EmbeddingKeywords:
-    """The keywords of `osbert.embed`: how vectors are made, how the file is read, and how the model is opened."""
-
-    vectors: VectorOptions
-    file: TextTaskOptions
-    opening: Opening

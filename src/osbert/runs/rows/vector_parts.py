@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,23 +39,10 @@ class RowBatches:
     other_columns: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def characters(self) -> int:
-        """About the most characters in a window; fewer if each token has a vector for each layer."""
+    def window_size(self) -> tuple[int, int]:
+        """Most rows, and about the most characters, of a window; fewer if each token has a vector for each layer."""
         single = self.embedder.settings.pooling != "tokens"
-        return CHARACTERS if single else CHARACTERS // len(self.embedder.layers.numbers)
-
-    def of(self, rows: Iterator[Row], names: Sequence[str]) -> Iterator[list[Row]]:
-        """Yield windows of rows, with limits on rows and characters. The windows depend only on the rows."""
-        window: list[Row] = []
-        size = 0
-        for row in rows:
-            window.append(row)
-            size += sum(len(row.values[name]) for name in names)
-            if len(window) >= ROWS or size >= self.characters:
-                yield window
-                window, size = [], 0
-        if window:
-            yield window
+        return ROWS, CHARACTERS if single else CHARACTERS // len(self.embedder.layers.numbers)
 
     def compute(
         self, rows: Sequence[Row], names: Sequence[str], sink: RowSink

@@ -14,7 +14,7 @@ from osbert.errors import UserError
 from osbert.inference.vectors.nearest import Duplicates
 from osbert.inference.vectors.reading import VectorFile, VectorRow
 from osbert.runs.contract import Watch, WorkProgress, ignore
-from osbert.runs.rows.row_file import require_row_file, row_file
+from osbert.runs.rows.table import require_output, write_values
 from osbert.runs.similarity.vector_input import VectorInput
 from osbert.terminal import format_count
 
@@ -63,14 +63,14 @@ def find_duplicates(
 ) -> DuplicateTally:
     """Find texts whose cosine with an earlier kept text is at least `above`; see `Duplicates`.
 
-    `out`: a .csv, .tsv or .jsonl file with all texts of groups: group, line, whether the text is kept, the line of the
-    kept text that represents it, the cosine with that text, and the text. Memory holds some blocks, and a few numbers
-    per text. Raises UserError for data that cannot be read or compared.
+    `out`: a .csv, .tsv, .jsonl, .parquet, .xlsx or .md file with all texts of groups: group, line, whether the text is
+    kept, the line of the kept text that represents it, the cosine with that text, and the text. Memory holds some
+    blocks, and a few numbers per text. Raises UserError for data that cannot be read or compared.
     """
     if not 0 < above <= 1:
         raise UserError(f"--above must be more than 0 and at most 1, not {above}.", code="invalid-value")
     if out is not None:
-        require_row_file(out, given.files)
+        require_output(out, given.files)
     with given.open(watch) as (opened, vectors):
         duplicates = Duplicates(vectors, above)
         duplicates.find(lambda done, count: watch(WorkProgress(of="comparison", done=done, count=count)))
@@ -96,14 +96,17 @@ def _write(out: Path, opened: VectorFile, duplicates: Duplicates, sizes: NDArray
     numbers = np.cumsum(sizes > 1)  # of groups, by the order of what is kept
     kept_lines: dict[int, int] = {}
     columns = ["group", "line", "kept", "kept_line", "cosine", *opened.text_names]
-    with row_file(out, columns) as write:
+
+    def rows() -> Iterator[list[object]]:
         for index, row in enumerate(opened.all_rows()):
             kept_index = int(duplicates.kept[index])
             if sizes[kept_index] > 1:
-                is_kept = kept_index == index
-                kept_line = kept_lines.setdefault(kept_index, row.line)  # what is kept comes first
+                kept = "yes" if kept_index == index else "no"
+                kept_line = kept_lines.setdefault(kept_index, row.line)  # the kept text comes first
                 cosine = round(float(duplicates.cosines[index]), 6)
-                write([int(numbers[kept_index]), row.line, "yes" if is_kept else "no", kept_line, cosine, *row.texts])
+                yield [int(numbers[kept_index]), row.line, kept, kept_line, cosine, *row.texts]
+
+    write_values(out, columns, rows())
 
 
 def _largest(

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -23,14 +22,9 @@ from osbert.inference.vectors.settings import VectorSettings
 from osbert.interop.folder import Folder, open_folder
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.sentence_files import DOCUMENT, DOCUMENTS, QUERY, Prompts
-from osbert.reading.table import Row
 from osbert.remote.addresses import display_path
-from osbert.runs.contract import Notice, Watch, WorkProgress, ignore, report_remarks
-from osbert.runs.file_options import TextFile
-from osbert.runs.rows.row_file import WriteRow, require_row_file, row_file
-from osbert.runs.rows.standard_input import rename_in_errors
-from osbert.runs.rows.texts import TextRows
-from osbert.runs.similarity.search_settings import SearchOptions
+from osbert.runs.contract import Notice, Watch, WorkProgress, describe_remarks, ignore
+from osbert.runs.file_options import SearchOptions
 from osbert.terminal import format_count
 
 QUERIES = 512
@@ -78,19 +72,6 @@ class Neighbourhood:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SearchTally:
-    """A file of search results: its path, and the numbers of queries and rows."""
-
-    path: Path
-    queries: int
-    rows: int
-
-    def lines(self) -> Iterator[str]:
-        """Yield a sentence with the counts and the path."""
-        yield f"{format_count(self.queries, 'text')}: {format_count(self.rows, 'row')} -> {self.path}"
-
-
-@dataclass(frozen=True, kw_only=True)
 class SearchRequest:
     """A search in a file that `osbert embed` wrote. `model`: where its model is, if it has moved."""
 
@@ -123,22 +104,16 @@ class SearchRequest:
         # The same iterator repeated: zip takes consecutive texts, two per query for pairs.
         return list(zip(*[iter(texts)] * len(columns), strict=True))
 
-    def embedder(self, opened: VectorFile, watch: Watch) -> Embedder:
-        """Return an embedder with the file's settings; `watch` gets the remarks on its model.
-
-        Raises UserError if the model is missing.
-        """
+    def embedder(self, opened: VectorFile) -> Embedder:
+        """Return an embedder with the file's settings. Raises UserError if the model is missing."""
         source = _source(self.model or Path(opened.settings["model"]), self.vectors, self.opening)
         weights = source.fingerprint  # before `load`, which frees the memory of the weights
         engine = load(source, device=self.options.device)
         opened.require_single(np.empty((0, 0), np.float32))
         _require_model(engine, weights, opened)
         settings = _query_settings(engine, opened, self.options.role)
-        if settings.prompt:
-            watch(Notice(f"Queries are embedded with the prompt {settings.prompt[:60]!r}."))
         embedder = Embedder(engine, settings)
         opened.require_single(np.empty((0, *embedder.shape), np.float32))
-        report_remarks(engine, watch)
         return embedder
 
 
@@ -156,7 +131,7 @@ def search(
             raise UserError("Vectors have no words: hybrid search needs the texts.", code="options-exclude-each-other")
         if request.options.role is not None:
             raise UserError("A role is for queries that are texts, not vectors.", code="options-exclude-each-other")
-        finder = _Finder(opened, request.options, watch)
+        finder = Finder(opened, request.options, watch)
         vectors = _numbers(queries)
         blocks = (vectors[first : first + QUERIES] for first in range(0, len(vectors), QUERIES))
         return [neighbourhood for block in blocks for neighbourhood in finder.find(block, [])]
@@ -169,66 +144,21 @@ def search(
         )
     if blank := next((number for number, texts in enumerate(queries, 1) if not any(map(str.strip, texts))), 0):
         raise UserError(f"Query {blank} is empty: there is nothing to look for.", code="empty-text")
-    return list(_search_queries(request, opened, iter(queries), watch))
+    embedder = request.embedder(opened)
+    for remark in describe_embedder(embedder):
+        watch(Notice(remark))
+    finder, texts = Finder(opened, request.options, watch), iter(queries)
+    windows = iter(lambda: list(islice(texts, QUERIES)), [])
+    return [neighbourhood for window in windows for neighbourhood in search_window(embedder, finder, window)]
 
 
-def search_file(request: SearchRequest, file: TextFile, *, out: Path, watch: Watch = ignore) -> SearchTally:
-    """Write the texts nearest to each text of a file into `out`, .csv, .tsv or .jsonl, a row for each result.
-
-    Memory holds a few hundred queries. Raises UserError as `search`, and for a file that cannot be read.
-    """
-    require_row_file(out, [file.path, request.vectors])
-    opened = request.open_file()
-    with TemporaryDirectory(prefix="osbert-") as folder, rename_in_errors(Path(folder)):
-        rows = TextRows.open(file, Path(folder))
-        for line in (rows.describe(), *rows.check()):
-            watch(Notice(line))
-        names, columns = rows.columns.texts, opened.settings["columns"]
-        if len(names) != len(columns):
-            raise UserError(
-                f"{rows.name} has {len(names)} columns of texts ({', '.join(names)}), and {request.vectors} "
-                f"{len(columns)} ({', '.join(columns)}): name them with --text and --pair.",
-                code="wrong-number-of-texts",
-            )
-        text_names = opened.text_names
-        header = ["query_line", *(f"query_{name}" for name in text_names), "rank", "cosine", "line", *text_names]
-        with row_file(out, header) as write:
-            return _write(request, opened, rows, write, out=out, watch=watch)
-
-
-def _write(
-    request: SearchRequest, opened: VectorFile, rows: TextRows, write: WriteRow, *, out: Path, watch: Watch
-) -> SearchTally:
-    lines: list[int] = []
-
-    def texts(row: Row) -> Texts:
-        lines.append(row.line)
-        return tuple(row.values[name] for name in rows.columns.texts)
-
-    queries = written = 0
-    for neighbourhood in _search_queries(request, opened, map(texts, rows.rows()), watch):
-        for rank, neighbour in enumerate(neighbourhood.nearest, 1):
-            cosine = "" if neighbour.cosine is None else round(neighbour.cosine, 6)
-            write([lines[queries], *neighbourhood.query, rank, cosine, neighbour.line, *neighbour.texts])
-        queries += 1
-        written += len(neighbourhood.nearest)
-    return SearchTally(path=out, queries=queries, rows=written)
-
-
-def _search_queries(
-    request: SearchRequest, opened: VectorFile, queries: Iterator[Texts], watch: Watch
-) -> Iterator[Neighbourhood]:
-    """Yield the neighbourhood of each query; QUERIES are embedded and compared at a time."""
-    embedder = request.embedder(opened, watch)
-    finder = _Finder(opened, request.options, watch)
-    while window := list(islice(queries, QUERIES)):
-        groups = [embedder.sequences(texts, index) for index, texts in enumerate(window)]
-        neighbourhoods = finder.find(embedder.vectors(groups), window)
-        for group, neighbourhood in zip(groups, neighbourhoods, strict=True):
-            unread = sum(example.truncated for example in group)
-            yield Neighbourhood(
-                query=neighbourhood.query, nearest=neighbourhood.nearest, unread=unread, length=embedder.packer.length
-            )
+def search_window(embedder: Embedder, finder: Finder, window: Sequence[Texts]) -> Iterator[Neighbourhood]:
+    """Yield the neighbourhood of each query of a window, which are embedded and compared together."""
+    groups = [embedder.sequences(texts, index) for index, texts in enumerate(window)]
+    neighbourhoods = finder.find(embedder.vectors(groups), window)
+    for group, neighbourhood in zip(groups, neighbourhoods, strict=True):
+        unread = sum(example.truncated for example in group)
+        yield replace(neighbourhood, unread=unread, length=embedder.packer.length)
 
 
 def _numbers(queries: NDArray[Any]) -> NDArray[np.float32]:
@@ -240,8 +170,15 @@ def _numbers(queries: NDArray[Any]) -> NDArray[np.float32]:
     return queries.astype(np.float32)
 
 
+def describe_embedder(embedder: Embedder) -> list[str]:
+    """Return the prompt of the queries, if there is one, and remarks on the model."""
+    prompt = embedder.settings.prompt
+    prompts = [f"Queries are embedded with the prompt {prompt[:60]!r}."] if prompt else []
+    return [*prompts, *describe_remarks(embedder.engine)]
+
+
 @dataclass(frozen=True)
-class _Finder:
+class Finder:
     """Finds the texts nearest to vectors, some queries at a time. An index is read only once."""
 
     opened: VectorFile

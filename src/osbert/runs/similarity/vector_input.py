@@ -24,14 +24,6 @@ from osbert.runs.rows.vector_options import VectorOptions
 
 
 @dataclass(frozen=True, kw_only=True)
-class VectorInputKeywords:
-    """Keywords of Python: how texts are read and embedded, and how the model is opened."""
-
-    input: EmbeddedOptions
-    opening: Opening
-
-
-@dataclass(frozen=True, kw_only=True)
 class VectorInput:
     """Texts to compare: a file that `osbert embed` wrote, or a file of texts, or texts in memory, and a `model`."""
 

@@ -1,7 +1,7 @@
-"""The contract of a form in which rows with results are written: the form "csv" is the one RowForm in csv.py.
+"""The contract of an output form of rows with results: the form "csv" is the one RowForm in csv.py.
 
-Text of rows grows in a part, window by window, so that a stopped command goes on behind its last window. `finish` makes
-the output of the whole part; where the part is the output, as in most forms, it only gives it its name.
+The text of rows is appended to a part, window by window, so that a stopped command resumes after its last window.
+`finish` writes the output from the whole part. In most forms the part is the output already.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -38,6 +38,22 @@ class RowResult(ABC):
     @abstractmethod
     def fields(self) -> Mapping[str, Any]:
         """Return the fields of a JSON object, which may be nested."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValueResult(RowResult):
+    """A result of values by heading, None where there is none. `nested`: further fields of JSON objects alone."""
+
+    values: Mapping[str, Any]
+    nested: Mapping[str, Any] = field(default_factory=dict)
+
+    def cells(self) -> Mapping[str, Any]:
+        """Return the cells of a table's row."""
+        return {name: "" if value is None else value for name, value in self.values.items()}
+
+    def fields(self) -> Mapping[str, Any]:
+        """Return the fields of a JSON object."""
+        return {**self.values, **self.nested}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,14 +92,18 @@ class ResultRow:
 
 
 class RowForm:
-    """Writes rows in one form. A form says `row`, and of the other methods those that do not suit it."""
+    """Base class of output forms. Subclasses implement `row` and override other methods as needed."""
 
     endings: ClassVar[tuple[str, ...]] = ()
     """Endings that mean this form besides its own name."""
     keyed: ClassVar[bool] = False
     """Whether rows are written by their ids, each of which must be one row's alone."""
-    has_cells: ClassVar[bool] = False
-    """Whether a spreadsheet opens it and may take a cell for a formula."""
+    fixed_columns: ClassVar[bool] = False
+    """Whether fields that appear after the file's first rows get no column."""
+    guards_formulas: ClassVar[bool] = False
+    """Whether it can guard cells that a spreadsheet may take for formulas (--spreadsheet-safe)."""
+    longest_cell: ClassVar[int] = 0
+    """Most characters of a cell; 0 if there is no limit."""
     has_columns: ClassVar[bool] = True
     """Whether it holds more of a result than its value."""
     is_text: ClassVar[bool] = True
@@ -118,6 +138,30 @@ class RowForm:
     def finish(self, part: Path, out: Path) -> None:
         """Write the output `out`, a file that does not exist, from the whole part."""
         link_or_copy(part, out)
+
+
+class WholeForm(RowForm):
+    """Base class of forms that are written when all rows are known: a row of the part is a line of JSON."""
+
+    is_text = False
+
+    def row(self, row: ResultRow) -> str:
+        """Return the cells of the row and those of its result as JSON."""
+        cells = {name: None if cell == "" else cell for name, cell in row.result.cells().items()}
+        line = as_json([self.row_values(row.row), cells]) + "\n"
+        return line.encode("utf-8", "replace").decode()  # these forms hold no half of a surrogate pair
+
+    def row_values(self, row: Row) -> Mapping[str, Any]:
+        """Return the values of a row that the part holds."""
+        return dict(row.source or row.values)
+
+
+def read_part(part: Path) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]]:
+    """Yield the values of each row in the part of a WholeForm, and the cells of its result."""
+    with part.open(encoding="utf-8") as lines:
+        for line in lines:
+            values, cells = json.loads(line)
+            yield values, cells
 
 
 def as_json(value: Any) -> str:

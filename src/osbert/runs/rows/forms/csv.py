@@ -27,7 +27,8 @@ ROW_END = "\r\n"
 class CsvTable(RowForm):
     """Cells with the delimiter, line ends and start of the file that was read, if that has the same ending."""
 
-    has_cells = True
+    fixed_columns = True
+    guards_formulas = True
     suffix: ClassVar[str] = ".csv"
 
     def __init__(self, layout: RowLayout) -> None:

@@ -5,14 +5,14 @@ The part holds a row a line as JSON. The columns' types are known when it is who
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from osbert.reading.parquet import parquet_library
-from osbert.runs.rows.forms.contract import ResultRow, RowForm, RowLayout, as_json, free_names
+from osbert.reading.table import Row
+from osbert.runs.rows.forms.contract import RowLayout, WholeForm, as_json, free_names, read_part
 
 FEATURES = b"huggingface"
 """The key of what the datasets library says of columns, such as the names of classes that are numbers."""
@@ -22,10 +22,8 @@ GROUP, BYTES = 2**14, 2**24
 """About the most rows and bytes of a row group."""
 
 
-class ParquetTable(RowForm):
+class ParquetTable(WholeForm):
     """A table in row groups."""
-
-    is_text = False
 
     def __init__(self, layout: RowLayout) -> None:
         """Prepare for one output. Raises UserError where pyarrow is not installed."""
@@ -35,12 +33,9 @@ class ParquetTable(RowForm):
         self.typed = table.path if table and table.format.kind == "parquet" else None
         self.drops_nonfinite = self.typed is None
 
-    def row(self, row: ResultRow) -> str:
-        """Return one row as JSON: the cells of the file, unless they keep their own types, and of the result."""
-        cells = row.result.cells()
-        values = {} if self.typed else dict(row.row.source or row.row.values)
-        line = as_json([values, {name: None if cell == "" else cell for name, cell in cells.items()}]) + "\n"
-        return line.encode("utf-8", "replace").decode()  # Parquet's texts hold no half of a pair
+    def row_values(self, row: Row) -> Mapping[str, Any]:
+        """Return the values of a row, unless the file's columns keep their own types."""
+        return {} if self.typed else super().row_values(row)
 
     def finish(self, part: Path, out: Path) -> None:
         """Write the table."""
@@ -122,9 +117,9 @@ class ParquetTable(RowForm):
 
 
 def _blocks(part: Path) -> Iterator[list[tuple[Mapping[str, Any], Mapping[str, Any]]]]:
-    with part.open(encoding="utf-8") as lines:
-        while block := [json.loads(line) for line in islice(lines, BLOCK)]:
-            yield block
+    rows = read_part(part)
+    while block := list(islice(rows, BLOCK)):
+        yield block
 
 
 def _regular(batches: Iterator[Any], library: Any) -> Iterator[Any]:

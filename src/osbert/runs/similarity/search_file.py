@@ -1,0 +1,165 @@
+"""Searches the texts nearest to every row of a file of queries, in windows of rows; each result is a row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Self
+
+from osbert.errors import Problems, UserError
+from osbert.inference.embedder import Embedder
+from osbert.inference.model import LoadedModel
+from osbert.reading.data_file import sampled_sha256
+from osbert.reading.table import Row
+from osbert.runs.contract import Notice, Watch, ignore
+from osbert.runs.file_options import TextFile
+from osbert.runs.rows.contract import READ, ROWS
+from osbert.runs.rows.forms.contract import RowLayout, RowResult, ValueResult
+from osbert.runs.rows.output import RowOutput, form_name
+from osbert.runs.rows.table import Results, TableJob, TableSource, write_table
+from osbert.runs.rows.texts import TextRows
+from osbert.runs.similarity.search import QUERIES, Finder, SearchRequest, describe_embedder, search_window
+from osbert.terminal import format_count
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchTally:
+    """A file of search results: its path, and the numbers of queries and rows."""
+
+    path: Path
+    queries: int
+    rows: int
+
+    def lines(self) -> Iterator[str]:
+        """Yield a sentence with the counts and the path."""
+        yield f"{format_count(self.queries, 'text')}: {format_count(self.rows, 'row')} -> {self.path}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchSource(TableSource["SearchJob"]):
+    """A call that searches the texts nearest to each row of a file of queries."""
+
+    work_name = "a search that was begun"
+
+    request: SearchRequest
+
+    @property
+    def inputs(self) -> tuple[Path, ...]:
+        """The paths of the vectors, of their model and of the queries."""
+        return self.request.vectors, self.model, self.file
+
+    def with_paths(self, file: Path, out: Path | None) -> Self:
+        """Return the source with local paths. Raises UserError if the output is an input."""
+        self.output.refuse_inputs((self.request.vectors,))
+        return super().with_paths(file, out)
+
+    def with_absolute_paths(self) -> Self:
+        """Return the source for a task, which may run in another folder."""
+        source = super().with_absolute_paths()
+        request = replace(self.request, vectors=self.request.vectors.absolute(), model=source.model)
+        return replace(source, request=request)
+
+    def open(self) -> SearchJob:
+        """Open the vectors, their model and the queries. Raises UserError if the queries have other columns."""
+        opened = self.request.open_file()
+        rows = TextRows.open(self.file, self.reading, name=self.name)
+        names, columns = rows.columns.texts, opened.settings["columns"]
+        if len(names) != len(columns):
+            raise UserError(
+                f"{rows.name} has {len(names)} columns of texts ({', '.join(names)}), and {self.request.vectors} "
+                f"{len(columns)} ({', '.join(columns)}). Name them with --text and --pair.",
+                code="wrong-number-of-texts",
+            )
+        texts = opened.text_names
+        headings = ["query_line", *(f"query_{name}" for name in texts), "rank", "cosine", "line", *texts]
+        form = self.output.choose_form(RowLayout(file=self.file, columns=(), headings=headings))
+        embedder = self.request.embedder(opened)
+        facts = {
+            "input": rows.before.sha256,
+            "columns": list(names),
+            "vectors": sampled_sha256(self.request.vectors),
+            "settings": dict(opened.settings),
+            "form": form_name(type(form)),
+            "search": asdict(self.request.options),
+        }
+        return SearchJob(
+            engine=embedder.engine,
+            embedder=embedder,
+            finder=Finder(opened, self.request.options, ignore),
+            rows=rows,
+            form=form,
+            before=rows.before,
+            facts=facts,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchJob(TableJob):
+    """The queries of a file, what embeds and compares them, and the form of the output."""
+
+    work, unit = "search", "text"
+
+    engine: LoadedModel
+    embedder: Embedder
+    finder: Finder
+    rows: TextRows
+
+    @property
+    def description(self) -> str:
+        """The file and its detected form."""
+        return self.rows.describe()
+
+    def describe(self) -> Iterator[str]:
+        """Yield the description of the file, and remarks on the model."""
+        return iter([self.description, *describe_embedder(self.embedder)])
+
+    @property
+    def window_size(self) -> tuple[int, int]:
+        """The limits of a window."""
+        return QUERIES, 1
+
+    def read(self, problems: Problems) -> Iterator[Row]:
+        """Yield the queries."""
+        return self.rows.rows()
+
+    def check_row(self, row: Row, problems: Problems) -> Row:
+        """Return the query, which needs no check."""
+        return row
+
+    def check(self, watch: Watch) -> int:
+        """Read the whole file and return the number of queries."""
+        for line in self.rows.check():
+            watch(Notice(line))
+        return self.rows.count
+
+    def results(self, window: Sequence[Row], tally: Mapping[str, int]) -> Results:
+        """Return a row for each text near a query."""
+        queries = [tuple(row.values[name] for name in self.rows.columns.texts) for row in window]
+        rows: list[tuple[Row, RowResult]] = []
+        for query, neighbourhood in zip(window, search_window(self.embedder, self.finder, queries), strict=True):
+            for rank, neighbour in enumerate(neighbourhood.nearest, 1):
+                cosine = "" if neighbour.cosine is None else round(neighbour.cosine, 6)
+                values = [query.line, *neighbourhood.query, rank, cosine, neighbour.line, *neighbour.texts]
+                result = ValueResult(values=dict(zip(self.form.layout.headings, values, strict=True)))
+                rows.append((Row(line=query.line, values={}), result))
+        return rows, {}
+
+
+def search_file(request: SearchRequest, file: TextFile, *, out: Path, watch: Watch = ignore) -> SearchTally:
+    """Write the texts nearest to each text of a file into `out`, in the form of its ending, a row for each result.
+
+    Memory holds a few hundred queries. A stopped call keeps its rows in OUT.unfinished, and the same call resumes it.
+    Raises UserError as `search`, and for a file that cannot be read.
+    """
+    source = SearchSource(
+        model=request.model or Path(request.open_file().settings["model"]),
+        file=file.path,
+        reading=file.options,
+        opening=request.opening,
+        form=file.input_form,
+        output=RowOutput(path=out),
+        request=request,
+    )
+    _, tally = write_table(source, watch)
+    return SearchTally(path=out, queries=tally.get(READ, 0), rows=tally.get(ROWS, 0))
