@@ -192,7 +192,7 @@ def test_wrong_usage(run: Path, encoder: Path, tmp_path: Path) -> None:
     with refusal("options-exclude-each-other", "--file"):
         predict(run, "good", out=tmp_path / "out.csv")
     with refusal("unknown-output-format"):
-        predict(run, file=tmp_path / "in.csv", out=tmp_path / "out.xlsx")
+        predict(run, file=tmp_path / "in.csv", out=tmp_path / "out.ods")
     with refusal("not-a-model"):
         predict(encoder, "good")
     with refusal("wrong-number-of-texts"):
