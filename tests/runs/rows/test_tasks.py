@@ -15,13 +15,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import osbert
+import tiny_runs
 from osbert.corpus import executors
 from osbert.corpus.executors import ExecutorStage, PendingTasks
+from osbert.runs.contract import WorkProgress
+from osbert.runs.file_options import SearchOptions, TextFile, TextTaskOptions
 from osbert.runs.rows import explain as explained_rows
 from osbert.runs.rows import predict as predict_run
 from osbert.runs.rows import tasks as row_tasks
+from osbert.runs.rows import texts as row_texts
 from osbert.runs.rows import vector_parts as windows
 from osbert.runs.rows.tasks import divide_rows
+from osbert.runs.similarity import search_file
+from osbert.runs.similarity.search import SearchRequest
 from refusals import refusal
 
 pytest.importorskip("datatrove", reason="the extra 'scale' is not installed")
@@ -56,6 +62,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> HereTasks:
     monkeypatch.setattr(predict_run, "TEXTS", 8)
     monkeypatch.setattr(windows, "ROWS", 8)
     monkeypatch.setattr(explained_rows, "WINDOW", 4)
+    monkeypatch.setattr(row_texts, "WINDOW", 8)
     monkeypatch.setattr(row_tasks, "run_stages", here := HereTasks())
     return here
 
@@ -102,6 +109,42 @@ def test_vectors(runs: dict[str, Path], file: Path, tmp_path: Path, here: HereTa
     one, two = ({path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in ("one", "two"))
     assert one == two
     assert here.done == [0, 1, 2]
+
+
+def test_scores_and_generations(runs: dict[str, Path], file: Path, tmp_path: Path, here: HereTasks) -> None:
+    writer = tiny_runs.write_run(tmp_path / "writer", None, masks=True, direction="left_to_right")
+    file.write_text("id,text\n" + "".join(f"{n},{WORDS[n % 4]}\n" for n in range(45)))
+    sampled = {"most": 3, "sample": True, "seed": 5}
+    for name, tasks in (("one", {}), ("two", TASKS)):
+        osbert.score(runs["pretrained"], file, out=tmp_path / f"scores-{name}.jsonl", **tasks)
+        here.done.clear()
+        osbert.generate(writer, file, out=tmp_path / f"texts-{name}.csv", **sampled, **tasks)
+    for one in tmp_path.glob("*-one.*"):
+        assert one.read_bytes() == one.with_name(one.name.replace("one", "two")).read_bytes()
+
+
+def test_a_stopped_search_goes_on_and_tasks_write_the_same_rows(
+    runs: dict[str, Path], file: Path, tmp_path: Path, here: HereTasks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    osbert.embed(runs["pretrained"], file, out=tmp_path / "x.npz", pooling="mean")
+    request = SearchRequest(vectors=tmp_path / "x.npz", options=SearchOptions(top=2))
+    search_file.search_file(request, TextFile(file), out=tmp_path / "whole.csv")
+    monkeypatch.setattr(search_file, "QUERIES", 10)
+
+    def stop(event: object) -> None:
+        if isinstance(event, WorkProgress) and event.done == 20:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        search_file.search_file(request, TextFile(file), out=tmp_path / "out.csv", watch=stop)
+    events: list[object] = []
+    tally = search_file.search_file(request, TextFile(file), out=tmp_path / "out.csv", watch=events.append)
+    assert [event.done for event in events if isinstance(event, WorkProgress)] == [20, 30, 40, 45]
+    assert (tally.queries, tally.rows) == (45, 90)
+    in_tasks = TextFile(file, TextTaskOptions(executor="local", tasks=3, workers=1))
+    assert search_file.search_file(request, in_tasks, out=tmp_path / "tasks.csv").rows == 90
+    whole = (tmp_path / "whole.csv").read_bytes()
+    assert whole == (tmp_path / "out.csv").read_bytes() == (tmp_path / "tasks.csv").read_bytes()
 
 
 def test_explanations(runs: dict[str, Path], file: Path, tmp_path: Path, here: HereTasks) -> None:

@@ -129,6 +129,10 @@ class RowJob(ABC):
     def compute(self, window: Sequence[Any], sink: RowSink) -> tuple[dict[str, bytes], dict[str, int]]:
         """Return what is appended to `sink` for a window of rows, and its counts."""
 
+    def count_before(self, start: int) -> dict[str, int]:
+        """Return what the results of a task depend on of the rows before its first one, number `start`."""
+        return {}
+
     def begin(self) -> bytes | None:
         """Return what stands before the first row; None where results are no text of rows."""
         return None
@@ -148,7 +152,7 @@ class RowJob(ABC):
             if not sink.tally and (beginning := self.begin()):
                 parts = {ROWS: beginning + parts[ROWS]}
             counts = counts | {self.cursor: len(window)}
-            tally = {name: sink.tally.get(name, 0) + count for name, count in counts.items()}
+            tally = sink.tally | {name: sink.tally.get(name, 0) + count for name, count in counts.items()}
             window.clear()  # before the next window is read
             yield parts, tally
         self.before.require_rows(sink.tally.get(self.cursor, 0), stop)

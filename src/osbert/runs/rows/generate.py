@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 
 from osbert.data.example import Example
@@ -22,6 +23,8 @@ from osbert.runs.rows.table import Results, TableSource, write_table
 from osbert.runs.rows.texts import TextJob, TextRows
 from osbert.terminal import format_count
 
+EMPTY_BEFORE = "empty_before"
+"""The rows without a prompt before the range of a task, in its tally."""
 COLUMNS = ("generated", "pieces", "log_probability", "ended", "truncated")
 
 
@@ -105,7 +108,7 @@ class GenerationJob(TextJob):
         prompts = [self._prompt(row, problems) for row in window]
         problems.stop_if_any()
         # The index among rows with text seeds the sampling: a resumed call draws as an uninterrupted one would.
-        first = tally.get(ROWS, 0) - tally.get("empty", 0)
+        first = tally.get(ROWS, 0) - tally.get("empty", 0) - tally.get(EMPTY_BEFORE, 0)
         generations = self.writer.writer.write([prompt for prompt in prompts if prompt is not None], first=first)
         remaining = iter(generations)
         results = [generation_result(None if prompt is None else next(remaining)) for prompt in prompts]
@@ -115,6 +118,11 @@ class GenerationJob(TextJob):
             "blank": sum(not generation.pieces for generation in generations),
             "pieces": sum(generation.pieces for generation in generations),
         }
+
+    def count_before(self, start: int) -> dict[str, int]:
+        """Return the number of rows without a prompt before row number `start`."""
+        problems = self.before.problems()
+        return {EMPTY_BEFORE: sum(self._prompt(row, problems) is None for row in islice(self.rows.rows(), start))}
 
     def _prompt(self, row: Row, problems: Problems) -> Example | None:
         """Return the prompt of a row, None if there is nothing in it to read; an unusable row goes to `problems`."""

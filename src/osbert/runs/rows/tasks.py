@@ -180,7 +180,7 @@ class RowWork:
         growing = GrowingFiles(folder)
         # The tally counts from the start of the file: the first row of all is written in another way than the others,
         # and JSON lines of vectors number the rows of the whole file.
-        growing.tally = growing.tally or {job.cursor: rows.start, ROWS: rows.start}
+        growing.tally = growing.tally or {job.cursor: rows.start, ROWS: rows.start, **job.count_before(rows.start)}
         for parts, tally in job.grow(growing, rows.stop):
             growing.append(parts, tally)
 
