@@ -21,8 +21,8 @@ from osbert.inference.vectors import reading as vector_reading
 from osbert.inference.vectors.lexical import bm25
 from osbert.inference.vectors.nearest import NearestRows, index_path
 from osbert.interop.sentence_files import PROMPTS
-from osbert.runs import search as runs
 from osbert.runs.file_options import SearchOptions
+from osbert.runs.similarity import search as runs
 from refusals import refusal
 from tiny_runs import write_sentences
 

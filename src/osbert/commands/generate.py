@@ -64,10 +64,9 @@ def generate(
     if texts and replace(reading, device="auto") != EmbeddedTaskOptions():
         raise UserError("--text and how to read a file go with --file, not with texts.", code="missing-option")
     if file and out:
+        rows = TextFile(file, reading)
         with showing_progress("rows") as watch:
-            tally = generate_file(
-                model, TextFile(file, reading), out=out, writing=options, opening=opening, watch=watch
-            )
+            tally = generate_file(model, rows, out=out, writing=options, opening=opening, watch=watch)
         print(*tally.lines(), sep="\n")
         return tally
     engine = load(model, device=reading.device, opening=opening)

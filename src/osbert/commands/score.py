@@ -52,11 +52,9 @@ def score(
     require_texts_or_file(usage, texts, file, out, streams=True)
     scoring, reading = scoring or ScoringOptions(), reading or EmbeddedTaskOptions()
     if file is not None:
-        texts_file = TextFile(file, reading)
+        rows, target = TextFile(file, reading), out or row_stream()
         with showing_progress("rows", sys.stderr) as watch:
-            tally = score_file(
-                model, texts_file, out=out or row_stream(), scoring=scoring, opening=opening, watch=watch
-            )
+            tally = score_file(model, rows, out=target, scoring=scoring, opening=opening, watch=watch)
         print(*tally.lines(), sep="\n", file=sys.stdout if out else sys.stderr)
         return tally if out else None
     text_scores = load(model, device=reading.device, opening=opening).score(texts, **vars(scoring))

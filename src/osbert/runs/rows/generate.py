@@ -19,7 +19,7 @@ from osbert.runs.file_options import TextFile
 from osbert.runs.rows.contract import ROWS
 from osbert.runs.rows.forms.contract import ValueResult
 from osbert.runs.rows.output import RowOutput, form_name
-from osbert.runs.rows.table import Results, TableSource, write_table
+from osbert.runs.rows.table import Results, ResultSource, write_table
 from osbert.runs.rows.texts import TextJob, TextRows
 from osbert.terminal import format_count
 
@@ -57,7 +57,7 @@ def generation_result(generation: Generation | None) -> ValueResult:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GenerationSource(TableSource["GenerationJob"]):
+class GenerationSource(ResultSource["GenerationJob"]):
     """A call that generates text for the rows of a file."""
 
     work_name = "a generation that was begun"
@@ -86,7 +86,8 @@ class GenerationSource(TableSource["GenerationJob"]):
 class GenerationJob(TextJob):
     """The texts of a file, what generates for them, and the form of the output."""
 
-    verb, work = "generate", "generation"
+    verb = "generate"
+    work = "generation"
 
     engine: Engine
     writer: TextWriter

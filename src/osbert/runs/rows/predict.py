@@ -18,7 +18,7 @@ from osbert.runs.file_options import FileOptions
 from osbert.runs.rows.forms.contract import RowLayout, RowResult
 from osbert.runs.rows.output import RowOutput, form_name
 from osbert.runs.rows.prediction_settings import PredictionColumns, PredictionOptions, WrittenPrediction
-from osbert.runs.rows.table import Results, TableJob, TableSource, write_table
+from osbert.runs.rows.table import Results, ResultSource, TableJob, write_table
 from osbert.tasks import Inputs, Record, Task
 from osbert.tasks.tables import note_long
 from osbert.terminal import format_count, one_line
@@ -54,7 +54,7 @@ class PredictionTally:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PredictionSource(TableSource["PredictionJob"]):
+class PredictionSource(ResultSource["PredictionJob"]):
     """A call that predicts the rows of a file with a fine-tuned run."""
 
     work_name = "a prediction that was begun"

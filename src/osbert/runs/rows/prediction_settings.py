@@ -57,8 +57,8 @@ class PredictionColumns:
     def _top(self, prediction: Prediction | None, labels: int) -> list[tuple[str, float] | None]:
         """Return the likeliest values, each with its probability, as many as are written; None for those missing."""
         count = LIKELIEST if self.shortened(labels) else self.top_k
-        found = prediction.top(count) if prediction and count else []
-        return [*found, *([None] * (count - len(found)))]
+        likeliest = prediction.top(count) if prediction and count else []
+        return [*likeliest, *([None] * (count - len(likeliest)))]
 
     @property
     def extended(self) -> bool:

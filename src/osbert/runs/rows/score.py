@@ -19,7 +19,7 @@ from osbert.runs.contract import Watch, ignore
 from osbert.runs.file_options import TextFile
 from osbert.runs.rows.forms.contract import ValueResult
 from osbert.runs.rows.output import RowOutput, form_name
-from osbert.runs.rows.table import Results, TableSource, write_table
+from osbert.runs.rows.table import Results, ResultSource, write_table
 from osbert.runs.rows.texts import TextJob, TextRows
 from osbert.terminal import format_count
 
@@ -92,7 +92,7 @@ def score_result(likelihood: TextLikelihood | None) -> ValueResult:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScoringSource(TableSource["ScoringJob"]):
+class ScoringSource(ResultSource["ScoringJob"]):
     """A call that scores the texts of a file."""
 
     work_name = "a scoring that was begun"
@@ -128,7 +128,8 @@ class ScoringSource(TableSource["ScoringJob"]):
 class ScoringJob(TextJob):
     """The texts of a file, the model that scores them, and the form of the output."""
 
-    verb, work = "score", "scoring"
+    verb = "score"
+    work = "scoring"
     with_blanks = True
 
     engine: Engine

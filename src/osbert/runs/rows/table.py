@@ -71,7 +71,7 @@ Job = TypeVar("Job", bound=TableJob)
 
 
 @dataclass(frozen=True, kw_only=True)
-class TableSource(RowSource[Job]):
+class ResultSource(RowSource[Job]):
     """A call whose results are written to `output` as rows of a table."""
 
     output: RowOutput
@@ -83,7 +83,7 @@ class TableSource(RowSource[Job]):
         return replace(self, file=file, output=output)
 
 
-def write_table(source: TableSource[Job], watch: Watch) -> tuple[Job, Mapping[str, int]]:
+def write_table(source: ResultSource[Job], watch: Watch) -> tuple[Job, Mapping[str, int]]:
     """Do the work of a source and write its output; return the job and its tally.
 
     Raises UserError that lists all unusable rows before anything is written.

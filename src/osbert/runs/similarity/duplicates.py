@@ -101,10 +101,10 @@ def _write(out: Path, opened: VectorFile, duplicates: Duplicates, sizes: NDArray
         for index, row in enumerate(opened.all_rows()):
             kept_index = int(duplicates.kept[index])
             if sizes[kept_index] > 1:
-                kept = "yes" if kept_index == index else "no"
+                mark = "yes" if kept_index == index else "no"
                 kept_line = kept_lines.setdefault(kept_index, row.line)  # the kept text comes first
                 cosine = round(float(duplicates.cosines[index]), 6)
-                yield [int(numbers[kept_index]), row.line, kept, kept_line, cosine, *row.texts]
+                yield [int(numbers[kept_index]), row.line, mark, kept_line, cosine, *row.texts]
 
     write_values(out, columns, rows())
 

@@ -17,7 +17,7 @@ from osbert.runs.file_options import TextFile
 from osbert.runs.rows.contract import READ, ROWS
 from osbert.runs.rows.forms.contract import RowLayout, RowResult, ValueResult
 from osbert.runs.rows.output import RowOutput, form_name
-from osbert.runs.rows.table import Results, TableJob, TableSource, write_table
+from osbert.runs.rows.table import Results, ResultSource, TableJob, write_table
 from osbert.runs.rows.texts import TextRows
 from osbert.runs.similarity.search import QUERIES, Finder, SearchRequest, describe_embedder, search_window
 from osbert.terminal import format_count
@@ -37,7 +37,7 @@ class SearchTally:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SearchSource(TableSource["SearchJob"]):
+class SearchSource(ResultSource["SearchJob"]):
     """A call that searches the texts nearest to each row of a file of queries."""
 
     work_name = "a search that was begun"
@@ -98,7 +98,8 @@ class SearchSource(TableSource["SearchJob"]):
 class SearchJob(TableJob):
     """The queries of a file, what embeds and compares them, and the form of the output."""
 
-    work, unit = "search", "text"
+    work = "search"
+    unit = "text"
 
     engine: LoadedModel
     embedder: Embedder
