@@ -164,6 +164,9 @@ class ExportKeywords(EvaluateKeywords, total=False):
     data: str | Path | None
     unchecked: bool
 
+class ScoreKeywords(FindDuplicatesKeywords, TaskKeywords, LikelihoodKeywords, total=False):
+    """Settings of osbert.score."""
+
 class EvaluateRetrievalKeywords(VectorKeywords, OpeningKeywords, total=False):
     """Settings of osbert.evaluate_retrieval."""
 
@@ -175,9 +178,6 @@ class EvaluateRetrievalKeywords(VectorKeywords, OpeningKeywords, total=False):
     encoding: str
     tokens: int
     device: str
-
-class ScoreKeywords(FindDuplicatesKeywords, TaskKeywords, LikelihoodKeywords, total=False):
-    """Settings of osbert.score."""
 
 class BuildCorpusKeywords(TaskKeywords, total=False):
     """Settings of osbert.build_corpus."""
