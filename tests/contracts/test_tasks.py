@@ -279,3 +279,9 @@ def test_records_that_belong_together_have_the_loss_of_one_batch(name: str) -> N
     assert len(parts) > 1
     assert sum(part.count for part in parts if part) == whole.count
     assert sum(part.total.item() for part in parts if part) == pytest.approx(whole.total.item(), rel=1e-4)
+
+
+def test_a_kind_with_a_method_of_an_earlier_version_is_refused() -> None:
+    """It would never be called, so that its predictions would be wrong without a word."""
+    with pytest.raises(TypeError, match="classes_of"):
+        type("Outdated", (Task,), {"classes_of": lambda self, record: ()})

@@ -240,6 +240,13 @@ class Description:
         return []
 
 
+REPLACED_METHODS = {
+    *("answered", "asked", "by_vectors", "classes_of", "decided", "error", "per_step", "probability_labels"),
+    *("refuse_long", "teaches", "tuned", "wanted"),
+}
+"""Methods of a task in earlier versions."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Task(Objective):
     """Records -> examples -> outputs -> predictions -> metrics. Its fields are its settings.
@@ -286,6 +293,15 @@ class Task(Objective):
     training."""
     length: int = 512
     """Most tokens in a sequence, [CLS] and [SEP] included; at most the model's limit."""
+
+    def __init_subclass__(cls) -> None:
+        """Refuse a kind with a method of an earlier version, which would never be called."""
+        super().__init_subclass__()
+        if outdated := sorted(REPLACED_METHODS & vars(cls).keys()):
+            raise TypeError(
+                f"{cls.__name__}.{outdated[0]} is no longer a method of tasks. CHANGELOG.md names its replacement, and "
+                "docs/add-a-task.md has the present contract."
+            )
 
     def __post_init__(self) -> None:
         """Raise ValueError for a length without room for a pair, and for classes with the same name."""
