@@ -171,7 +171,9 @@ def test_a_path_that_leaves_the_folder_or_is_none(name: object) -> None:
 def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path, within: None, read: Callable[[Path], object]) -> None:
     path = tmp_path / "model.safetensors"
     if read is read_sentence_model:
-        (tmp_path / "modules.json").write_text('[{"type": "Pooling", "path": "parts"}]')
+        (tmp_path / "modules.json").write_text(
+            '[{"type": "Transformer", "path": ""}, {"type": "Pooling", "path": "parts"}]'
+        )
         (tmp_path / "parts").mkdir()
         path = tmp_path / "parts" / "config.json"
     os.mkfifo(path)
