@@ -48,7 +48,7 @@ from osbert.remote.addresses import local_data
 from osbert.remote.cache import reading_copies
 from osbert.runs.contract import Notice, Watch, ignore, report_remarks
 from osbert.runs.json_lines import plain
-from osbert.runs.rows.row_file import WriteRow, require_row_file, row_file
+from osbert.runs.rows.table import require_output, write_values
 from osbert.terminal import format_count, in_columns
 
 WINDOW = 256
@@ -316,14 +316,12 @@ def evaluate_retrieval(
     """
     measures = options.check()
     given.check(model, words=options.bm25)
-    for path, require in ((run, require_file), (out, require_row_file)):
+    for path, require in ((run, require_file), (out, require_output)):
         if path is not None:
             require(path, given.files)
     with ExitStack() as held:
         held.enter_context(reading_copies())
         run = None if run is None else held.enter_context(claim(run))
-        columns = ["query", "system", *(measure.name for measure in measures)]
-        write = None if out is None else held.enter_context(row_file(out, columns))
         data = given.read(options, watch)
         if run is not None:
             _require_words([*data.judgements, *(data.corpus.ids if data.corpus else ())])
@@ -345,8 +343,9 @@ def evaluate_retrieval(
         scores, tests = score_systems(systems, data.judgements, measures)
         if run is not None:
             write_run(run, systems[scores[0].name], scores[0].name)
-        if write is not None:
-            _write_scores(write, scores)
+        if out is not None:
+            columns = ["query", "system", *(measure.name for measure in measures)]
+            write_values(out, columns, _list_scores(scores))
     return RetrievalEvaluation(
         criterion=measures[0].name,
         queries=len(data.judgements),
@@ -474,7 +473,8 @@ def _require_words(ids: Iterable[str]) -> None:
         )
 
 
-def _write_scores(write: WriteRow, scores: Sequence[SystemScores]) -> None:
-    for query in scores[0].by_query:
-        for system in scores:
-            write([query, system.name, *system.by_query[query].values()])
+def _list_scores(systems: Sequence[SystemScores]) -> Iterator[list[object]]:
+    """Yield a row with the scores of each query and system: the table that --out writes."""
+    for query in systems[0].by_query:
+        for system in systems:
+            yield [query, system.name, *system.by_query[query].values()]
