@@ -48,7 +48,7 @@ def retrieval(
     run
         A file for the ranking of the first system, a TREC run.
     out
-        A .csv, .tsv or .jsonl file for the scores of each query.
+        A table of the scores of each query: .csv, .tsv, .jsonl, .parquet, .xlsx or .md.
     """
     from osbert.runs.compare import run_names
 

@@ -81,10 +81,11 @@ class RowOutput:
         fitting = [kind for kind in matches if kind.suits(layout, alike=alike)]
         fitting.sort(key=lambda kind: ("suits" not in vars(kind), form_name(kind) != name))  # the special first
         if not fitting:
-            names = ", ".join(form_name(kind) for kind in kinds if kind.suits(layout, alike=False))
+            suitable = [kind for kind in kinds if kind.suits(layout, alike=False)]
+            names = sorted({ending for kind in suitable for ending in (form_name(kind), *kind.endings)})
             raise UserError(
-                f"{self.path or 'standard output'}: '{name}' is not an output format of these rows. Use one of {names} "
-                f"as the ending of --out.{nearest(name, map(form_name, kinds))}",
+                f"{self.path or 'standard output'}: '{name}' is not an output format of these rows. Use one of "
+                f"{', '.join(names)} as the ending of --out.{nearest(name, names)}",
                 code="unknown-output-format",
             )
         if self.spreadsheet_safe and not fitting[0].guards_formulas:
