@@ -131,7 +131,7 @@ def test_at_the_end_each_task_is_told_as_one_by_itself(
     told = capsys.readouterr().out
     first, second = told[told.index("best: ") :].split("\nregress:")
     assert "collapsed" not in first and "F1 of each class: neg " in first and "temperature" in first
-    assert "it has collapsed: every development row is 3.0" in second and "temperature" not in second
+    assert "it predicts 3.0 for every development row" in second and "temperature" not in second
     assert first.count("osbert predict") == second.count("osbert predict") == 1
 
 

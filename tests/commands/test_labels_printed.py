@@ -64,4 +64,4 @@ def test_a_collapse_is_one_line(
     table.write_text("text,label\n" + f'good film,"{FORGED}"\n' * 90 + "good film,neg\n" * 30)
     finetune("classify", *settings, model=encoder, data=table, out=tmp_path / "run")
     said = capsys.readouterr().out
-    assert r"every development row is 'pos\nerror: x'" in said and not own_line(said)
+    assert r"it predicts 'pos\nerror: x' for every development row" in said and not own_line(said)

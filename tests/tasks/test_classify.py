@@ -238,7 +238,7 @@ def test_one_file_is_divided_the_same_way_every_time(tmp_path: Path) -> None:
     texts = {record.texts for split in first.values() for record in split}
     assert len(texts) == 100
     assert [record.number for record in first["dev"]] == list(range(10))
-    with pytest.raises(ValueError, match="held_out is a share"):
+    with pytest.raises(ValueError, match="held_out must be a fraction"):
         Classify(held_out=1.5)
 
 

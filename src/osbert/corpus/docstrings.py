@@ -1,4 +1,4 @@
-"""The demo's corpus: the English in the docstrings of every installed library, read without importing any.
+"""A corpus: the English in the docstrings of every installed library, read without importing any.
 
 Source files are parsed, never run. The prose of each docstring is kept; doctests, tables, signatures, underlines, field
 names, formulae and inline markup are removed. A paragraph that occurs several times is kept once. A core parses about

@@ -107,7 +107,7 @@ def score(learner: Learner, task: Task, records: Sequence[Record], packer: Packe
 
 
 def constant_answer(task: Task, predictions: Sequence[Prediction], records: Sequence[Record]) -> str:
-    """Return the answer of all records if it is the same (`Task.only_answer`) although not all are right, else "".
+    """Return the answer of all records (`Description.only_answer`) if it is the same and not always right, else "".
 
     Fine-tuning on small sets sometimes collapses in this way. Tasks that answer by a rule do so on purpose: "".
     """

@@ -275,7 +275,7 @@ def differences(first: ModelParts, second: ModelParts) -> list[Difference]:
     if first.learner.heads.keys() != second.learner.heads.keys():
         raise ValueError(f"the heads are {', '.join(first.learner.heads)} and {', '.join(second.learner.heads)}")
     if first.sentences != second.sentences:
-        raise ValueError(f"a text gets its vector by {first.sentences} and {second.sentences}")
+        raise ValueError(f"the vectors of texts are computed differently: {first.sentences} and {second.sentences}")
     batch = collate(sequences(first))
     first_outputs, again = _outputs(first, batch), _outputs(second, batch)
     output_differences = [

@@ -426,8 +426,8 @@ def find_packaged_folder(name: str) -> Path | None:
         ) from error
     if not folder.is_dir():
         raise UserError(
-            f"The model '{name}' of the installed package {_owner(point)} is not there: its entry point {point.value} "
-            f"gives {folder}, which is no folder. Reinstall that package.",
+            f"The model '{name}' of the installed package {_owner(point)} is missing: its entry point "
+            f"{point.value} gives {folder}, which is not a folder. Reinstall that package.",
             code="missing-file",
         )
     return folder

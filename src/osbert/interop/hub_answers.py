@@ -202,9 +202,9 @@ def explain(error: Exception, failure: Failure) -> UserError:
             f"{failure.what} has not come whole from {hub}. Give the command again.", code="not-downloaded"
         )
     return UserError(
-        f"{failure.before}{failure.what} cannot be fetched: {hub} cannot be reached ({_first_line(error)}). Check the "
-        f"network, and HF_ENDPOINT and the proxy if they are set ({_HELP}). The files that are whole are kept: the "
-        "same command goes on after them.",
+        f"{failure.before}{failure.what} cannot be fetched: {hub} cannot be reached ({_first_line(error)}). Check "
+        f"the network, and HF_ENDPOINT and the proxy if they are set ({_HELP}). Complete files are kept; the same "
+        "command resumes the download.",
         code="not-downloaded",
     )
 
@@ -252,8 +252,8 @@ def _unwritten(error: OSError, failure: Failure) -> str:
     """Return the meaning of an error of the file system."""
     if disk_full(error):
         return (
-            f"The disk is full: {failure.what} does not fit into the cache {failure.cache}. Free some room, or set "
-            "HF_HOME to a folder on another disk. The files that are whole are kept."
+            f"The disk is full: {failure.what} does not fit into the cache {failure.cache}. Free some space, or set "
+            "HF_HOME to a folder on another disk. Complete files are kept."
         )
     return f"{error.filename}: {error.strerror}. The hub's cache must be writable; set HF_HOME to a folder that is."
 

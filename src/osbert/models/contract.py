@@ -192,7 +192,7 @@ class Backbone(nn.Module):
         raise NotImplementedError
 
     def share_tables(self, owner: Self) -> None:
-        """Share the embedding tables of `owner`, from whose settings `Sizes.narrowed` made those of this backbone."""
+        """Share the embedding tables of `owner`, from whose settings `Sizes.narrow` made those of this backbone."""
         raise NotImplementedError
 
     def read_vocabulary(self, tokenizer: AnyTokenizer) -> None:

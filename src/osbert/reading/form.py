@@ -278,7 +278,7 @@ def _keys(path: Path, lines: Sequence[str]) -> tuple[str, ...]:
             keys |= dict.fromkeys(value)
     if not keys:
         raise UserError(
-            f"{path}: no line of its beginning is a JSON object such as {{'text': ..., 'label': ...}}.",
+            f"{path}: none of its first lines is a JSON object such as {{'text': ..., 'label': ...}}.",
             code="wrong-format",
         )
     return tuple(keys)

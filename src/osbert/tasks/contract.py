@@ -384,7 +384,7 @@ class Task(Objective):
         raise NotImplementedError
 
     def decode_with(self, learnt: Mapping[str, list[Any]]) -> Callable[..., Prediction]:
-        """Return `decode`, or a version of it that uses `Head.learnt`, such as the transition scores of a CRF."""
+        """Return `decode`, or a version of it that uses `Head.decoding_values`, such as a CRF's transition scores."""
         return self.decode
 
     def metrics(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, float]:
@@ -477,8 +477,8 @@ class Task(Objective):
         label, or the kind declares no scores.
         """
         raise UserError(
-            "This run cannot be explained: its predictions are not scores of a sequence. Explain a run of classify, "
-            "multilabel, regress, tag, span or choose.",
+            f"This run cannot be explained: its task {self.name} does not implement explain(). Explain a run of "
+            "classify, multilabel, regress, tag, span or choose.",
             code="unsupported-model",
         )
 

@@ -109,7 +109,7 @@ def open_vectors(path: Path) -> VectorFile:
     with _damage_as_error(path):
         opened = _Parquet(path) if path.suffix == ".parquet" else _Arrays(path)
         if missing := [name for name in TOLD if name not in opened.settings]:
-            raise ValueError(f"it does not tell its {', '.join(missing)}")
+            raise ValueError(f"it lacks its {', '.join(missing)}")
         if len(opened.names) != len(opened.settings["columns"]):
             raise ValueError("it lacks a column of texts")
         return opened

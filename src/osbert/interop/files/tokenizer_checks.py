@@ -201,5 +201,5 @@ def _longest(encoded: Any) -> int:
         raise UserError(f"its precompiled_charsmap is not base64 ({error}).", code="unusable-tokenizer") from error
     end = 4 + int.from_bytes(content[:4], "little")
     if len(content) < 8 or end % 4 or end > len(content):
-        raise UserError("its precompiled_charsmap is shorter than it says, or empty.", code="unusable-tokenizer")
+        raise UserError("its precompiled_charsmap is truncated or empty.", code="unusable-tokenizer")
     return max(map(len, content[end:].split(b"\0")))

@@ -171,7 +171,7 @@ def _mentions(value: Mapping[str, Any], text: str) -> Iterator[EntitySpan]:
             for bounds in ranges:
                 start, last = _numbers(bounds[:2], bounds)
                 if text[start : last + 1] != mention:
-                    raise ValueError(f"the {type_} '{mention}' does not stand at {start} to {last}")
+                    raise ValueError(f"the {type_} '{mention}' is not the text from {start} to {last}")
                 yield EntitySpan(start, last + 1, type_)
 
 

@@ -393,7 +393,7 @@ def _small_data(
             reason,
             _far_rate(plan, FEW if plan.training.tuning != "full" else rate or FinetuneOptimizer.learning_rate),
         )
-    return chosen, reason, f"{count:,} steps are few: without {flags} there are {steps(*suited):,}."
+    return chosen, reason, f"{count:,} steps are few; without {flags} the default is {steps(*suited):,}."
 
 
 def _far_rate(plan: FinetunePlan, suited: float) -> str:
@@ -431,14 +431,14 @@ def advise_on_collapse(settings: Mapping[str, Any], *, steps: int, flags: Sequen
     >>> advise_on_collapse(paper, steps=18)
     '18 steps (3 epochs, batch 32) are few: give more --epochs or a smaller --batch, for 200 steps or more.'
     >>> advise_on_collapse(paper, steps=18, flags=["--batch"])
-    '18 steps (3 epochs, batch 32) are few: leave --batch out, and the rows decide.'
+    '18 steps (3 epochs, batch 32) are few. Remove --batch; the default follows the number of rows.'
     """
     training, rate = settings["training"], settings["optimizer"]["learning_rate"]
     if training.get("few_shot", "none") != "none":
-        return "The encoder's vectors do not part the labels: give more rows of each, or --few-shot none."
+        return "The encoder's vectors do not separate the labels. Give more rows of each, or use --few-shot none."
     steps_text = f"{steps:,} steps ({format_count(training['epochs'], 'epoch')}, batch {training['batch']})"
     if steps < STEPS and flags:
-        return f"{steps_text} are few: leave {' and '.join(flags)} out, and the rows decide."
+        return f"{steps_text} are few. Remove {' and '.join(flags)}; the default follows the number of rows."
     if steps < STEPS:
         return f"{steps_text} are few: give more --epochs or a smaller --batch, for {STEPS} steps or more."
     seeds = "another --seed, or several (--seeds 5)"

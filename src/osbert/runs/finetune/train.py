@@ -288,7 +288,8 @@ def _conclude_task(plan: FinetunePlan, task: Task, out: Path, watch: Watch) -> N
         answer = one_line(best.collapsed)
         flags = [flag(name) for name in LENGTH if name in plan.given]
         advice = advise_on_collapse(settings, steps=steps, flags=flags)
-        watch(Notice(f"it has collapsed: every development row is {answer}. {advice}", warning=True))
+        message = f"The model has collapsed: it predicts {answer} for every development row. {advice}"
+        watch(Notice(message, warning=True))
     if classes := class_scores(task, best.metrics):
         left_out = classes_left_out(task, best.metrics)
         of = f"{left_out} (all are in {out / FACTS})" if left_out else "each class"

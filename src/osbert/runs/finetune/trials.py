@@ -111,7 +111,7 @@ class TrialWork:
             self.watch(Notice(f"it failed before and begins anew: {'; '.join(changes)}"))
             shutil.rmtree(trial.folder)
         if folder.finished:
-            self.watch(Notice(f"finished before: {format_epoch(Epoch(**folder.facts['finished']['best']))}"))
+            self.watch(Notice(f"already finished: {format_epoch(Epoch(**folder.facts['finished']['best']))}"))
         return folder.finished
 
     def train(self, trial: StudyTrial) -> None:

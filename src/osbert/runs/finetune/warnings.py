@@ -74,7 +74,7 @@ def deduplicate(records: Splits) -> dict[str, list[Record]]:
     training = [record for record in records["train"] if text_key(record) not in development]
     if not training:
         raise UserError(
-            "The text of every training row stands in the development rows, too: --deduplicate leaves none. Give other "
+            "Every training text is also a development text, so --deduplicate leaves no training rows. Give other "
             "development rows.",
             code="no-data",
         )

@@ -60,11 +60,6 @@ class PredictionColumns:
         likeliest = prediction.top(count) if prediction and count else []
         return [*likeliest, *([None] * (count - len(likeliest)))]
 
-    @property
-    def extended(self) -> bool:
-        """Return whether anything beyond the default is written about a row."""
-        return bool(self.top_k or self.probabilities or self.abstain)
-
     def decide(self, prediction: Prediction) -> tuple[Prediction, int]:
         """Return the prediction to write and the number of answers withheld, whose probability is below `abstain`.
 
@@ -72,7 +67,7 @@ class PredictionColumns:
         """
         if (self.top_k and not prediction.top(1)) or (self.probabilities and not prediction.probabilities):
             raise UserError(
-                "What the run predicts has no probabilities to list: leave --top-k and --probabilities out.",
+                "This run's predictions have no probabilities. Remove --top-k and --probabilities.",
                 code="options-exclude-each-other",
             )
         return prediction.above(self.abstain) if self.abstain else (prediction, 0)
@@ -138,8 +133,3 @@ class PredictionOptions(PredictionColumns):
     spreadsheet_safe: bool = False
     """Write an apostrophe before each cell of a CSV or TSV that a spreadsheet may take for a formula: one that begins
     with = + - @ (full-width ones and those behind blanks too), a tab or a line end, and is not a number."""
-
-    @property
-    def columns(self) -> PredictionColumns:
-        """Return what is written about each row."""
-        return PredictionColumns(top_k=self.top_k, probabilities=self.probabilities, abstain=self.abstain)

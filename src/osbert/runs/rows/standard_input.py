@@ -26,7 +26,7 @@ def resolve_input(file: Path, folder: Path, *, form: str = "") -> Path:
     """
     if form and file != STREAM:
         raise UserError(
-            "--form is for standard input (-): the form of a file is found by looking.",
+            "--form applies to standard input (-) only; the format of a file is detected.",
             code="options-exclude-each-other",
         )
     if form and form not in FORMS:

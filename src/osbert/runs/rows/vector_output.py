@@ -70,9 +70,8 @@ def fitting(options: VectorOptions, form: str, out: Output) -> VectorOptions:
         )
     if form == ".jsonl" and options.keep_columns:
         raise UserError(
-            f"{describe_output(out)}: JSON lines of tokens have no place for the file's columns. "
-            "Leave --keep-columns out, or "
-            "give a --pooling such as mean.",
+            f"{describe_output(out)}: JSON lines of tokens cannot hold the file's columns. Remove --keep-columns, "
+            "or use a --pooling such as mean.",
             code="options-exclude-each-other",
         )
     if form == ".jsonl" and options.layers in NAMED:

@@ -306,7 +306,7 @@ def texts_of(row: Row, columns: ChoiceColumns) -> tuple[list[str], tuple[str, ..
     if isinstance(choices, Mapping):
         choices, called = choices.get("text"), choices.get("label", ())
     if not isinstance(choices, list) or not all(isinstance(text, str) for text in choices):
-        raise ValueError(f"'{name}' is no list of texts")
+        raise ValueError(f"'{name}' is not a list of texts")
     # A label must name one choice only.
     if called and (len(called) != len(choices) or len(set(called)) != len(called)):
         raise ValueError(f"'{name}' has {len(choices)} texts, but {len(set(called))} different labels")

@@ -383,7 +383,7 @@ class TableTask(Task):
         """Raise ValueError for a fraction that leaves one side empty, and as every task does."""
         super().__post_init__()
         if not 0 < self.held_out < 1:
-            raise ValueError(f"held_out is a share between 0 and 1, not {self.held_out}")
+            raise ValueError(f"held_out must be a fraction between 0 and 1, not {self.held_out}")
 
     @property
     def long(self) -> Long:

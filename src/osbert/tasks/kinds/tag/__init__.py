@@ -205,7 +205,7 @@ class Tag(Task):
         """Raise ValueError for settings out of range or that exclude each other."""
         super().__post_init__()
         if not 0 < self.held_out < 1:
-            raise ValueError(f"held_out is a share between 0 and 1, not {self.held_out}")
+            raise ValueError(f"held_out must be a fraction between 0 and 1, not {self.held_out}")
         if self.overlap < 0:
             raise ValueError(f"overlap must be at least 0, not {self.overlap}")
         if self.decoder == "crf" and self.pieces == "all":
