@@ -56,8 +56,8 @@ osbert_lab.find_topics
 osbert_lab.finetune_glue
 """
 METHODS = {
-    Engine: "attention decoder embed embedder evaluate explain explains fill fine_tuned generate learner predict "
-    " predict_encoded predict_records score sentence_model states states_of stream writes",
+    Engine: "attention decoder embed embedder evaluate explain explains fill fine_tuned generate learner masks pieces "
+    "predict predict_encoded predict_records remarks score sentence_model states states_of stream unusable_head writes",
     Run: "facts local_folder model reported",
     FinetuneRun: "errors facts interval local_folder metrics model predict reported tasks",
 }

@@ -113,7 +113,7 @@ def test_sequences_cross_documents_only_when_asked(show) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--masks", "2", "--objectives", "nsp"), "objectives = ['nsp'] leaves it out"),
+        (("--masks", "2", "--objectives", "nsp"), "objectives = ['nsp'] does not include it"),
         (("--masks", "2", "--rate", "2"), "rate must be a fraction"),
         (("--masks", "2", "--cross-documents"), "cross_documents does nothing with nsp"),
         (("--masks", "2", "--recipe", "cpux"), "Did you mean 'cpu'?"),

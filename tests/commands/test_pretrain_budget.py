@@ -161,7 +161,7 @@ def test_a_run_with_steps_is_not_given_minutes(run, tmp_path) -> None:
 
 def test_steps_beside_minutes_are_refused(run, fixed) -> None:
     done = run("--minutes", "0.1", "--steps", "5")
-    refused(done, "options-exclude-each-other", "--steps 5", "0.1 minutes")
+    refused(done, "options-exclude-each-other", "--steps 5", "--minutes 0.1")
     assert not (done.folder / "run.json").exists()
 
 

@@ -29,7 +29,7 @@ def test_train(tmp_path: Path, files: list[str], capsys: pytest.CaptureFixture[s
     tokenizer = read_tokenizer(out)
     assert len(tokenizer) == 50 and tokenizer.lowercase and "the" in tokenizer.vocabulary
     assert printed[-2] == f"fingerprint {tokenizer.fingerprint}"
-    assert "50 pieces learnt from 119 words (14 different) in " in printed[-1]
+    assert "learned 50 pieces from 119 words (14 different) in " in printed[-1]
     again = tmp_path / "again"
     assert run("tokenizer", "train", *files, "--out", str(again), "--vocabulary", "50") == 0
     for name in ("vocab.txt", "tokenizer.json"):
@@ -94,7 +94,7 @@ def test_train_another_kind(tmp_path: Path, files: list[str], capsys: pytest.Cap
     assert run(*words) == 0
     printed, before = capsys.readouterr().out, (out / "tokenizer.json").read_bytes()
     tokenizer = read_any_tokenizer(out)
-    assert f"{len(tokenizer)} pieces learnt from" in printed and tokenizer.fingerprint in printed
+    assert f"learned {len(tokenizer)} pieces from" in printed and tokenizer.fingerprint in printed
     assert run(*words) == 0 and (out / "tokenizer.json").read_bytes() == before
     assert {"bpe": "Ġthe", "unigram": "▁", "words": "the"}[kind] in tokenizer.vocabulary
     assert run("tokenizer", "encode", str(out), "the lowest") == 0

@@ -115,5 +115,5 @@ def test_a_target_is_of_tokens_or_of_sequences_not_both() -> None:
     base = {"ids": np.arange(2), "segments": np.zeros(2, int), "words": flags, "special": flags}
     here = Example(**base, targets={"x": Target(labels=np.array([1]), index=np.array([0]))})
     there = Example(**base, targets={"x": Target(labels=np.array([1]))})
-    with pytest.raises(ValueError, match="x belongs to tokens in one example"):
+    with pytest.raises(ValueError, match="x has a value per token in one example"):
         Examples.of([here, there])

@@ -40,5 +40,5 @@ def test_what_a_mask_cannot_say_is_refused() -> None:
         ids=np.ones(3, np.int32), segments=np.zeros(3, np.int8), words=np.ones(3, np.bool_),
         special=np.zeros(3, np.bool_), order=np.arange(3),
     )  # fmt: skip
-    with pytest.raises(ValueError, match="of its own"):
+    with pytest.raises(ValueError, match="of their own"):
         list(rectangles([looks_back], tokens=8))

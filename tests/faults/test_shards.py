@@ -74,7 +74,7 @@ def change(path: Path, value: int) -> None:
         (another_tokenizer, f"{SHARD}/ids.npy: "),
         (another_vocabulary, "is not the one that the corpus was built with"),
         (no_manifest, "corpus.json is missing"),
-        (broken_manifest, "corpus.json: not JSON"),
+        (broken_manifest, "corpus.json: this is not JSON"),
         (emptied_manifest, "corpus.json: "),
         (piece_out_of_range, f"{SHARD}/ids.npy: "),
         (another_piece, f"{SHARD}/ids.npy: "),

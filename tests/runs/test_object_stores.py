@@ -62,7 +62,7 @@ def test_a_corpus_and_a_mixture(s3: Any, texts: list[Path], tmp_path: Path) -> N
         assert corpora.files_of(found) == corpora.files_of(tmp_path / name)
     events: list[Any] = []
     osbert.build_corpus(texts[0], out="s3://box/a", watch=events.append, **build)
-    assert any("s3://box/a is finished already" in str(event) for event in events)
+    assert any("s3://box/a is already finished" in str(event) for event in events)
     with refusal("begun-with-other-settings", "s3://box/a"):
         osbert.build_corpus(texts[1], out="s3://box/a", **build)
     with refusal("output-is-input", "s3://box/mixed"):

@@ -41,7 +41,7 @@ def test_events_tell_how_far_it_is_and_how_it_ended(tmp_path: Path) -> None:
     assert progress[-2].done == progress[-2].total == (tmp_path / "a.txt").stat().st_size
     assert progress[-1].phase == "learning pieces"
     notices = [str(event) for event in events if isinstance(event, Notice)]
-    assert notices[0] == f"fingerprint {tokenizer.fingerprint}" and "45 pieces learnt from 48 words" in notices[1]
+    assert notices[0] == f"fingerprint {tokenizer.fingerprint}" and "learned 45 pieces from 48 words" in notices[1]
 
 
 def test_mistakes_are_user_errors(tmp_path: Path) -> None:

@@ -104,7 +104,10 @@ def test_windows_are_told_where_the_run_reads_in_windows(server: Any, runs: dict
     assert [(pieces[0], pieces[-1]) for pieces in sequences] == [("[CLS]", "[SEP]")] * 3
     assert one["windows"] == 3 and one["probabilities"] == pytest.approx(dict(said.probabilities), abs=1e-6)
     status, field, message = refusal(server.post("predict", texts=["a", text]))
-    assert (status, field) == (422, "texts[1]") and message == "26 pieces more than fit: the model reads 24 tokens."
+    assert (status, field) == (
+        422,
+        "texts[1]",
+    ) and message == "The text is 26 pieces too long: the model reads 24 tokens."
 
 
 def test_vectors(server: Any, runs: dict[str, Path]) -> None:
@@ -135,7 +138,7 @@ def test_vectors_of_texts_that_fit_have_no_further_fields(server: Any) -> None:
     for model, most in (("encoder", 22), ("sentences", 10)):
         asked = {"model": model, "texts": ["film", "film " * (most + 5)], "long": "error"}
         refused = refusal(server.post("embed", **asked))
-        assert refused == (422, "texts[1]", f"5 pieces more than fit: the model reads {most + 2} tokens.")
+        assert refused == (422, "texts[1]", f"The text is 5 pieces too long: the model reads {most + 2} tokens.")
         assert server.post("embed", **asked | {"texts": ["film " * most]}).status_code == 200
 
 
@@ -238,7 +241,7 @@ def in_order(entity: dict[str, Any]) -> dict[str, Any]:
         ("predict", {"records": [{}], "model": "chooser"}, (422, "records[0]", "there is no 'start' in it")),
         ("predict", {"texts": ["a"] * 129}, (413, "texts", "at most 128 texts, not 129")),
         ("predict", {"texts": ["a", "b" * 50_001]}, (413, "texts[1]", "at most 50,000 characters, not 50,001")),
-        ("embed", {"texts": ["a"], "pooling": "sum"}, (422, "pooling", "'mean', 'max' or 'weighted'")),
+        ("embed", {"texts": ["a"], "pooling": "sum"}, (422, "pooling", "'mean', 'max', 'weighted'")),
         ("embed", {"texts": ["a", " "]}, (422, "texts[1]", "There is nothing in it to read.")),
         ("embed", {"texts": ["a"], "long": "cut"}, (422, "long", "'window'")),
         ("fill-mask", {"texts": ["[MASK]"], "top": 0}, (422, "top", "greater than or equal to 1")),

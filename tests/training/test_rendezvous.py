@@ -49,7 +49,7 @@ def test_a_process_that_came_to_a_dead_start_moves_on() -> None:
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_nobody_comes(rank: int) -> None:
-    with pytest.raises(RuntimeError, match="have not come"):
+    with pytest.raises(RuntimeError, match="did not start in time"):
         fresh_store(distributed.HashStore(), rank, 2, timedelta(seconds=0.1))
 
 

@@ -134,7 +134,7 @@ def test_a_file_is_predicted_whatever_is_wrong_with_some_rows(page: Page, server
         page.get_by_role("link", name="Download the CSV").click()
     rows = list(csv.DictReader(io.StringIO(Path(download.value.path()).read_text(encoding="utf-8"))))
     assert [row["text"] for row in rows] == texts
-    assert "pieces more than fit" in rows[10]["error"] and rows[50]["error"] == "There is no text in it."
+    assert "pieces too long" in rows[10]["error"] and rows[50]["error"] == "There is no text in it."
     whole = [place for place in range(80) if place not in (10, 50)]
     told = server.post("predict", texts=[texts[place] for place in whole], model="classifier").json()["predictions"]
     for place, one in zip(whole, told):

@@ -130,7 +130,7 @@ class TaskRows:
         """Return the loader of steps."""
         task, packer = self.task, self.packer
         loader = RecordLoader(
-            EncodedWithTargets(self.encoded, LeftToRight().every_next) if self.auxiliary else self.encoded,
+            self.targeted,
             batch=records_per_step(batch, self.training),
             micro_tokens=micro_tokens,
             seed=seed,
@@ -140,6 +140,11 @@ class TaskRows:
         if not task.corrupts():
             return loader
         return loader.corrupting(lambda examples, noise: task.corrupt_all(examples, packer, noise))
+
+    @property
+    def targeted(self) -> EncodedRecords:
+        """The training sequences with the targets of every loss."""
+        return EncodedWithTargets(self.encoded, LeftToRight().every_next) if self.auxiliary else self.encoded
 
     @property
     def weights(self) -> dict[str, float]:
