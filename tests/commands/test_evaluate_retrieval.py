@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 
 import osbert
 import terminal
+from osbert.errors import UserError
 from osbert.inference.engine import load
 from osbert.interop.sentence_files import PROMPTS
-from osbert.reading.retrieval import read_run
+from osbert.reading.retrieval import read_judgements, read_run
 from osbert.runs.similarity import retrieval as runs
 from refusals import refusal, refused
 from tiny_runs import write_sentences
@@ -253,3 +254,33 @@ def test_runs_are_compared_by_query(beir: Path, tmp_path: Path, capsys: pytest.C
     assert (test["first"], test["second"]) == ("good.trec", "bad.trec")
     assert "p = " in terminal.told(capsys, *command).output
     refused(terminal.told(capsys, *command[:3], "--qrels", qrels), "missing-value", "compare retrieval")
+
+
+def test_data_in_memory_are_read_and_checked_as_files_are() -> None:
+    qrels = {1: {2: 1, 3: 0}}
+    scored = osbert.evaluate_retrieval(qrels=qrels, results={"a": {1: {2: 0.9, 3: 0.5}}}, measures="mrr")
+    assert scored.systems[0].measures["mrr"] == 1
+    for results in (
+        {"a": {1: {2: float("nan"), 3: 0.5}}},
+        {"a": {1: {2: "x"}}},
+        {"a": {1: [2]}},
+        {"a": {1: 0.4}},
+    ):
+        with pytest.raises(UserError) as error:
+            osbert.evaluate_retrieval(qrels=qrels, results=results)
+        assert error.value.code == "unusable-row"
+    for wrong, code in (({}, "no-data"), ({"q": ["d"]}, "unusable-row"), ({"q": {"d": float("inf")}}, "unusable-row")):
+        with pytest.raises(UserError) as error:
+            osbert.evaluate_retrieval(qrels=wrong, results={"a": {"q": {"d": 1.0}}})
+        assert error.value.code == code
+    with pytest.raises(UserError) as error:
+        osbert.evaluate_retrieval(qrels=qrels, results=[{"q": {}}])
+    assert error.value.code == "invalid-value"
+
+
+def test_a_damaged_first_judgement_is_no_header(tmp_path: Path) -> None:
+    path = tmp_path / "qrels.tsv"
+    path.write_text("q1\td2\tone\nq2\td1\t2\n")
+    with pytest.raises(UserError) as error:
+        read_judgements(path)
+    assert error.value.code == "unusable-row"

@@ -147,6 +147,14 @@ def test_what_is_asked_for_goes_before_what_the_model_was_trained_for(engine: En
     assert len(remarks(OPEN, engine)) == 1 and "was trained for sentence vectors: pooling" in remarks(OPEN, engine)[0]
 
 
+def modules_of(*kinds: str) -> str:
+    """Return a modules.json with these parts of sentence-transformers."""
+    paths = ("", "1_Pooling", *(f"{index}_{kind}" for index, kind in enumerate(kinds) if index > 1))
+    return json.dumps(
+        [{"type": f"sentence_transformers.models.{kind}", "path": path} for kind, path in zip(kinds, paths)]
+    )
+
+
 def test_damaged_and_foreign_files_beside_a_model(runs: dict[str, Path], tmp_path: Path) -> None:
     shutil.copytree(runs["encoder"], tmp_path, dirs_exist_ok=True)
 
@@ -156,23 +164,23 @@ def test_damaged_and_foreign_files_beside_a_model(runs: dict[str, Path], tmp_pat
     assert "was not trained for sentence vectors" in remarks(OPEN, opened())[0]
     modules, pooling = tmp_path / "modules.json", tmp_path / "1_Pooling" / "config.json"
     pooling.parent.mkdir()
-    dense = '[{"type": "a.Transformer"}, {"type": "a.Pooling", "path": "1_Pooling"}, {"type": "a.Dense"}]'
+    dense = modules_of("Transformer", "Pooling", "Dense")
     for modules_say, pooling_says, refused in (
         ("[", "{}", ("wrong-format", "modules.json", "JSON")),
         ("{}", "{}", ("wrong-format", "modules.json")),
-        ('[{"type": "a.Transformer"}]', "{}", ("unsupported-model", "modules.json", "Pooling")),
+        (modules_of("Transformer"), "{}", ("unsupported-model", "modules.json", "Pooling")),
         (dense, '{"pooling_mode": ["mean", "sum"]}', ("unsupported-model", "mean", "sum")),
         (dense, "{}", ("missing-file", "2_Dense")),
         (dense.replace("Dense", "WordWeights"), "{}", ("unsupported-model", "WordWeights")),
-        ('[{"type": "a.Router", "path": ""}]', "{}", ("unsupported-model", "Router")),
-        (dense.replace("a.Pooling", "a.CNN"), "{}", ("unsupported-model", "CNN")),
+        (modules_of("Router"), "{}", ("unsupported-model", "Router")),
+        (dense.replace("models.Pooling", "models.CNN"), "{}", ("unsupported-model", "CNN")),
     ):
         modules.write_text(modules_say)
         pooling.write_text(pooling_says)
         with refusal(*refused):
             vector_settings(OPEN, opened())
         assert vector_settings(EmbeddingOptions(pooling="max"), opened()).pooling == "max"
-    modules.write_text('[{"type": "a.Transformer"}, {"type": "a.Pooling", "path": "1_Pooling"}, {"type": "a.Dropout"}]')
+    modules.write_text(modules_of("Transformer", "Pooling", "Dropout"))
     pooling.write_text('{"pooling_mode": "weightedmean"}')
     settings = vector_settings(OPEN, opened())
     assert settings.pooling == "weighted" and not settings.normalize
@@ -183,7 +191,9 @@ def test_a_dense_part_that_is_damaged_or_unknown_is_refused_by_name(runs: dict[s
     modules = json.loads((folder / MODULES).read_text())
     dense = folder / "3_Dense"
     dense.mkdir()
-    (folder / MODULES).write_text(json.dumps([*modules, {"idx": 3, "path": "3_Dense", "type": "models.Dense"}]))
+    (folder / MODULES).write_text(
+        json.dumps([*modules, {"idx": 3, "path": "3_Dense", "type": "sentence_transformers.models.Dense"}])
+    )
     sizes = {"in_features": 16, "out_features": 4, "activation_function": "torch.nn.modules.activation.Tanh"}
     weights = {"linear.weight": torch.ones(4, 16), "linear.bias": torch.ones(4)}
     write_tensors(weights, dense / "model.safetensors")

@@ -11,6 +11,7 @@ import pytest
 
 from osbert.interop.sentence_files import (
     FIELD,
+    MODULES,
     PROMPTS,
     Prompts,
     SentenceModel,
@@ -88,3 +89,16 @@ def moved(folder: Path, name: object) -> SentenceModel | None:
         (folder / name).mkdir(parents=True, exist_ok=True)
         (folder / name / "config.json").write_text(content)
     return read_sentence_model(folder)
+
+
+def test_code_of_others_and_shortened_vectors_are_refused(tmp_path: Path) -> None:
+    write_sentence_model(tmp_path, MODEL, width=8)
+    modules = json.loads((tmp_path / MODULES).read_text())
+    (tmp_path / PROMPTS).write_text(json.dumps({"truncate_dim": 4}))
+    with refusal("unsupported-model", "truncate_dim"):
+        read_sentence_model(tmp_path)
+    (tmp_path / PROMPTS).write_text("{}")
+    modules[1]["type"] = "custom_code.pooling.Pooling"
+    (tmp_path / MODULES).write_text(json.dumps(modules))
+    with refusal("unsupported-model", "custom_code.pooling.Pooling"):
+        read_sentence_model(tmp_path)

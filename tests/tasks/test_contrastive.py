@@ -34,6 +34,8 @@ def texts_of(task: Contrastive, split: str) -> list[tuple[tuple[str, ...], objec
         ("bare.tsv", "a b\tc d\ne, f\tg, h\n", ("column 1", "column 2")),
         ("named.csv", "question,answer\na,b\nc,d\n", ("question", "answer")),
         ("labelled.csv", "text,label\na,b\nc,d\n", ("text", "")),
+        ("search.csv", "query,document\na,b\nc,d\n", ("query", "document")),
+        ("turned.csv", "text,query\na,b\nc,d\n", ("query", "text")),
         ("scored.csv", "sentence1,sentence2,score\na,b,1\nc,d,2\n", ("sentence1", "sentence2")),
     ],
 )

@@ -125,13 +125,20 @@ def evaluate_retrieval(
     (['encoder', 'bm25'], ['q'])
     """
     from osbert import recipe
+    from osbert.errors import UserError
     from osbert.interop.hub import locate
     from osbert.runs.compare import run_names
     from osbert.runs.similarity.retrieval import RetrievalInput, RetrievalKeywords
     from osbert.runs.similarity.retrieval import evaluate_retrieval as run_evaluation
 
     if not isinstance(results, Mapping):
-        paths = [Path(path) for path in results]
+        runs = [results] if isinstance(results, str | Path) else [*results]
+        if wrong := [run for run in runs if not isinstance(run, str | Path)]:
+            message = (
+                f"results must be paths of TREC runs, or rankings by the name of their system, not {wrong[0]!r:.60}."
+            )
+            raise UserError(message, code="invalid-value")
+        paths = [Path(path) for path in runs]
         results = dict(zip(run_names(paths), paths))
     chosen = recipe.settings(RetrievalKeywords, options)
     return run_evaluation(

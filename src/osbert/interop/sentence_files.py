@@ -26,7 +26,8 @@ ENDLESS = 2**31
 """Above the length of any text: tokenizer files without a limit store a larger number."""
 FIELD = "osbert_sentences"
 """The field of a config."""
-PACKAGE = "sentence_transformers.models"
+LIBRARY = "sentence_transformers."
+PACKAGE = f"{LIBRARY}models"
 MODES = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
@@ -117,7 +118,13 @@ def read_sentence_model(folder: Path) -> SentenceModel | None:
     modules = read_value(path)
     if not isinstance(modules, list) or not all(isinstance(part, dict) and "type" in part for part in modules):
         raise UserError(f"{path}: expected a list of parts with their types.", code="wrong-format")
-    kinds = [str(part["type"]).rpartition(".")[2] for part in modules]
+    types = [str(part["type"]) for part in modules]
+    if foreign := [name for name in types if "." in name and not name.startswith(LIBRARY)]:
+        raise UserError(
+            f"{path}: the part {foreign[0]!r:.80} is not one of sentence-transformers; osbert runs no such code.",
+            code="unsupported-model",
+        )
+    kinds = [name.rpartition(".")[2] for name in types]
     usual = ["", *(f"{index}_{kind}" for index, kind in enumerate(kinds[1:], start=1))]
     paths = [part.get("path", default) for part, default in zip(modules, usual)]
     if unsafe := [part for part in paths if part != "" and not guarded.leads_below(part)]:
@@ -144,6 +151,12 @@ def read_sentence_model(folder: Path) -> SentenceModel | None:
     if task != "feature-extraction":
         raise UserError(
             f"{folder / LENGTHS}: the transformer_task {task!r:.80} gives no states to pool.", code="unsupported-model"
+        )
+    if files[PROMPTS].get("truncate_dim") is not None:
+        raise UserError(
+            f"{folder / PROMPTS}: truncate_dim {files[PROMPTS]['truncate_dim']!r:.40} shortens the vectors, which "
+            "osbert does not do. Set it to null for the full vectors.",
+            code="unsupported-model",
         )
     return SentenceModel(
         pooling=pooling_name,

@@ -69,6 +69,7 @@ PAIRS = (
     ("question", "sentence"),
     ("question", "context"),
     ("query", "passage"),
+    ("query", "document"),
     ("#1 string", "#2 string"),
 )
 """Usual names, in lower case, of the two columns of a pair. The page has them, too (server/page/table_file.js)."""

@@ -12,9 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from osbert.errors import Problems, UserError
-from osbert.reading.columns import Header
+from osbert.reading.columns import Header, headings
 from osbert.reading.form import TableReading, decoding_error, open_text, plain_suffix
 from osbert.reading.memory import Data, tables
 from osbert.reading.table import Row, Table, open_table
@@ -95,7 +96,7 @@ def read_judgements(data: Data, *, encoding: str = "") -> Scores:
     Raises UserError that lists lines which cannot be read, and pairs that are judged twice with different relevance.
     """
     if isinstance(data, Mapping):
-        return {str(query): {str(name): float(value) for name, value in row.items()} for query, row in data.items()}
+        return read_mapping(data, "judgements")
     path = Path(data) if isinstance(data, str | Path) else None
     problems = Problems(heading=f"{path or 'The judgements'} cannot be used")
     judgements: Scores = {}
@@ -114,6 +115,34 @@ def read_judgements(data: Data, *, encoding: str = "") -> Scores:
     if not judgements:
         raise UserError(f"{path or 'The data'}: there are no judgements.", code="no-data")
     return judgements
+
+
+def read_mapping(data: Mapping[Any, Any], kind: str) -> Scores:
+    """Return judgements or a run that is in memory: a number for each document of each query, by their ids.
+
+    Raises UserError that lists values of another kind, and for a mapping without any. `kind`: what the data are.
+
+    >>> read_mapping({1: {7: 2}}, "judgements")
+    {'1': {'7': 2.0}}
+    """
+    problems, scores = Problems(heading=f"The {kind} cannot be used"), dict[str, dict[str, float]]()
+    for query, documents in data.items():
+        if not isinstance(documents, Mapping):
+            message = f"query {query!r:.60} must have a mapping of documents to numbers, not {documents!r:.60}."
+            problems.add(message, code="unusable-row")
+            continue
+        row = scores.setdefault(str(query), {})
+        for name, value in documents.items():
+            number = _number(str(value))
+            if number is None:
+                message = f"query {query!r:.60}, document {name!r:.60}: {value!r:.60} is not a finite number."
+                problems.add(message, code="unusable-row")
+            else:
+                row[str(name)] = number
+    problems.stop_if_any()
+    if not scores:
+        raise UserError(f"There are no {kind}.", code="no-data")
+    return scores
 
 
 def read_run(path: Path, *, encoding: str = "") -> Scores:
@@ -237,16 +266,23 @@ def _lines(path: Path, encoding: str) -> Iterator[tuple[int, str]]:
 
 def _fields(path: Path, encoding: str, problems: Problems) -> Iterator[tuple[str, str, str, str]]:
     """Yield place, query, document and relevance of a line of BEIR's three fields or TREC's four."""
+    first = True
     for number, line in _lines(path, encoding):
         fields = [part.strip() for part in line.split("\t")] if "\t" in line else line.split()
+        is_header, first = first and _is_header(fields), False
         if len(fields) not in (3, 4):
             problems.add(
                 f"{path}, line {number}: {one_line(line.strip())[:40]!r} has {format_count(len(fields), 'field')}. "
                 "Judgements have three (query, document, relevance), or TREC's four (query, 0, document, relevance).",
                 code="wrong-format",
             )
-        elif number > 1 or _number(fields[-1]) is not None:  # else it is a header
+        elif not is_header:
             yield f"{path}, line {number}", fields[0], fields[-2], fields[-1]
+
+
+def _is_header(fields: Sequence[str]) -> bool:
+    """Return whether the first line of judgements names its columns: its last field is a usual name of relevance."""
+    return fields[-1].lower() in headings("relevance")
 
 
 def _cells(table: Table, problems: Problems) -> Iterator[tuple[str, str, str, str]]:

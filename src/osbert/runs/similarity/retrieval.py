@@ -40,6 +40,7 @@ from osbert.reading.retrieval import (
     list_ids,
     read_collection,
     read_judgements,
+    read_mapping,
     read_run,
     read_single_table,
     select,
@@ -326,7 +327,11 @@ def evaluate_retrieval(
         if run is not None:
             _require_words([*data.judgements, *(data.corpus.ids if data.corpus else ())])
         finished = {
-            name: _rank(value if isinstance(value, Mapping) else read_run(Path(value), encoding=options.encoding))
+            name: _rank(
+                read_mapping(value, f"ranking '{name}'")
+                if isinstance(value, Mapping)
+                else read_run(Path(value), encoding=options.encoding)
+            )
             for name, value in given.results.items()
         }
         systems: dict[str, Rankings] = {}

@@ -23,6 +23,7 @@ const PAIRS = [
   ["question", "sentence"],
   ["question", "context"],
   ["query", "passage"],
+  ["query", "document"],
   ["#1 string", "#2 string"],
 ];
 const LABEL = /^(label|class|category|sentiment|target|gold_label|is_duplicate|intent|topic|score|value|similarity|rating|stars|y)$/i;

@@ -70,8 +70,10 @@ class ContrastiveSource(TextSource):
                 raise
             text_columns = TextColumns(text=names[0])
         if only and not (text_columns.pair or text_columns.label):
-            (other,) = (name for name in names if name != text_columns.text)
-            text_columns = TextColumns(text=text_columns.text, pair=other)
+            # Prompts and roles depend on the order: a column of queries comes first.
+            first = Header(names, table.called).find("query") or text_columns.text
+            (other,) = (name for name in names if name != first)
+            text_columns = TextColumns(text=first, pair=other)
         if negative and not text_columns.pair:
             raise UserError(
                 f"{table.called} has negatives in '{negative}', but no second text like the first: give --pair.",
