@@ -390,4 +390,4 @@ def test_the_advice_after_a_collapse_is_for_this_run(
     said = advise_on_collapse(table, steps=steps)
     assert wanted in said and unwanted not in said and f"{steps:,} steps" in said
     if steps < STEPS:
-        assert "leave --batch and --epochs out" in advise_on_collapse(table, steps=steps, flags=["--batch", "--epochs"])
+        assert "Remove --batch and --epochs" in advise_on_collapse(table, steps=steps, flags=["--batch", "--epochs"])

@@ -126,7 +126,7 @@ def test_more_seeds_are_added_and_finished_ones_not_repeated(
     finetune("classify", *QUICK, "--seeds", "3", model=encoder, data=table, out=out)
     assert ran == [0, 1, 1, 2]
     said = capsys.readouterr().out
-    assert "finished before" in said and "accuracy: median" in said and "over the seeds, 3 runs" in said
+    assert "already finished" in said and "accuracy: median" in said and "over the seeds, 3 runs" in said
     assert (out / "model.safetensors").read_bytes() == (compared / "model.safetensors").read_bytes()
     shutil.rmtree(out / "trials")
     finetune("classify", *QUICK, "--seeds", "3", model=encoder, data=table, out=out)

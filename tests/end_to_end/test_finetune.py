@@ -91,7 +91,7 @@ def test_killed_a_comparison_loses_no_finished_trial(inputs: Path, tmp_path: Pat
     assert process.returncode == -signal.SIGKILL and not (out / "model.safetensors").exists()
     written = (first / "model.safetensors").stat().st_mtime_ns
     said, _ = (again := command(*words, *seeds)).communicate(timeout=120)
-    assert again.returncode == 0 and "finished before" in said and "going on from step" in said, said
+    assert again.returncode == 0 and "already finished" in said and "going on from step" in said, said
     assert (first / "model.safetensors").stat().st_mtime_ns == written
     assert (second / "model.safetensors").exists() and osbert.load(out).predict(["good"])
 

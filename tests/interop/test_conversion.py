@@ -270,7 +270,9 @@ def test_how_a_text_gets_its_vector_goes_along(runs: Callable[[str], Path], tmp_
     write_model_as(there, tmp_path / "back", "osbert")
     assert read_sentence_model(tmp_path / "back") == kept
     (folder / MODULES).unlink()
-    with pytest.raises(ValueError, match=r"a text gets its vector by SentenceModel.*weighted.* and None"):
+    with pytest.raises(
+        ValueError, match=r"the vectors of texts are computed differently: SentenceModel.*weighted.* and None"
+    ):
         differences(there, model_of(open_any(folder)))
 
 

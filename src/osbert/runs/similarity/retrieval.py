@@ -49,7 +49,6 @@ from osbert.remote.addresses import local_data
 from osbert.remote.cache import reading_copies
 from osbert.runs.contract import Notice, Watch, ignore, report_remarks
 from osbert.runs.json_lines import plain
-from osbert.runs.rows.table import require_output, write_values
 from osbert.terminal import format_count, in_columns
 
 WINDOW = 256
@@ -315,6 +314,8 @@ def evaluate_retrieval(
     Raises UserError before any computation for invalid options, data that cannot be read, and judgements of unknown
     ids.
     """
+    from osbert.runs.rows.table import require_output, write_values  # loads torch
+
     measures = options.check()
     given.check(model, words=options.bm25)
     for path, require in ((run, require_file), (out, require_output)):
