@@ -48,7 +48,7 @@ def test_a_workbook_holds_what_json_lines_hold(classifier: Path, table: Path, tm
         text = {"x\x08y": "x_x0008_y", "_x0041_": "_x005F_x0041_", "": None}.get(line["text"], line["text"])
         assert (cells["text"], cells["n"], cells["prediction"]) == (text, line["n"], line["prediction"])
     again = open_table(tmp_path / "out.xlsx", TableReading())
-    assert [row.values["text"] for row in again.rows(Problems(heading=""))][1] == "=1+1"
+    assert [row.values.get("text") or "" for row in again.rows(Problems(heading=""))] == TEXTS
 
 
 def test_a_full_sheet_is_followed_by_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 import zipfile
 from collections.abc import Sequence
@@ -21,6 +22,8 @@ _MEMBERS = 10_000
 """Most files in a workbook, which is a ZIP archive."""
 _ROWS = 1 << 20
 """Most rows of a sheet, in Excel too."""
+_ESCAPED = re.compile("_x((?![Dd][89A-Fa-f])[0-9A-Fa-f]{4})_")
+"""A character as workbooks write it; halves of surrogate pairs stay as they are."""
 _PROLOGUE = 1 << 16
 _LOOKED = 1000
 """Number of rows from which a header is detected."""
@@ -116,5 +119,10 @@ def _entries(path: Path, rows: Sequence[tuple[int, list[Any]]], reading: TableRe
 
 
 def _plain(cell: Any) -> Any:
-    """Return the value of a cell; dates and times in ISO 8601."""
+    """Return the value of a cell: dates and times in ISO 8601, texts with the characters that their escapes stand for.
+
+    Workbooks write a control character as _x0008_, and an underscore that would begin such an escape as _x005F_.
+    """
+    if isinstance(cell, str):
+        return _ESCAPED.sub(lambda match: chr(int(match[1], 16)), cell)
     return cell.isoformat() if isinstance(cell, date | datetime | time) else cell
