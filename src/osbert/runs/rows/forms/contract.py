@@ -140,6 +140,30 @@ class RowForm:
         link_or_copy(part, out)
 
 
+class CellForm(RowForm):
+    """Base class of forms with a line of cells for each row, below a line of headings. Subclasses implement `line`."""
+
+    fixed_columns = True
+
+    @property
+    def names(self) -> list[str]:
+        """The headings: the columns of the input, then those of the results under names that are free."""
+        return [*self.layout.columns, *free_names(self.layout.headings, self.layout.columns)]
+
+    def line(self, cells: Sequence[object]) -> str:
+        """Return the text of a line of cells, with its line break."""
+        raise NotImplementedError
+
+    def begin(self) -> str:
+        """Return the line of headings."""
+        return self.line(self.names)
+
+    def row(self, row: ResultRow) -> str:
+        """Return one row."""
+        values = (row.row.values.get(name, "") for name in self.layout.columns)
+        return self.line([*values, *row.result.cells().values()])
+
+
 class WholeForm(RowForm):
     """Base class of forms that are written when all rows are known: a row of the part is a line of JSON."""
 

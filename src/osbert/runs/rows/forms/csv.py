@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from osbert.reading.table import CellStyle
-from osbert.runs.rows.forms.contract import ResultRow, RowForm, RowLayout, free_names
+from osbert.runs.rows.forms.contract import CellForm, RowLayout
 from osbert.terminal import one_line
 
 FORMULA_SIGNS = ("=", "+", "-", "@")
@@ -24,10 +24,9 @@ ROW_END = "\r\n"
 """
 
 
-class CsvTable(RowForm):
+class CsvTable(CellForm):
     """Cells with the delimiter, line ends and start of the file that was read, if that has the same ending."""
 
-    fixed_columns = True
     guards_formulas = True
     suffix: ClassVar[str] = ".csv"
 
@@ -40,16 +39,11 @@ class CsvTable(RowForm):
         self.style = replace(style, start="") if layout.bare else style
 
     def begin(self) -> str:
-        """Return the header: the columns of the input, then the headings of the results under names that are free."""
-        columns = self.layout.columns
-        return self.style.start + self._line([*columns, *free_names(self.layout.headings, columns)])
+        """Return the line of headings, behind what the input's file starts with."""
+        return self.style.start + super().begin()
 
-    def row(self, row: ResultRow) -> str:
-        """Return one row."""
-        values = (row.row.values.get(name, "") for name in self.layout.columns)
-        return self._line([*values, *row.result.cells().values()])
-
-    def _line(self, cells: Sequence[object]) -> str:
+    def line(self, cells: Sequence[object]) -> str:
+        """Return a line of cells."""
         line = io.StringIO()
         written: Iterable[object] = map(guard_cell, cells) if self.layout.spreadsheet_safe else cells
         if self.layout.on_terminal:  # where nobody sees the quotes around a cell that forges rows

@@ -3,34 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 
-from osbert.runs.rows.forms.contract import ResultRow, RowForm, free_names
+from osbert.runs.rows.forms.contract import CellForm
 from osbert.terminal import one_line
 
 _MARKUP = re.compile(r"[\\|`*\[\]<>~&$]|(?<!\w)_|_(?!\w)")
 """What Markdown may take for markup; an underscore within a word is none."""
 
 
-class MarkdownTable(RowForm):
+class MarkdownTable(CellForm):
     """A table with a line for each row."""
 
     endings = ("md",)
-    fixed_columns = True
 
     def begin(self) -> str:
-        """Return the header and the line below it."""
-        columns = self.layout.columns
-        names = [*columns, *free_names(self.layout.headings, columns)]
-        return self._line(map(escape_cell, names)) + self._line("---" for _ in names)
+        """Return the line of headings and the line below it."""
+        return super().begin() + self.line(["---"] * len(self.names))
 
-    def row(self, row: ResultRow) -> str:
-        """Return one row."""
-        values = (row.row.values.get(name, "") for name in self.layout.columns)
-        return self._line(map(escape_cell, [*values, *row.result.cells().values()]))
-
-    def _line(self, cells: Iterable[str]) -> str:
-        line = f"| {' | '.join(cells)} |"
+    def line(self, cells: Sequence[object]) -> str:
+        """Return a line of cells."""
+        line = f"| {' | '.join(map(escape_cell, cells))} |"
         return (one_line(line) if self.layout.on_terminal else line) + "\n"
 
 
