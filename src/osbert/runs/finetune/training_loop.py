@@ -232,7 +232,7 @@ class FinetuneTrainer:
         memory = self.trainer.memory
         losses = list(memory["losses"])
         method = self.settings.few_shot
-        if method not in ("none", "linear-first") or (method == "linear-first" and not memory["epochs"]):
+        if method != "none" and not (method == "linear-first" and memory["epochs"]):
             [rows] = self.rows.tasks
             # One meaning before and after the first step: the loss of the fitted layer, not the contrastive one.
             losses = [fit(self.learner, rows.task.name, rows.batches())]

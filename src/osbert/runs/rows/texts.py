@@ -143,7 +143,7 @@ class TextRows:
 
 @dataclass(frozen=True, kw_only=True)
 class TextJob(TableJob):
-    """A job that computes a result for each row with one text."""
+    """A job that computes a result for each row of texts; a row has one text, unless `check` is another."""
 
     verb: ClassVar[str]
     with_blanks: ClassVar[bool] = False

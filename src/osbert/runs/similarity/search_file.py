@@ -17,8 +17,8 @@ from osbert.runs.file_options import TextFile
 from osbert.runs.rows.contract import READ, ROWS
 from osbert.runs.rows.forms.contract import RowLayout, RowResult, ValueResult
 from osbert.runs.rows.output import RowOutput, form_name
-from osbert.runs.rows.table import Results, ResultSource, TableJob, write_table
-from osbert.runs.rows.texts import TextRows
+from osbert.runs.rows.table import Results, ResultSource, write_table
+from osbert.runs.rows.texts import TextJob, TextRows
 from osbert.runs.similarity.search import QUERIES, Finder, SearchRequest, describe_embedder, search_window
 from osbert.terminal import format_count
 
@@ -95,21 +95,16 @@ class SearchSource(ResultSource["SearchJob"]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SearchJob(TableJob):
+class SearchJob(TextJob):
     """The queries of a file, what embeds and compares them, and the form of the output."""
 
     work = "search"
+    verb = "search"
     unit = "text"
 
     engine: LoadedModel
     embedder: Embedder
     finder: Finder
-    rows: TextRows
-
-    @property
-    def description(self) -> str:
-        """The file and its detected form."""
-        return self.rows.describe()
 
     def describe(self) -> Iterator[str]:
         """Yield the description of the file, and remarks on the model."""
@@ -119,10 +114,6 @@ class SearchJob(TableJob):
     def window_size(self) -> tuple[int, int]:
         """The limits of a window."""
         return QUERIES, 1
-
-    def read(self, problems: Problems) -> Iterator[Row]:
-        """Yield the queries."""
-        return self.rows.rows()
 
     def check_row(self, row: Row, problems: Problems) -> Row:
         """Return the query, which needs no check."""
