@@ -278,6 +278,20 @@ def test_data_in_memory_are_read_and_checked_as_files_are() -> None:
     assert error.value.code == "invalid-value"
 
 
+def test_a_table_without_rows_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "judged.tsv"
+    path.write_text("query\tdocument\tlabel\n")
+    with pytest.raises(UserError) as error:
+        osbert.evaluate_retrieval(data=path)
+    assert error.value.code == "no-data"
+
+
+def test_a_header_of_judgements_may_have_other_names(tmp_path: Path) -> None:
+    path = tmp_path / "qrels.tsv"
+    path.write_text("\nquery_id\tdoc_id\trel\nq\td\t1\n")
+    assert read_judgements(path) == {"q": {"d": 1}}
+
+
 def test_a_damaged_first_judgement_is_no_header(tmp_path: Path) -> None:
     path = tmp_path / "qrels.tsv"
     path.write_text("q1\td2\tone\nq2\td1\t2\n")

@@ -93,7 +93,7 @@ def find_duplicates(
     return run(given, above=above, out=None if out is None else Path(out), watch=watch)
 
 
-@takes_settings_of("osbert.runs.similarity.retrieval:RetrievalKeywords")
+@takes_settings_of("osbert.runs.similarity.retrieval:RetrievalOptions", "osbert.interop.opening:Opening")
 def evaluate_retrieval(
     model: str | Path | None = None,
     *,
@@ -124,29 +124,28 @@ def evaluate_retrieval(
     >>> [system.name for system in found.systems], sorted(found.by_query)
     (['encoder', 'bm25'], ['q'])
     """
-    from osbert import recipe
     from osbert.errors import UserError
     from osbert.interop.hub import locate
     from osbert.runs.compare import run_names
-    from osbert.runs.similarity.retrieval import RetrievalInput, RetrievalKeywords
+    from osbert.runs.similarity.retrieval import RetrievalInput
     from osbert.runs.similarity.retrieval import evaluate_retrieval as run_evaluation
 
     if not isinstance(results, Mapping):
-        runs = [results] if isinstance(results, str | Path) else [*results]
-        if wrong := [run for run in runs if not isinstance(run, str | Path)]:
+        files = [results] if isinstance(results, str | Path) else [*results]
+        if wrong := [file for file in files if not isinstance(file, str | Path)]:
             message = (
                 f"results must be paths of TREC runs, or rankings by the name of their system, not {wrong[0]!r:.60}."
             )
             raise UserError(message, code="invalid-value")
-        paths = [Path(path) for path in runs]
+        paths = [Path(file) for file in files]
         results = dict(zip(run_names(paths), paths))
-    chosen = recipe.settings(RetrievalKeywords, options)
+    measuring, opening = read_settings(evaluate_retrieval, options)
     return run_evaluation(
         RetrievalInput(corpus=corpus, queries=queries, qrels=qrels, data=data, results=results),
         model=None if model is None else locate(model, watch=watch).path,
         run=None if run is None else Path(run),
-        options=chosen.retrieval,
-        opening=chosen.opening,
+        options=measuring,
+        opening=opening,
         watch=watch,
     )
 

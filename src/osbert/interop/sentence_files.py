@@ -261,7 +261,7 @@ def _prompts(settings: Mapping[str, Any], path: Path, *, pooled: bool) -> Prompt
     )
     if prompts.default and prompts.default not in prompts.roles:
         raise UserError(
-            f"{path}: default_prompt_name is {prompts.default!r:.60}, which is no name of a prompt: "
+            f"{path}: default_prompt_name is {prompts.default!r:.60}, which is not the name of a prompt: "
             f"{', '.join(texts) or 'there are none'}.",
             code="wrong-format",
         )

@@ -77,7 +77,7 @@ def read_collection(data: Data, *, what: str, encoding: str = "") -> TextCollect
             )
         elif (first := lines.setdefault(identifier, row.line)) != row.line:
             problems.add(
-                f"{table.place(row.line)}: the id '{one_line(identifier):.60}' stands in {table.unit} {first} already. "
+                f"{table.place(row.line)}: the id '{one_line(identifier):.60}' is already in {table.unit} {first}. "
                 "Remove one of the two.",
                 code="duplicate-name",
             )
@@ -104,7 +104,7 @@ def read_judgements(data: Data, *, encoding: str = "") -> Scores:
     for location, query, document, value in entries or _cells(_open(data, "judgements", encoding), problems):
         number = _number(value)
         if number is None:
-            problems.add(f"{location}: the relevance {value[:40]!r} is no number.", code="unusable-row")
+            problems.add(f"{location}: the relevance {value[:40]!r} is not a number.", code="unusable-row")
         elif judgements.setdefault(query, {}).setdefault(document, number) != number:
             problems.add(
                 f"{location}: document '{document}' has the relevance {number:g} for query '{query}', but "
@@ -141,7 +141,7 @@ def read_mapping(data: Mapping[Any, Any], kind: str) -> Scores:
                 row[str(name)] = number
     problems.stop_if_any()
     if not scores:
-        raise UserError(f"There are no {kind}.", code="no-data")
+        raise UserError(f"There is no query in the {kind}.", code="no-data")
     return scores
 
 
@@ -157,8 +157,8 @@ def read_run(path: Path, *, encoding: str = "") -> Scores:
         score = _number(fields[4]) if len(fields) == 6 else None
         if score is None:
             problems.add(
-                f"{path}, line {number}: {one_line(line.strip())[:40]!r} is no line of a TREC run. It has six fields: "
-                "query Q0 document rank score tag.",
+                f"{path}, line {number}: {one_line(line.strip())[:40]!r} is not a line of a TREC run, which has six "
+                "fields: query Q0 document rank score tag.",
                 code="wrong-format",
             )
         elif fields[2] in run.setdefault(fields[0], {}):
@@ -200,7 +200,7 @@ def read_single_table(data: Data, *, encoding: str = "") -> tuple[TextCollection
         value = _number(row.values.get(label, ""))
         if value is None:
             problems.add(
-                f"{table.place(row.line)}: the label {row.values.get(label, '')[:40]!r} is no number.",
+                f"{table.place(row.line)}: the label {row.values.get(label, '')[:40]!r} is not a number.",
                 code="unusable-row",
             )
         elif judgements.setdefault(ids[0], {}).setdefault(ids[1], value) != value:
@@ -209,6 +209,8 @@ def read_single_table(data: Data, *, encoding: str = "") -> tuple[TextCollection
                 code="duplicate-name",
             )
     problems.stop_if_any()
+    if not judgements:
+        raise UserError(f"{table.called} has no rows.", code="no-data")
     corpus, queries = (
         TextCollection(
             table=table,
@@ -256,7 +258,7 @@ def _open(data: Data, what: str, encoding: str) -> Table:
 def _lines(path: Path, encoding: str) -> Iterator[tuple[int, str]]:
     """Yield the lines that are not blank, with their numbers."""
     if not path.is_file():
-        raise UserError(f"{path}: no such file.", code="missing-file")
+        raise UserError(f"{path}: there is no such file.", code="missing-file")
     with open_text(path, encoding) as file:
         try:
             yield from ((number, line) for number, line in enumerate(file, 1) if line.strip())
@@ -281,8 +283,8 @@ def _fields(path: Path, encoding: str, problems: Problems) -> Iterator[tuple[str
 
 
 def _is_header(fields: Sequence[str]) -> bool:
-    """Return whether the first line of judgements names its columns: its last field is a usual name of relevance."""
-    return fields[-1].lower() in headings("relevance")
+    """Return whether the first line of judgements names its columns: one of its fields is a usual name."""
+    return not {field.lower() for field in fields}.isdisjoint(headings("query key", "document key", "relevance"))
 
 
 def _cells(table: Table, problems: Problems) -> Iterator[tuple[str, str, str, str]]:

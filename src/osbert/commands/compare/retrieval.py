@@ -25,7 +25,7 @@ def retrieval(
     measures
         Measures, separated by commas; the runs are tested by the first.
     out
-        A .csv, .tsv or .jsonl file for the scores of each query.
+        A table of the scores of each query: .csv, .tsv, .jsonl, .parquet, .xlsx or .md.
     """
     if len(runs) < 2:
         raise UserError(

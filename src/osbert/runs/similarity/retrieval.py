@@ -36,6 +36,7 @@ from osbert.interop.opening import CAREFUL, Opening
 from osbert.lock import claim
 from osbert.reading.memory import Data
 from osbert.reading.retrieval import (
+    Scores,
     TextCollection,
     list_ids,
     read_collection,
@@ -110,14 +111,6 @@ class RetrievalOptions(EmbeddingOptions):
         return measures
 
 
-@dataclass(frozen=True, kw_only=True)
-class RetrievalKeywords:
-    """The keywords of `osbert.evaluate_retrieval`: how a search is measured, and how the model is opened."""
-
-    retrieval: RetrievalOptions
-    opening: Opening
-
-
 @dataclass(frozen=True)
 class RetrievalProgress:
     """Event: `done` of `count` texts are encoded, or read for BM25; `what`: which texts."""
@@ -186,6 +179,12 @@ class RetrievalInput:
             judgements=judgements,
         )
         return data.match(options, watch)
+
+    def read_results(self, encoding: str) -> Iterator[tuple[str, Scores]]:
+        """Yield the name and the scores of each finished ranking. Raises UserError that lists what is wrong in one."""
+        for name, run in self.results.items():
+            is_mapping = isinstance(run, Mapping)
+            yield name, read_mapping(run, f"ranking '{name}'") if is_mapping else read_run(Path(run), encoding=encoding)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -327,13 +326,9 @@ def evaluate_retrieval(
         data = given.read(options, watch)
         if run is not None:
             _require_words([*data.judgements, *(data.corpus.ids if data.corpus else ())])
-        finished = {
-            name: _rank(
-                read_mapping(value, f"ranking '{name}'")
-                if isinstance(value, Mapping)
-                else read_run(Path(value), encoding=options.encoding)
-            )
-            for name, value in given.results.items()
+        finished: dict[str, Rankings] = {
+            name: {query: RankedDocuments.of([*row], row.values()) for query, row in scores.items()}
+            for name, scores in given.read_results(options.encoding)
         }
         systems: dict[str, Rankings] = {}
         if data.corpus and data.queries:
@@ -463,10 +458,6 @@ class _Search:
                     "and were not read to their end. --long window reads all."
                 )
             )
-
-
-def _rank(scores: Mapping[str, Mapping[str, float]]) -> Rankings:
-    return {str(query): RankedDocuments.of([*row], row.values()) for query, row in scores.items()}
 
 
 def _require_words(ids: Iterable[str]) -> None:
