@@ -35,22 +35,22 @@ def vector_settings(options: EmbeddingOptions, engine: LoadedModel) -> VectorSet
     """
     longest = engine.packer.length
     model = engine.sentence_model(options.pooling) or SentenceModel(pooling="mean", normalize=False)
-    tokens = options.pooling == "tokens"  # the states of the encoder itself, but for a role that is named
+    per_token = options.pooling == "tokens"  # the states of the encoder itself, but for a role that is named
     pooling = options.pooling or model.pooling
-    length = options.length or min((not tokens and model.length) or longest, longest)
-    normalize = (model.normalize and not tokens) if options.normalize is None else options.normalize
-    whole = pooling == model.pooling and options.layers in ("-1", "last", str(engine.backend.architecture.layers))
+    length = options.length or min((not per_token and model.length) or longest, longest)
+    normalize = (model.normalize and not per_token) if options.normalize is None else options.normalize
+    has_parts = pooling == model.pooling and options.layers in ("-1", "last", str(engine.backend.architecture.layers))
     problems = Problems(heading="These settings of vectors cannot be used")
     prompt = ""
     try:
-        prompt = "" if tokens and options.role is None else model.prompts.of(options.role)
+        prompt = "" if per_token and options.role is None else model.prompts.of(options.role)
     except UserError as error:
         problems.add(str(error), code="invalid-value")
     settings = VectorSettings(
         pooling=pooling, layers=options.layers, normalize=normalize, length=length, long=options.long,
         overlap=options.overlap, role=options.role, prompt=prompt, prompt_pooled=model.prompts.pooled or not prompt,
-        lower_case=model.lower_case and not (tokens and options.role is None),
-        parts=hash_parts(model.parts) if whole else "",
+        lower_case=model.lower_case and not (per_token and options.role is None),
+        parts=hash_parts(model.parts) if has_parts else "",
     )  # fmt: skip
     for problem in settings.problems():
         problems.add(problem, code="invalid-value")
@@ -92,11 +92,11 @@ def _list_remarks(folder: Path, settings: VectorSettings, model: SentenceModel |
 
 def name_prompts(prompts: Prompts) -> Iterator[str]:
     """Yield a remark on the prompts of a model if there are some, of which no role has named one."""
-    named = [f"{name[:60]}: {prompt[:60]!r}" for name, prompt in prompts.texts.items() if prompt]
-    if named:
-        others = f" and {len(named) - PROMPTS_NAMED} more" if len(named) > PROMPTS_NAMED else ""
+    listed = [f"{name[:60]}: {prompt[:60]!r}" for name, prompt in prompts.texts.items() if prompt]
+    if listed:
+        more = f" and {len(listed) - PROMPTS_NAMED} more" if len(listed) > PROMPTS_NAMED else ""
         yield (
-            f"The model was trained with prompts ({', '.join(named[:PROMPTS_NAMED])}{others}), and none is applied "
+            f"The model was trained with prompts ({', '.join(listed[:PROMPTS_NAMED])}{more}), and none is applied "
             "without a role. Give one, such as document or query."
         )
 

@@ -125,8 +125,8 @@ def read_sentence_model(folder: Path) -> SentenceModel | None:
             code="unsupported-model",
         )
     kinds = [name.rpartition(".")[2] for name in types]
-    usual = ["", *(f"{index}_{kind}" for index, kind in enumerate(kinds[1:], start=1))]
-    paths = [part.get("path", default) for part, default in zip(modules, usual)]
+    default_paths = ["", *(f"{index}_{kind}" for index, kind in enumerate(kinds[1:], start=1))]
+    paths = [part.get("path", default) for part, default in zip(modules, default_paths)]
     if unsafe := [part for part in paths if part != "" and not guarded.leads_below(part)]:
         raise UserError(
             f"{path}: the path of a part must be a folder beside this file, not {unsafe[0]!r:.80}.", code="wrong-format"
@@ -205,13 +205,13 @@ def as_field(model: SentenceModel) -> dict[str, Any]:
             code="not-convertible",
         )
     prompts = {"texts": dict(model.prompts.texts), "default": model.prompts.default, "pooled": model.prompts.pooled}
-    further = {
+    optional_fields = {
         "lower_case": (model.lower_case, False),
         "similarity": (model.similarity, "cosine"),
         "prompts": (prompts, {"texts": {}, "default": "", "pooled": True}),
     }
-    usual = {"pooling": model.pooling, "normalize": model.normalize, "length": model.length}
-    return usual | {name: value for name, (value, default) in further.items() if value != default}
+    fields = {"pooling": model.pooling, "normalize": model.normalize, "length": model.length}
+    return fields | {name: value for name, (value, default) in optional_fields.items() if value != default}
 
 
 def of_field(config: Mapping[str, Any], *, where: str) -> SentenceModel | None:
@@ -271,13 +271,13 @@ def _prompts(settings: Mapping[str, Any], path: Path, *, pooled: bool) -> Prompt
 def _pooling(config: Mapping[str, Any], path: Path) -> str:
     """Return our name of the pooling in a file."""
     names: Any = config.get("pooling_mode") or [name for mode, name in MODES.items() if config.get(mode)] or "mean"
-    several: Sequence[str] = [str(name) for name in names] if isinstance(names, list) else [str(names)]
+    pooling_names: Sequence[str] = [str(name) for name in names] if isinstance(names, list) else [str(names)]
     try:
-        return "+".join(split_pooling("+".join(NAMES.get(name, name) for name in several)))
+        return "+".join(split_pooling("+".join(NAMES.get(name, name) for name in pooling_names)))
     except UserError as error:
         raise UserError(
-            f"{path} asks for the pooling {' and '.join(several)!r:.80}. {error} To use the encoder alone, give a "
-            "pooling.",
+            f"{path} asks for the pooling {' and '.join(pooling_names)!r:.80}. {error} To use the encoder alone, "
+            "give a pooling.",
             code="unsupported-model",
         ) from error
 

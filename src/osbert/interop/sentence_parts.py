@@ -102,15 +102,15 @@ class Dense(VectorPart):
 
     def width(self, before: int) -> int:
         """Return E. Raises ValueError if the matrix (E, D) is of another D."""
-        to, of = self.weights["linear.weight"].shape
-        if of != before:
-            raise ValueError(f"a Dense part reads vectors of {of:,} numbers, but gets {before:,}")
-        return to
+        outputs, inputs = self.weights["linear.weight"].shape
+        if inputs != before:
+            raise ValueError(f"a Dense part reads vectors of {inputs:,} numbers, but gets {before:,}")
+        return outputs
 
     def config(self) -> dict[str, Any]:
         """Return the settings."""
-        to, of = self.weights["linear.weight"].shape
-        sizes = {"in_features": of, "out_features": to, "bias": "linear.bias" in self.weights}
+        outputs, inputs = self.weights["linear.weight"].shape
+        sizes = {"in_features": inputs, "out_features": outputs, "bias": "linear.bias" in self.weights}
         return {**sizes, "activation_function": self.activation, **({"use_residual": True} if self.residual else {})}
 
 
@@ -129,8 +129,8 @@ class LayerNorm(VectorPart):
 
     def width(self, before: int) -> int:
         """Return D. Raises ValueError if the weights are of another D."""
-        if (of := len(self.weights["norm.weight"])) != before:
-            raise ValueError(f"a LayerNorm part reads vectors of {of:,} numbers, but gets {before:,}")
+        if (inputs := len(self.weights["norm.weight"])) != before:
+            raise ValueError(f"a LayerNorm part reads vectors of {inputs:,} numbers, but gets {before:,}")
         return before
 
     def config(self) -> dict[str, Any]:
@@ -222,16 +222,16 @@ def _require_shapes(
     sizes: Mapping[str, int] | None = None,
 ) -> None:
     """Raise UserError unless the weights are those of `shapes`, whose letters stand for equal sizes."""
-    known = dict(sizes or {})
+    size_of_letter = dict(sizes or {})
     fits = weights.keys() == shapes.keys() and all(
         len(shapes[name]) == array.ndim
-        and all(known.setdefault(letter, size) == size for letter, size in zip(shapes[name], array.shape))
+        and all(size_of_letter.setdefault(letter, size) == size for letter, size in zip(shapes[name], array.shape))
         for name, array in weights.items()
     )
     if not fits:
         stored = ", ".join(f"{name} {array.shape}" for name, array in sorted(weights.items()))
-        wanted = ", ".join(f"{name} ({', '.join(shape)})" for name, shape in shapes.items())
+        expected = ", ".join(f"{name} ({', '.join(shape)})" for name, shape in shapes.items())
         raise UserError(
-            f"{folder}: its weights do not fit its config.json: {stored} instead of {wanted}. Copy it again.",
+            f"{folder}: its weights do not fit its config.json: {stored} instead of {expected}. Copy it again.",
             code="damaged-file",
         )

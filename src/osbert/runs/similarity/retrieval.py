@@ -97,9 +97,9 @@ class RetrievalOptions(EmbeddingOptions):
         for name, value in (("depth", self.depth), ("tokens", self.tokens)):
             if value < 1:
                 problems.add(f"--{name} must be at least 1, not {value}.", code="invalid-value")
-        if deep := [measure.name for measure in measures if measure.cutoff > self.depth >= 1]:
+        if too_deep := [measure.name for measure in measures if measure.cutoff > self.depth >= 1]:
             problems.add(
-                f"{', '.join(deep)} reads more documents than --depth {self.depth} ranks. Raise --depth.",
+                f"{', '.join(too_deep)} reads more documents than --depth {self.depth} ranks. Raise --depth.",
                 code="invalid-value",
             )
         if self.pooling == "tokens" or self.long == "error":
@@ -137,8 +137,8 @@ class RetrievalInput:
     @property
     def files(self) -> list[Path]:
         """The files that are read."""
-        given = (self.corpus, self.queries, self.qrels, self.data, *self.results.values())
-        return [Path(value) for value in given if isinstance(value, str | Path)]
+        sources = (self.corpus, self.queries, self.qrels, self.data, *self.results.values())
+        return [Path(value) for value in sources if isinstance(value, str | Path)]
 
     def check(self, model: Path | None, *, words: bool) -> None:
         """Raise UserError unless there is a system to score, and what it needs; `words`: whether BM25 is one."""
@@ -298,7 +298,7 @@ class RetrievalEvaluation:
 
 
 def evaluate_retrieval(
-    given: RetrievalInput,
+    data_input: RetrievalInput,
     *,
     model: Path | None = None,
     run: Path | None = None,
@@ -316,19 +316,19 @@ def evaluate_retrieval(
     from osbert.runs.rows.table import require_output, write_values  # loads torch
 
     measures = options.check()
-    given.check(model, words=options.bm25)
+    data_input.check(model, words=options.bm25)
     for path, require in ((run, require_file), (out, require_output)):
         if path is not None:
-            require(path, given.files)
-    with ExitStack() as held:
-        held.enter_context(reading_copies())
-        run = None if run is None else held.enter_context(claim(run))
-        data = given.read(options, watch)
+            require(path, data_input.files)
+    with ExitStack() as stack:
+        stack.enter_context(reading_copies())
+        run = None if run is None else stack.enter_context(claim(run))
+        data = data_input.read(options, watch)
         if run is not None:
             _require_words([*data.judgements, *(data.corpus.ids if data.corpus else ())])
         finished: dict[str, Rankings] = {
             name: {query: RankedDocuments.of([*row], row.values()) for query, row in scores.items()}
-            for name, scores in given.read_results(options.encoding)
+            for name, scores in data_input.read_results(options.encoding)
         }
         systems: dict[str, Rankings] = {}
         if data.corpus and data.queries:
