@@ -42,7 +42,7 @@ from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.text.words import check_words
 
 UNKNOWN_LIMIT = 0.05
-"""Fraction of words with [UNK] above which the vocabulary hardly fits the text."""
+"""Fraction of [UNK] among the tokens above which the vocabulary hardly fits the text."""
 
 
 def make_report(
@@ -63,7 +63,7 @@ def make_report(
         "words": words,
         "tokens_per_word": round(tokens / words, 4) if words else 0.0,
         "unknown": unknown,
-        "unknown_rate": round(unknown / words, 6) if words else 0.0,
+        "unknown_rate": round(unknown / tokens, 6) if tokens else 0.0,
         **rest,
         "bytes_on_disk": sum(file["bytes"] for shard in shards for file in shard["files"].values()),
         "megabytes_per_second": round(rest["text_bytes"] / 1e6 / max(rest["seconds"], 1e-9), 2),
@@ -87,8 +87,9 @@ def _warnings(report: Mapping[str, Any]) -> list[str]:
         )
     if report["unknown_rate"] > UNKNOWN_LIMIT:
         warnings.append(
-            f"{report['unknown_rate']:.1%} of the words are unknown to the vocabulary. Train one on this text (osbert "
-            "tokenizer train), and if it is of whole words (--kind words), a larger one: --vocabulary, --minimum."
+            f"{report['unknown_rate']:.1%} of the tokens are [UNK]: text that the vocabulary lacks. Train one on this "
+            "text (osbert tokenizer train), and if it is of whole words (--kind words), a larger one: --vocabulary, "
+            "--minimum."
         )
     return warnings + _repair_warnings(report["repairs"])
 

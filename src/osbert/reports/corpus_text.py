@@ -107,7 +107,7 @@ def _rows(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield name, f"{report[name]:,}"
     yield "words and signs", f"{report['words']:,}"
     yield "tokens a word", f"{report['tokens_per_word']:.3f}"
-    yield "[UNK] rate", f"{report['unknown_rate']:.3%} of words ({report['unknown']:,})"
+    yield "[UNK] rate", f"{report['unknown_rate']:.3%} of tokens ({report['unknown']:,})"
     yield "duplicate lines", f"{report['duplicate_lines']:,} of {report['lines']:,}, {fate}"
     yield "duplicate documents", f"{report['duplicate_documents']:,}, {fate}"
     if "left_out" in report:
