@@ -7,11 +7,14 @@ import gc
 import importlib.util
 import os
 import signal
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from osbert.extensions import extensions
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -79,6 +82,16 @@ def interruptible() -> Iterator[None]:
     former = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, former)
+
+
+def pytest_sessionstart() -> None:
+    """Stop if the entry points of pyproject.toml have changed since the installation: what they add is not found."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    for group, points in project["entry-points"].items():
+        found = {name: point.value for name, point in extensions(group).items()}
+        if not points.items() <= found.items():
+            command = "python -c 'import setuptools; setuptools.setup()' -q egg_info"
+            pytest.exit(f"the entry points of {group} are out of date here; to write them anew: {command}", 4)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -6,6 +6,7 @@ import errno
 import resource
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from osbert import components
 from osbert.errors import UserError
 from osbert.objectives import Objective
+from osbert.tasks.kinds.classify import Classify
 from refusals import refusal
 
 
@@ -21,6 +23,16 @@ def test_the_folder_is_the_registry() -> None:
     found = components.find("objectives", "mlm", base=Objective)
     assert issubclass(found, Objective)
     assert found.__module__ == "osbert.objectives.mlm"
+
+
+def test_what_is_listed_is_selected_by_its_name_and_all_else_by_its_module() -> None:
+    assert components.name_in("tasks", Classify()) == "classify"
+
+    @dataclass(frozen=True, kw_only=True)
+    class Own(Classify):
+        component = "classify"
+
+    assert Own.__module__ == __name__ and components.name_in("tasks", Own()) == __name__
 
 
 def test_an_unknown_name_gets_the_nearest() -> None:

@@ -8,6 +8,7 @@ import os
 import pkgutil
 from collections.abc import Mapping, Sequence
 from types import ModuleType
+from typing import Any
 
 from osbert.errors import UserError, nearest
 from osbert.extensions import Extension, extensions
@@ -69,6 +70,14 @@ def module(folder: str, name: str) -> ModuleType:
     """Return the module of a component that `names` lists, of osbert or of another package."""
     path = _modules(folder).get(name) or extensions(_package(folder))[name].value
     return importlib.import_module(path)
+
+
+def name_in(folder: str, component: Any) -> str:
+    """Return what selects an object's class in a folder: its `name` if it is listed so, else the path of its module."""
+    module = type(component).__module__
+    added = extension(folder, component.name)
+    listed = module in (_modules(folder).get(component.name), added and added.value)
+    return str(component.name) if listed else module
 
 
 def resolve_synonym(folder: str, name: str) -> str:

@@ -26,7 +26,6 @@ from osbert.tasks.kinds.classify import Classify
 from osbert.tasks.kinds.regress import Regress
 from osbert.tasks.kinds.tag import Tag
 from osbert.tasks.kinds.tag.passages import EntityPrediction
-from osbert.tasks.sets.glue import Wnli
 from refusals import refusal
 
 
@@ -210,12 +209,3 @@ def test_the_length_told_is_the_one_read(run: Path, tmp_path: Path, capsys: pyte
     (tmp_path / "new.csv").write_text(f"text,label\n{'film ' * 50},pos\nbad,neg\n")
     evaluate(run, data=tmp_path / "new.csv")
     assert "1 text is longer than the run reads (24 tokens)" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(("rule", "told"), [("majority", False), ("model", True)])
-def test_a_rule_has_no_calibration_error(rule: str, told: bool, capsys: pytest.CaptureFixture[str]) -> None:
-    task = Wnli(rule=rule, majority="entailment")  # type: ignore[arg-type]
-    record = Record(number=0, texts=("a", "b"), label="entailment")
-    said = Prediction(value="entailment", probabilities={"not_entailment": 0.0, "entailment": 1.0})
-    show(task, [record], [said])
-    assert ("expected calibration error" in capsys.readouterr().out) == told

@@ -47,14 +47,14 @@ def squad(tmp_path_factory: pytest.TempPathFactory) -> Path:
             paragraphs[1]["qas"][0]["answers"][0]["answer_start"] = -1
             paragraphs[2]["qas"][0]["answers"][0]["text"] = "cinema"
         data = {"version": "v2.0", "data": [{"title": "x", "paragraphs": paragraphs}]}
-        (folder / f"{split}-v2.0.json").write_text(json.dumps(data))
+        (folder / f"{split}.json").write_text(json.dumps(data))
     return folder
 
 
 @pytest.fixture(scope="module")
 def answering(tmp_path_factory: pytest.TempPathFactory, encoder: Path, squad: Path) -> Path:
     out = tmp_path_factory.mktemp("runs") / "squad"
-    finetune("squad", *SETTINGS, "--epochs", "10", "--stride", "6", model=encoder, data=squad, out=out)
+    finetune("span", *SETTINGS, "--epochs", "10", "--stride", "6", model=encoder, data=squad, out=out)
     return out
 
 
@@ -69,7 +69,7 @@ def test_a_run_that_answers_questions(answering: Path, squad: Path, capsys: pyte
     assert (
         len(remarks) == 2 and "qas[0] (id id-1): the answer" in remarks[0] and "'cinema' does not occur" in remarks[1]
     )
-    table = tomllib.loads((answering / "recipe.toml").read_text())["squad"]
+    table = tomllib.loads((answering / "recipe.toml").read_text())["span"]
     assert table["unanswerable"] == "yes" and table["threshold"] == best["best_f1_threshold"] != 0
     evaluate(answering, data=squad)
     said = [line.split() for line in capsys.readouterr().out.splitlines()]
@@ -82,7 +82,7 @@ def test_a_run_that_answers_questions(answering: Path, squad: Path, capsys: pyte
 
 def test_the_same_command_again_keeps_the_threshold(answering: Path, squad: Path, encoder: Path) -> None:
     before = (answering / "recipe.toml").read_text()
-    finetune("squad", *SETTINGS, "--epochs", "10", "--stride", "6", model=encoder, data=squad, out=answering)
+    finetune("span", *SETTINGS, "--epochs", "10", "--stride", "6", model=encoder, data=squad, out=answering)
     assert (answering / "recipe.toml").read_text() == before
 
 
@@ -98,7 +98,7 @@ def test_one_question(answering: Path, capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_files_of_questions(answering: Path, squad: Path, tmp_path: Path) -> None:
-    dev = squad / "dev-v2.0.json"
+    dev = squad / "dev.json"
     predict(answering, file=dev, out=tmp_path / "official.json")
     official = json.loads((tmp_path / "official.json").read_text())
     golds = {
@@ -178,10 +178,10 @@ def test_a_run_that_chooses(encoder: Path, tmp_path: Path, capsys: pytest.Captur
                 endings = [f"{'good' if place == right else rng.choice(['bad', 'poor'])} film" for place in range(4)]
                 writer.writerow(["the actor plays", "a", *endings, right])
     out = tmp_path / "run"
-    finetune("swag", *SETTINGS, "--epochs", "4", "--micro-tokens", "64", model=encoder, data=tmp_path, out=out)
+    finetune("choose", *SETTINGS, "--epochs", "4", "--micro-tokens", "64", model=encoder, data=tmp_path, out=out)
     assert metrics(out)["accuracy"] > 0.9
     told = json.loads((out / "run.json").read_text())["finished"]["calibration"]
-    assert tomllib.loads((out / "recipe.toml").read_text())["swag"]["temperature"] == told["temperature"] != 1
+    assert tomllib.loads((out / "recipe.toml").read_text())["choose"]["temperature"] == told["temperature"] != 1
     assert "probabilities: temperature" in capsys.readouterr().out
     evaluate(out, data=tmp_path / "val.csv")
     assert "accuracy" in capsys.readouterr().out
@@ -193,7 +193,7 @@ def test_a_run_that_chooses(encoder: Path, tmp_path: Path, capsys: pytest.Captur
     (row,) = csv.DictReader((tmp_path / "out.csv").read_text().splitlines())
     assert (row["prediction"], row["choice"]) == ("1", "a good film")
     embed(out, tmp_path / "new.csv", out=tmp_path / "out.npz", reading=TextOptions(text="sent1", pair="ending1"))
-    long = ("swag", *SETTINGS, "--epochs", "1", "--length", "8")
+    long = ("choose", *SETTINGS, "--epochs", "1", "--length", "8")
     with refusal("text-too-long", "train.csv", "2"):
         finetune(*long, "--long", "error", model=encoder, data=tmp_path, out=tmp_path / "none")
     with refusal("invalid-setting"):

@@ -33,7 +33,6 @@ from osbert.tasks.kinds.span.questions import Gold, Question
 from osbert.tasks.kinds.tag import Tag
 from osbert.tasks.kinds.tag.passages import EntityPrediction
 from osbert.tasks.outcome import UNPAIRED
-from osbert.tasks.sets.text_to_text import TextToText
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 
 WORDS = ["good", "bad", "film", "a", "play", "##s", "long", "."]
@@ -90,18 +89,14 @@ def passages(task: Task) -> list[Record]:
 
 
 def written(task: Task) -> list[Record]:
-    """Return records with a text to write, long enough for runs of four words."""
+    """Return records with a text to write, long enough for runs of four words, or with the data set's labels."""
     found = texts_and_labels(task)
+    if task.classes:
+        return [dataclasses.replace(one, label=label) for one, label in zip(found, task.classes * 3)]
     return [dataclasses.replace(one, label=("a good film .",)) for one in found]
 
 
-def labels_to_write(task: Task) -> list[Record]:
-    """Return records with the labels that the task's data set has."""
-    return [dataclasses.replace(one, label=label) for one, label in zip(texts_and_labels(task), task.classes * 3)]
-
-
 MAKERS: dict[type[Task], Callable[[Task], list[Record]]] = {
-    TextToText: labels_to_write,
     Generate: written,
     Span: questions,
     Choose: choices,
@@ -116,7 +111,9 @@ MAKERS: dict[type[Task], Callable[[Task], list[Record]]] = {
 def fitted(name: str) -> tuple[Task, list[Record]]:
     """Return a task fitted on six records."""
     kind = components.find("tasks", name, base=Task)
-    task = kind(most=4) if kind is TextToText else kind()  # what stands before its texts takes a part of twelve tokens
+    task = (
+        kind(most=4) if name == "text_to_text" else kind()
+    )  # what stands before its texts takes a part of twelve tokens
     records = next(make for kind, make in MAKERS.items() if isinstance(task, kind))(task)
     return task.fit(records), records
 

@@ -35,7 +35,6 @@ from osbert.tasks.kinds.regress import Regress
 from osbert.tasks.kinds.rerank import Rerank
 from osbert.tasks.kinds.span import Span
 from osbert.tasks.kinds.tag import Tag
-from osbert.tasks.sets.squad import Squad
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 from refusals import refusal
 
@@ -50,7 +49,7 @@ TASKS: dict[str, Task] = {
     "tag": Tag(types=("LOC", "PER")),
     "crf": Tag(types=("LOC", "PER"), decoder="crf"),
     "span": Span(unanswerable="yes", threshold=0.3),
-    "squad": Squad(),
+    "answering": Span(),
     "choose": Choose(counting="1", temperature=1.7),
     "rerank": Rerank(loss="bce", highest=3.0),
 }
@@ -139,9 +138,9 @@ def test_every_kind_of_run_opens_in_transformers(
     for kind, opener in (("tag", "AutoModelForTokenClassification"), ("crf", "AutoModelForTokenClassification")):
         said = theirs_say(tmp_path / kind, opener, TEXT).logits[0]
         close(ours_say(runs(kind), TEXT)["tag"], said)
-    for kind in ("span", "squad"):
+    for kind in ("span", "answering"):
         said = theirs_say(tmp_path / kind, "AutoModelForQuestionAnswering", TEXT, OTHER)
-        close(ours_say(runs(kind), TEXT, OTHER)[kind], torch.stack([said.start_logits[0], said.end_logits[0]], dim=1))
+        close(ours_say(runs(kind), TEXT, OTHER)["span"], torch.stack([said.start_logits[0], said.end_logits[0]], dim=1))
     model = transformers.AutoModelForMultipleChoice.from_pretrained(tmp_path / "choose").eval()
     inputs = transformers.AutoTokenizer.from_pretrained(tmp_path / "choose")(
         [TEXT] * 2, [OTHER, "bad play"], return_tensors="pt", padding=True

@@ -18,10 +18,17 @@ from osbert.runs.file_options import FileOptions
 from osbert.runs.finetune.rows import long_texts
 from osbert.tasks import findings, load
 from osbert.tasks.kinds.choose import ChoicePrediction, Choices, Choose, names
-from osbert.tasks.sets.swag import Swag
 from osbert.tasks.tables import note_long
 from refusals import refusal
 
+SWAG = Choose(
+    context=("sent1",),
+    choices=("ending0", "ending1", "ending2", "ending3"),
+    prefix="sent2",
+    label="label",
+    counting="0",
+)
+"""The settings of the data set SWAG."""
 HEADER = "sent1,sent2,ending0,ending1,ending2,ending3,label\n"
 
 
@@ -43,7 +50,7 @@ def read(path: Path, task: Choose | None = None) -> tuple[Choose, list[Any]]:
 
 
 def test_swags_official_columns(data: Path) -> None:
-    task, records = read(data / "choice" / "swag-sample.csv", Swag())
+    task, records = read(data / "choice" / "swag-sample.csv", SWAG)
     assert len(records) == 11 and task.counting == "0"
     assert records[0].texts[0] == "Students lower their eyes nervously."
     assert records[0].texts[3] == "She walks slowly towards someone." and records[0].label == "2"
@@ -154,7 +161,7 @@ def test_labels_that_cannot_be_told_are_refused_until_counting_says(write: Calla
 )
 def test_swag_that_cannot_be_used(write: Callable[..., Path], text: str, refused: tuple[str, ...]) -> None:
     with refusal(*refused):
-        read(write(text), Swag())
+        read(write(text), SWAG)
 
 
 @pytest.mark.parametrize(
@@ -192,9 +199,9 @@ def test_a_test_file_needs_no_labels(tmp_path: Path) -> None:
     for name, label in (("train", ",label"), ("val", ",label"), ("test", "")):
         rows = "".join(f"a,b,c,d,e,f{label and f',{place}'}\n" for place in (0, 3))
         (tmp_path / f"{name}.csv").write_text(HEADER.replace(",label", label) + rows)
-    _, records = load(Swag(data=str(tmp_path)).source.resolve(), ("train", "dev", "test"))
+    _, records = load(dataclasses.replace(SWAG, data=str(tmp_path)).source.resolve(), ("train", "dev", "test"))
     assert [record.label for record in records["test"]] == [None, None]
-    rows = list(Swag().source.inputs(tmp_path / "test.csv").rows(Problems(heading="")))
+    rows = list(SWAG.source.inputs(tmp_path / "test.csv").rows(Problems(heading="")))
     assert [record.texts[1] for _, record in rows if record] == ["b c", "b c"]
 
 

@@ -16,7 +16,6 @@ from osbert.tasks.kinds.choose import Choose
 from osbert.tasks.kinds.classify import Classify
 from osbert.tasks.kinds.regress import Regress
 from osbert.tasks.kinds.span import Span
-from osbert.tasks.sets.squad import Squad
 from osbert.tasks.tables import TableTask
 from refusals import refusal
 
@@ -34,12 +33,12 @@ def test_development_rows_without_a_label_are_all_named_before_training(tmp_path
     questions(tmp_path / "train.json", ANSWER, {}, {})
     questions(tmp_path / "dev.json", {}, ANSWER, {})
     with refusal("missing-label") as error:
-        load(Squad(data=str(tmp_path)).source.resolve(), ("train", "dev"))
+        load(Span(data=str(tmp_path)).source.resolve(), ("train", "dev"))
     said = str(error.value).splitlines()
     assert len(said) == 3 and all(str(tmp_path / "dev.json") in line for line in said[1:])
     assert "(id q0)" in said[1] and "(id q2)" in said[2]
     questions(tmp_path / "dev.json", ANSWER)
-    told = "\n".join(data_notices(*load(Squad(data=str(tmp_path)).source.resolve(), ("train", "dev")), Overlap()))
+    told = "\n".join(data_notices(*load(Span(data=str(tmp_path)).source.resolve(), ("train", "dev")), Overlap()))
     assert "train: 2 of 3 have no answer that occurs in the paragraph (first: " in told and "(id q1)) and are" in told
     records = [Record(number=0, texts=("x",)), Record(number=1, texts=("x",), label="a")]
     assert describe_skipped(Classify(), records).startswith(

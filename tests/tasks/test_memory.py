@@ -23,7 +23,6 @@ from osbert.tasks.kinds.regress import Regress
 from osbert.tasks.kinds.rerank import Rerank
 from osbert.tasks.kinds.span import Span
 from osbert.tasks.kinds.tag import Tag
-from osbert.tasks.sets.glue import Mnli, Mrpc
 from refusals import refusal
 
 TEXTS = [{"text": f"film {n}", "label": ("neg", "pos")[n % 2]} for n in range(20)]
@@ -135,18 +134,9 @@ def test_tuples_and_texts_are_rows() -> None:
     assert len(read(Contrastive(), ["film", "play"])["train"]) == 1
 
 
-def test_settings_name_columns_and_a_published_set_finds_its_own() -> None:
+def test_settings_name_columns() -> None:
     rows = [{"body": row["text"], "other": "x", "verdict": row["label"]} for row in TEXTS]
     assert read(Classify(text="body", label="verdict"), rows) == read(Classify(), TEXTS)
-    pairs = [{"sentence1": "a", "sentence2": "b", "label": n % 2} for n in range(4)]
-    assert {label for _, label in read(Mrpc(), pairs)["train"]} == {"equivalent", "not_equivalent"}
-    sets = {"train": 3, "validation_matched": 2, "validation_mismatched": 1}
-    rows = [{"premise": "a", "hypothesis": "b", "label": n % 3} for n in range(6)]
-    task, records = load(
-        with_data(Mnli(), {name: rows[:n] for name, n in sets.items()}).source.resolve(), ("train", "dev")
-    )
-    assert [record.path for record in records["dev"]] == ["validation_matched"] * 2 + ["validation_mismatched"]
-    assert task.data == ""
 
 
 def test_numpys_values_are_those_of_python_and_what_is_missing_is_empty() -> None:

@@ -13,16 +13,14 @@ import pytest
 
 from osbert.data.encoded_records import OnDemand
 from osbert.data.pack import Packer
-from osbert.errors import Problems
 from osbert.evaluation.score import constant_answer
 from osbert.runs.finetune.rows import TaskRows, long_texts
 from osbert.tasks import Record, findings, load
 from osbert.tasks.kinds.span import Span
 from osbert.tasks.kinds.span.questions import AnswerCandidate, AnswerPrediction, Gold, Question
 from osbert.tasks.kinds.span.windows import QuestionWindow
-from osbert.tasks.sets.squad import Squad
 from osbert.text.tokenizer import SPECIALS, Tokenizer
-from questions import PARAGRAPH, answers, squad
+from questions import PARAGRAPH, answers, pointed_text, squad
 from refusals import refusal
 
 WORDS = ("the", "film", "was", "long", ".", "a", "good", "play", ",", "bad", ";", "who", "what", "is", "?", "##s")
@@ -34,7 +32,7 @@ def test_paragraphs_are_held_out_whole(write: Callable[..., Path]) -> None:
     content["data"][0]["paragraphs"] = [
         squad(*[answers(("film", 2))] * 3, context=f"a film {place}")["data"][0]["paragraphs"][0] for place in range(20)
     ]
-    task, records = load(Squad(data=str(write(content))).source.resolve(), ("train", "dev"))
+    task, records = load(Span(data=str(write(content))).source.resolve(), ("train", "dev"))
     apart = [{record.texts[1] for record in records[split]} for split in ("train", "dev")]
     assert [len(found) for found in apart] == [18, 2] and not apart[0] & apart[1]
     assert (task.unanswerable, task.scoring, task.criterion) == ("no", "words", "f1")
@@ -53,36 +51,6 @@ def test_questions_of_unknown_answer_are_neither_held_out_nor_lost(write: Callab
     assert rows_read.remarks[0] == f"{path}, line 2: its label is not known: it is not learnt from"
 
 
-def test_cmrc_2018_as_it_is_published(tmp_path: Path) -> None:
-    context = "《旧城往事3》（）是由河马和ψ-works开发的游戏，2009年12月发售。"
-
-    def content(split: str, *golds: tuple[str, int]) -> dict[str, Any]:
-        qas = [{"question": "《旧城往事3》是由谁开发的？", "id": f"{split}_0_QUERY_{place}", **answers(*golds)}
-               for place in range(2)]  # fmt: skip
-        paragraph = {"id": f"{split}_0", "context": context, "qas": qas}
-        return {"version": "v1.0", "data": [{"paragraphs": [paragraph], "id": f"{split}_0", "title": "旧城往事3"}]}
-
-    told = {
-        "cmrc2018_train.json": content("TRAIN", ("《旧城往事3》", 0)),
-        "cmrc2018_dev.json": content("DEV", *[("河马和ψ-works", 11)] * 2, ("河马", 11)),
-        "cmrc2018_trial.json": content("TRIAL", ("河马", 11)),
-    }
-    for name, one in told.items():
-        (tmp_path / name).write_text(json.dumps(one, ensure_ascii=name.endswith("dev.json")), encoding="utf-8")
-    task, records = load(Squad(data=str(tmp_path)).source.resolve(), ("train", "dev"))
-    assert (task.scoring, task.unanswerable) == ("characters", "no")
-    assert [record.key for record in records["dev"]] == ["DEV_0_QUERY_0", "DEV_0_QUERY_1"]  # type: ignore[attr-defined]
-    assert records["dev"][0].label == (Gold("河马和ψ-works", 11), Gold("河马和ψ-works", 11), Gold("河马", 11))
-    assert not any(record.remark for found in records.values() for record in found)
-    tokenizer = Tokenizer([*SPECIALS, *dict.fromkeys(f"{context}谁？".lower())])
-    windows = Span().encode(records["dev"][0], Packer(tokenizer=tokenizer, length=64))
-    assert [said(window, records["dev"][0]) for window in windows if isinstance(window, QuestionWindow)] == [
-        "河马和ψ-works"
-    ]
-    inputs = task.source.inputs(tmp_path / "cmrc2018_dev.json")
-    assert [inputs.name_row(row) for row, _ in inputs.rows(Problems(heading=""))] == ["DEV_0_QUERY_0", "DEV_0_QUERY_1"]
-
-
 def test_what_is_learnt_from_the_training_questions() -> None:
     def fitted(*labels: Any) -> Span:
         return Span().fit([Question(number=0, texts=("q", "p"), label=label) for label in labels])
@@ -94,26 +62,17 @@ def test_what_is_learnt_from_the_training_questions() -> None:
         fitted((Gold("film", -1),), ())
 
 
-def said(window: QuestionWindow, record: Record) -> str | None:
-    """Return the text that a window's target points to, "" for [CLS]."""
-    target = window.targets["span"]
-    assert target.labels.tolist() == [0, 1] and target.index is not None
-    first, last = (int(token) - window.first for token in target.index)
-    if first < 0:
-        assert target.index.tolist() == [0, 0]
-        return ""
-    return record.texts[1][window.starts[first] : window.ends[last]]
-
-
 def test_targets_point_to_the_answer_in_every_window_that_has_it_all() -> None:
     record = Question(number=3, texts=("who is long?", PARAGRAPH), label=(Gold("the film", 44), Gold("film", 4)))
     task = Span(stride=4)
     windows = task.encode(record, PACKER)
     assert all(isinstance(window, QuestionWindow) and window.record == 3 for window in windows)
-    found = [said(window, record) for window in windows if isinstance(window, QuestionWindow)]
+    found = [pointed_text(window, record) for window in windows if isinstance(window, QuestionWindow)]
     assert set(found) == {"", "the film"} and len(found) > 2
     none = dataclasses.replace(record, label=())
-    assert {said(window, none) for window in task.encode(none, PACKER) if isinstance(window, QuestionWindow)} == {""}
+    assert {
+        pointed_text(window, none) for window in task.encode(none, PACKER) if isinstance(window, QuestionWindow)
+    } == {""}
     for label in (None, (Gold("x", -1),), (Gold("\u200b", 3),)):
         lost = dataclasses.replace(record, texts=("who?", "\u200b \u200b\u200b film"), label=label)
         assert not any(window.targets for window in task.encode(lost, PACKER))
@@ -129,7 +88,7 @@ def test_chinese_is_read_and_scored_by_character() -> None:
     task = Span(stride=3).fit([record])
     assert task.scoring == "characters"
     windows = [window for window in task.encode(record, packer) if isinstance(window, QuestionWindow)]
-    assert {said(window, record) for window in windows} == {"光荣公司", ""}
+    assert {pointed_text(window, record) for window in windows} == {"光荣公司", ""}
     answer = task.decode([np.zeros((len(window), 2)) for window in windows], record, windows)
     assert paragraph[answer.chosen.start : answer.chosen.end] == answer.value
     near = [dataclasses.replace(answer, value="由光荣公司，")]
@@ -194,24 +153,6 @@ def test_the_threshold_is_tuned_for_f1() -> None:
     scores = task.metrics(task.at_best(predictions, records), records)
     assert scores["f1"] == scores["best_f1"] == 1 and scores["untuned_f1"] < 1
     assert Span(unanswerable="no").tune(predictions, records)[0].threshold == 0
-
-
-def test_the_official_files(data: Path) -> None:
-    sizes = {"1.1": (4000, 500, 0), "2.0": (3112, 1227, 1622)}
-    for release, (train, dev, without) in sizes.items():
-        task = Squad(data=str(data / "squad"), release=release).source.resolve()  # type: ignore[arg-type]
-        task, records = load(task, ("train", "dev"))
-        assert (len(records["train"]), len(records["dev"])) == (train, dev)
-        assert sum(record.label == () for record in records["train"]) == without
-        assert task.unanswerable == ("yes" if without else "no")
-    with refusal("missing-split", "--release", "1.1", "2.0"):
-        load(Squad(data=str(data / "squad")), ("train",))
-    with refusal("missing-split"):
-        Span(data=str(data / "squad")).source.files()
-    (german,) = load(Squad(data=str(data / "squad" / "xquad.de.json")), ("all",))[1].values()
-    for record in german:
-        assert record.label and not record.remark
-        assert all(record.texts[1].startswith(gold.text, gold.start) for gold in record.label)
 
 
 def test_a_collapse_is_told_in_words() -> None:

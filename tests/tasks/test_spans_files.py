@@ -14,15 +14,13 @@ from osbert.errors import Problems
 from osbert.tasks import load
 from osbert.tasks.kinds.span import Span
 from osbert.tasks.kinds.span.questions import Gold, Question
-from osbert.tasks.sets.squad import Squad
-from osbert.tasks.sets.squad_questions import SquadQuestions
 from questions import PARAGRAPH, answers, squad
 from refusals import refusal
 
 
 def read(path: Path, task: Span | None = None) -> list[Question]:
     problems = Problems(heading="")
-    records = list(dataclasses.replace(task or Squad(), data=str(path)).source.records("all", problems))
+    records = list(dataclasses.replace(task or Span(), data=str(path)).source.records("all", problems))
     problems.stop_if_any()
     return records  # type: ignore[return-value]
 
@@ -83,7 +81,7 @@ def test_an_empty_answer_is_none(write: Callable[..., Path]) -> None:
         assert [record.remark for record in records] == [
             *[""] * 3, "an answer at 57 is empty: it is skipped", "an answer at -1 is empty: it is skipped"
         ]  # fmt: skip
-        task = Squad(data="x").fit(records)
+        task = Span(data="x").fit(records)
         assert (
             task.unanswerable == "yes"
             and "5 questions on 1 paragraph, 4 without" in task.description.describe_split(records)
@@ -116,10 +114,9 @@ def test_what_is_not_of_the_form_is_told_with_its_place(
 
 def test_one_paragraph_leaves_none_for_development(write: Callable[..., Path]) -> None:
     path = write(squad(*[answers(("film", 4))] * 30))
-    for kind in (Span, SquadQuestions):
-        with refusal("no-data", "paragraph", "--dev") as error:
-            load(kind(data=str(path)), ("train", "dev"))
-        assert "label" not in str(error.value)
+    with refusal("no-data", "paragraph", "--dev") as error:
+        load(Span(data=str(path)), ("train", "dev"))
+    assert "label" not in str(error.value)
 
 
 def test_several_problems_are_told_at_once(write: Callable[..., Path]) -> None:
@@ -191,9 +188,7 @@ def test_an_answer_that_is_null_is_not_known(write: Callable[..., Path], tmp_pat
 
 def test_encodings_of_the_official_form(write: Callable[..., Path]) -> None:
     for encoding, said in (("utf-16", ""), ("gb18030", "gb18030"), ("utf-8-sig", "utf-8"), ("utf-16", "utf-16")):
-        (record,) = read(
-            write(squad(answers(("电影", 1)), context="《电影》"), encoding=encoding), Squad(encoding=said)
-        )
+        (record,) = read(write(squad(answers(("电影", 1)), context="《电影》"), encoding=encoding), Span(encoding=said))
         assert record.label == (Gold("电影", 1),)
     path = write(squad(answers(("film", 4))))
     for wrong, refused in (
@@ -202,9 +197,9 @@ def test_encodings_of_the_official_form(write: Callable[..., Path]) -> None:
         ("utf-16", ("wrong-encoding", "train.json", "utf-16")),
     ):
         with refusal(*refused):
-            read(path, Squad(encoding=wrong))
+            read(path, Span(encoding=wrong))
     with refusal("missing-file", "absent.json"):
-        Squad().source.inputs(path.with_name("absent.json"))
+        Span().source.inputs(path.with_name("absent.json"))
 
 
 @pytest.mark.parametrize(

@@ -19,13 +19,11 @@ from osbert.data.pack import Packer
 from osbert.errors import Problems
 from osbert.evaluation.score import constant_answer
 from osbert.models.architecture import Architecture
-from osbert.reading.tagged.files import TagReading
 from osbert.reading.tagged.schemes import EntitySpan, label_names, read_tags, write_tags
 from osbert.tasks import Record, findings, load
 from osbert.tasks.kinds.tag import Tag
 from osbert.tasks.kinds.tag.passages import EntityPrediction, TaggedText
 from osbert.tasks.record import records_per_step
-from osbert.tasks.sets.entities import Weibo
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 from refusals import refusal
 
@@ -168,7 +166,8 @@ def test_plain_text_and_texts_without_words() -> None:
         examples = task.encode(empty, packer)
         found = task.decode([np.zeros((2, 3), np.float32)], empty, examples)
         assert len(examples) == 1 and found.value == () and found.lines() == ["no entities"]
-    assert [len(word) for word in _texts(Weibo().record_of(["2 个a"]))] == [1, 1, 1]
+    characters = Tag(types=("X",), split="characters")
+    assert [len(word) for word in _texts(characters.record_of(["2 个a"]))] == [1, 1, 1]
     with refusal("wrong-number-of-texts", "2"):
         task.record_of(["a", "b"])
 
@@ -250,19 +249,6 @@ def test_only_o_is_nothing_to_learn(tmp_path: Path) -> None:
     data = folder(tmp_path, train="Ann O\n\nBob O\n", dev="Ann O\n")
     with refusal("nothing-to-learn"):
         load(Tag(data=str(data)), ("train", "dev"))
-
-
-def test_how_files_are_read_is_said_by_settings() -> None:
-    task = Weibo(column=2, text="t", encoding="gb18030", scheme="words")
-    reading = dataclasses.replace(task.source.reading, spell=str)
-    assert reading == TagReading(column=2, text="t", encoding="gb18030", split="characters", plain=True)
-    assert [task.source.reading.spell(cell) for cell in ("北0", "0", "20")] == ["北", "0", "2"]
-    assert (
-        task.source.switch_data(Path("x"), {}).encoding == ""
-        and task.source.switch_data(Path("x"), {"column": "3"}).column == 3
-    )
-    with refusal("invalid-value", "1", "ner"):
-        task.source.switch_data(Path("x"), {"column": "ner"})
 
 
 @pytest.mark.parametrize("wrong", [{"held_out": 1.0}, {"overlap": -1}, {"decoder": "crf", "pieces": "all"}])

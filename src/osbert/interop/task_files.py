@@ -87,9 +87,7 @@ def read_task(folder: Path, opening: Opening = CAREFUL) -> Task | None:
 
 def as_recipe(task: Task) -> str:
     """Return the text of a recipe.toml with the task only, without the paths of its data."""
-    kind = f"{type(task).__module__}"
-    named = task.name if kind.startswith("osbert.tasks.") else kind
-    return recipe.dump({"task": named, task.name: _settings(task)})
+    return recipe.dump({"task": components.name_in("tasks", task), task.name: _settings(task)})
 
 
 def as_field(task: Task) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Tasks for fine-tuning: the contract, the kinds of tasks, the named data sets, and their common parts."""
+"""Tasks for fine-tuning: the contract, the kinds of tasks, and their common parts."""
 
 from osbert.tasks.contract import Description, Source, Task
 from osbert.tasks.loading import describe_skipped, findings, load, note_unlabelled, with_data
@@ -18,8 +18,8 @@ __all__ = [
     "with_data",
 ]
 
-COMPONENTS = ("kinds", "sets")
-"""The folders whose files are tasks; a file's name is its task's name."""
+COMPONENTS = ("kinds",)
+"""The folder whose files are tasks; a file's name is its task's name."""
 SYNONYMS = {
     **dict.fromkeys(("text-classification", "sequence-classification", "sentiment-analysis", "textcat"), "classify"),
     **dict.fromkeys(("multi-label", "multilabel-classification", "textcat_multilabel"), "multilabel"),

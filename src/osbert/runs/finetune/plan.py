@@ -273,11 +273,8 @@ def flag(name: str) -> str:
 
 
 def name_of(task: str | Task) -> str:
-    """Return the name that selects a task: the file's name for osbert's own, else the dotted path of the module."""
-    if isinstance(task, str):
-        return components.resolve_synonym("tasks", task)
-    module = type(task).__module__
-    return task.name if module.startswith("osbert.tasks.") else module
+    """Return the name that selects a task: its own if osbert or a package lists it, else the path of its module."""
+    return components.resolve_synonym("tasks", task) if isinstance(task, str) else components.name_in("tasks", task)
 
 
 def schema(task: str) -> type:
@@ -325,5 +322,5 @@ def call_schema(task: str) -> type:
 
 
 def every_call_schema() -> list[type]:
-    """Return the schema of a call for each of osbert's own tasks, for the signature of the function."""
-    return [call_schema(task) for task in components.own_names("tasks")]
+    """Return the schema of a call for each task that is installed, for the signature of the function."""
+    return [call_schema(task) for task in components.names("tasks")]

@@ -16,9 +16,10 @@ from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
 from osbert import components
 from osbert.errors import Problems
-from osbert.tasks import Prediction, Record, Task, findings, load
+from osbert.runs.evaluate import Evaluation
+from osbert.tasks import Prediction, Record, Task, findings, load, with_data
 from osbert.tasks.kinds.classify import Classify
-from osbert.tasks.sets.glue import Wnli
+from osbert_lab.data_sets.glue import Mnli, Mrpc, Wnli
 from refusals import refusal
 
 
@@ -284,3 +285,25 @@ def test_sts_b_in_its_first_form_has_rows_with_two_more_cells(tmp_path: Path) ->
     (tmp_path / "sts-train.tsv").write_text(f"{row}\n{row}\tone more\n{row}\n")
     with refusal("unusable-row", "sts-train.tsv", "2", "8"):
         load(task("stsb", tmp_path).source.resolve(), ("train", "dev"))
+
+
+def test_rows_in_memory_have_their_set_s_columns() -> None:
+    pairs = [{"sentence1": "a", "sentence2": "b", "label": n % 2} for n in range(4)]
+    _, records = load(with_data(Mrpc(), pairs).source.resolve(), ("train",))
+    assert {record.label for record in records["train"]} == {"equivalent", "not_equivalent"}
+    sets = {"train": 3, "validation_matched": 2, "validation_mismatched": 1}
+    rows = [{"premise": "a", "hypothesis": "b", "label": n % 3} for n in range(6)]
+    task, records = load(
+        with_data(Mnli(), {name: rows[:n] for name, n in sets.items()}).source.resolve(), ("train", "dev")
+    )
+    assert [record.path for record in records["dev"]] == ["validation_matched"] * 2 + ["validation_mismatched"]
+    assert task.data == ""
+
+
+@pytest.mark.parametrize(("rule", "told"), [("majority", False), ("model", True)])
+def test_a_rule_has_no_calibration_error(rule: str, told: bool) -> None:
+    task = Wnli(rule=rule, majority="entailment")  # type: ignore[arg-type]
+    record = Record(number=0, texts=("a", "b"), label="entailment")
+    said = Prediction(value="entailment", probabilities={"not_entailment": 0.0, "entailment": 1.0})
+    evaluation = Evaluation(task=task, records=[record], predictions=[said], metrics=task.metrics([said], [record]))
+    assert any("expected calibration error" in line for line in evaluation.lines()) == told

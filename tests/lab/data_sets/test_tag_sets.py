@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
 import pytest
 
 from osbert import components
+from osbert.reading.tagged.files import TagReading
 from osbert.reading.tagged.schemes import EntitySpan
 from osbert.tasks import Task, findings, load
 from osbert.tasks.kinds.tag.passages import TaggedText
 from osbert.tasks.record import records_per_step
-from osbert.tasks.sets.entities import Cluener, Weibo
+from osbert_lab.data_sets.entities import Cluener, Weibo
+from refusals import refusal
 
 
 @pytest.mark.parametrize(
@@ -59,3 +62,16 @@ def test_clueners_form(tmp_path: Path) -> None:
     )
     assert records["train"][1].label == () and records["test"][0].label is None
     assert len(task.types) == 10 and "1 overlap a longer one" in findings(task)[0]
+
+
+def test_how_files_are_read_is_said_by_settings() -> None:
+    task = Weibo(column=2, text="t", encoding="gb18030", scheme="words")
+    reading = dataclasses.replace(task.source.reading, spell=str)
+    assert reading == TagReading(column=2, text="t", encoding="gb18030", split="characters", plain=True)
+    assert [task.source.reading.spell(cell) for cell in ("北0", "0", "20")] == ["北", "0", "2"]
+    assert (
+        task.source.switch_data(Path("x"), {}).encoding == ""
+        and task.source.switch_data(Path("x"), {"column": "3"}).column == 3
+    )
+    with refusal("invalid-value", "1", "ner"):
+        task.source.switch_data(Path("x"), {"column": "ner"})

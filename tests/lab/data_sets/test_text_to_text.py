@@ -22,8 +22,8 @@ from osbert.models.architecture import PairArchitecture
 from osbert.models.contract import Learner
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.tasks import Prediction, Record, load
-from osbert.tasks.sets.text_to_text import TextToText, table
 from osbert.text.tokenizer import SPECIALS, Tokenizer
+from osbert_lab.data_sets.text_to_text import TextToText, table
 from refusals import refusal
 from tiny_runs import WORDS
 

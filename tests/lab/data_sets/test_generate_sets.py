@@ -7,9 +7,9 @@ from pathlib import Path
 
 from osbert.errors import Problems
 from osbert.tasks import load
-from osbert.tasks.sets.multi30k import Multi30k
-from osbert.tasks.sets.scitldr import Scitldr
-from osbert.tasks.sets.squad_questions import SquadQuestions
+from osbert_lab.data_sets.multi30k import Multi30k
+from osbert_lab.data_sets.scitldr import Scitldr
+from osbert_lab.data_sets.squad_questions import SquadQuestions
 from refusals import refusal
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from osbert.errors import Problems
 from osbert.tasks import load
-from osbert.tasks.sets.glue import Sst2
+from osbert_lab.data_sets.glue import Sst2
 
 
 def test_the_official_files(data: Path) -> None:
