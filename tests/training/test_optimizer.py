@@ -169,7 +169,7 @@ def test_a_sparse_gradient_moves_a_table_as_a_dense_one_does(
     optimizers = [chosen.build(dense), chosen.build(sparse)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(adamw, "LARGE", 30)
-        patch.setattr(adamw, "FEW", few)
+        patch.setattr(adamw, "MAXIMUM_SPARSE_SHARE", few)
         adamw.give_row_gradients(sparse)
         for step, ids in enumerate(read):
             if step == 3:  # as after a checkpoint

@@ -182,7 +182,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 WORK = 400_000
 """Most rows that are scored for an interval: up to 400 rows have RESAMPLES samples, and no sample has over WORK / LEAST
 rows. An interval by 200 samples of 150 rows is up to 20% too wide or too narrow."""
-FEW = 100
+ROUGH_BELOW = 100
 """The number of rows below which a score is reported with a warning."""
 
 
@@ -204,7 +204,7 @@ class ScoreInterval:
     @property
     def few(self) -> bool:
         """Return whether the rows are too few for a reliable score."""
-        return self.rows < FEW
+        return self.rows < ROUGH_BELOW
 
     def describe(self) -> str:
         """Describe the interval in one line."""
@@ -212,7 +212,7 @@ class ScoreInterval:
             f"{self.metric} {self.score:.4f}, 95% interval {self.low:.4f} to {self.high:.4f} ({self.method} over "
             f"{format_count(self.rows, 'row')})"
         )
-        return f"{text}: under {FEW} rows, a rough figure" if self.few else text
+        return f"{text}: under {ROUGH_BELOW} rows, a rough figure" if self.few else text
 
 
 def score_intervals(

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 LARGE = 10_000
 """Number of rows from which a table has gradients of the rows that were read."""
-FEW = 0.15
+MAXIMUM_SPARSE_SHARE = 0.15
 """Largest share of a table's rows that are updated apart: copying more costs as much as updating all. It bounds the
 copies to 0.6 of the table."""
 
@@ -98,7 +98,7 @@ class PlainAdamW(torch.optim.AdamW):
         active_rows = self._moving[weight].nonzero().squeeze(1)  # (A,) rising
         state["step"] += 1
         columns = [weight, state["exp_avg"], state["exp_avg_sq"]]
-        if len(active_rows) > FEW * len(weight):
+        if len(active_rows) > MAXIMUM_SPARSE_SHARE * len(weight):
             _adamw(group, columns, gradient.to_dense(), state["step"])
             return
         apart = [column.index_select(0, active_rows) for column in columns]  # (A, D)

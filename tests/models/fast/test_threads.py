@@ -16,7 +16,7 @@ from osbert.models.fast.threads import threads_for, threads_for_batch
 def two(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Have two threads, which sleep between their tasks."""
     monkeypatch.setattr(threads, "ALONE", 100)
-    monkeypatch.setattr(threads, "FEW", 10)
+    monkeypatch.setattr(threads, "ONE_THREAD_TOKENS", 10)
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     yield

@@ -34,7 +34,7 @@ from osbert.text.file_tokenizer import AnyTokenizer
 
 ROUND = (8, 16, 32, 64, 128)
 """Tables of pieces are often padded to multiples of these numbers, for speed; their last rows belong to no piece."""
-FEW = 1 / 8
+MAXIMUM_PADDING = 1 / 8
 """Largest fraction of a table that such rows may have."""
 
 Status = Literal["loaded", "new", "unused"]
@@ -102,7 +102,9 @@ def of_pieces(row: TensorRow, pieces: int) -> TensorRow:
         return row
     spare = row.shape[0] - pieces
     further = f"the last {spare:,} rows belong to no piece"
-    if spare <= FEW * row.shape[0] and row.shape[0] in {-(-pieces // multiple) * multiple for multiple in ROUND}:
+    if spare <= MAXIMUM_PADDING * row.shape[0] and row.shape[0] in {
+        -(-pieces // multiple) * multiple for multiple in ROUND
+    }:
         return replace(row, remark=f"{further}: made a round number")
     remark = f"{further}: the vocabulary has {pieces:,}. Is it the one that the model was trained with?"
     return replace(row, expected=False, remark=remark)

@@ -27,7 +27,7 @@ WIDTHS = {"cuda": 64}
 """By type of device, the multiple to which the vocabulary is padded in products: a GPU's are much slower for 30,522."""
 PIECES = 2**10
 """Pieces of the vocabulary in one product. On CPUs one product for the whole vocabulary has 3/4 of the speed."""
-FEW = 256
+CHUNK_ROWS = 256
 """Rows of one product over all pieces in bf16 on CPUs: with AMX, oneDNN computes some larger ones in one thread."""
 
 
@@ -134,8 +134,8 @@ class _Sums:
         slopes, states = (
             convert_rows(rows, self.states.dtype) for rows in (self._pad_columns(slopes), self.states[here])
         )
-        few = FEW if is_compiled(slopes.device.type, slopes.dtype) else len(slopes)
-        for gradient, some in zip(of_states[here].split(few), slopes.split(few)):
+        chunk = CHUNK_ROWS if is_compiled(slopes.device.type, slopes.dtype) else len(slopes)
+        for gradient, some in zip(of_states[here].split(chunk), slopes.split(chunk)):
             gradient.copy_((some @ self.weight)[: len(gradient)])
         if self.of_weight is None or self.of_bias is None:
             self.of_weight, self.of_bias = (slopes.t() @ states)[: len(of_bias)].to(of_bias.dtype), of_bias

@@ -19,7 +19,7 @@ SLEEPING = os.environ.get(VARIABLE, "").upper() == "PASSIVE"
 ALONE = 2**22 if SLEEPING else 0
 """Most multiplications of a product for which one thread is faster than several; 0: always use several."""
 
-FEW = 2**10 if SLEEPING else 0
+ONE_THREAD_TOKENS = 2**10 if SLEEPING else 0
 """Most tokens of a batch for which one thread is faster at everything but products; 0: always use several."""
 
 # Thread-local, so that each thread remembers its own full number.
@@ -40,12 +40,12 @@ def threads_for(products: int) -> Iterator[None]:
 
 @contextmanager
 def threads_for_batch(tokens: int) -> Iterator[None]:
-    """Use one thread inside the block for a batch of at most FEW tokens, except for large products (`threads_for`)."""
+    """Use one thread inside the block for a small batch (ONE_THREAD_TOKENS), except for large products (`threads_for`)."""
     before = getattr(_free, "threads", 1)
     # Remember the full number before it is reduced, for large products inside the block.
     _free.threads = max(torch.get_num_threads(), before)
     try:
-        with _working(1 if tokens <= FEW else torch.get_num_threads()):
+        with _working(1 if tokens <= ONE_THREAD_TOKENS else torch.get_num_threads()):
             yield
     finally:
         _free.threads = before

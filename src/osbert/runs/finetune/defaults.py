@@ -12,7 +12,7 @@ from osbert.errors import UserError
 from osbert.interop.folder import Folder, open_folder
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.finetune.few_shot import with_sentences
-from osbert.runs.finetune.plan import FEW, LEFT_OPEN, LENGTH, FinetunePlan, flag
+from osbert.runs.finetune.plan import ADAPTER_RATE, LEFT_OPEN, LENGTH, FinetunePlan, flag
 from osbert.runs.finetune.settings import FinetuneOptimizer, ScoreSettings
 from osbert.runs.pretrained_tokens import count_pretraining_tokens
 from osbert.runs.study.search import describe_settings
@@ -391,7 +391,9 @@ def _small_data(
         return (
             chosen,
             reason,
-            _far_rate(plan, FEW if plan.training.tuning != "full" else rate or FinetuneOptimizer.learning_rate),
+            _far_rate(
+                plan, ADAPTER_RATE if plan.training.tuning != "full" else rate or FinetuneOptimizer.learning_rate
+            ),
         )
     return chosen, reason, f"{count:,} steps are few; without {flags} the default is {steps(*suited):,}."
 

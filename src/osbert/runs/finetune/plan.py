@@ -15,7 +15,7 @@ from osbert.runs.study.search import GRIDS, Comparison
 from osbert.tasks import Task, with_data
 from osbert.training.tracking import require_trackers
 
-FEW = 5e-4
+ADAPTER_RATE = 5e-4
 """Default learning rate for adapters and LoRA (Hu et al., table 9)."""
 
 
@@ -154,7 +154,7 @@ def read_plan(task: str | Task, settings: Mapping[str, Any], *, model: Path, dat
     if tuning != "full":
         check_few(built)
         if "optimizer.learning_rate" not in given:
-            optimizer = dataclasses.replace(optimizer, learning_rate=FEW)
+            optimizer = dataclasses.replace(optimizer, learning_rate=ADAPTER_RATE)
     return FinetunePlan(
         tasks=(chosen.source.resolve(),),
         paths=(path,),

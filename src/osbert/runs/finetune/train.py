@@ -12,7 +12,7 @@ from osbert import __version__, components, recipe
 from osbert.data.pack import Packer
 from osbert.data.record_loader import EXPONENT
 from osbert.errors import UserError
-from osbert.evaluation.bootstrap import FEW, ScoreInterval
+from osbert.evaluation.bootstrap import ROUGH_BELOW, ScoreInterval
 from osbert.evaluation.score import class_scores, classes_left_out
 from osbert.files import disk_needed, write_text
 from osbert.interop.files.json_files import read_object
@@ -279,9 +279,13 @@ def _conclude_task(plan: FinetunePlan, task: Task, out: Path, watch: Watch) -> N
         interval = ScoreInterval(**ended["interval"])
         chosen = "; the epoch was chosen on them, too" if interval.few and plan.scores.chooses(plan.training) else ""
         watch(Notice(f"dev {interval.describe()}{chosen}", warning=interval.few))
-    elif (rows := ended.get("development_rows", FEW)) < FEW and task.criterion in best.metrics:
+    elif (rows := ended.get("development_rows", ROUGH_BELOW)) < ROUGH_BELOW and task.criterion in best.metrics:
         score = f"{task.criterion} {best.metrics[task.criterion]:.4f}"
-        watch(Notice(f"dev {score} over {format_count(rows, 'row')}: under {FEW} rows, a rough figure", warning=True))
+        watch(
+            Notice(
+                f"dev {score} over {format_count(rows, 'row')}: under {ROUGH_BELOW} rows, a rough figure", warning=True
+            )
+        )
     if best.collapsed:
         settings = recipe.read(out / RECIPE)
         steps = round(best.step / best.epoch * settings["training"]["epochs"]) if best.epoch else 0

@@ -16,7 +16,7 @@ from osbert.terminal import format_count, one_line
 
 REMARKS = "remarks.txt"
 """File in a run's folder that lists corrected and faulty records."""
-FEW = 16
+FEWEST_ROWS = 16
 """Number of training rows below which there is a warning."""
 RARE = 20
 """A label may be a typo of a similar one that has at least this many times as many rows."""
@@ -82,11 +82,11 @@ def deduplicate(records: Splits) -> dict[str, list[Record]]:
 
 
 def _few(task: Task, training: Sequence[Record]) -> Iterator[str]:
-    if 0 < len(training) < records_per_step(FEW, training):  # a document counts as its sentences
+    if 0 < len(training) < records_per_step(FEWEST_ROWS, training):  # a document counts as its sentences
         yield (
             f"there are only {format_count(len(training), 'training row')}: what is learnt from so "
             "few holds for little "
-            f"else. Give {FEW} or more, some of every label."
+            f"else. Give {FEWEST_ROWS} or more, some of every label."
         )
 
 

@@ -136,7 +136,7 @@ def _name(value: Any) -> str:
 
 LOOKED = 10_000
 """Number of rows in which the separator and columns of 0 and 1 are detected."""
-FEW = 20
+ROWS_PER_TYPO = 20
 """One cell in so many may be neither 0 nor 1 in a column that is found to be a label's."""
 _NUMBERS = ("id", "index", "idx", "row", "number", "unnamed: 0", "")
 """Names of columns that number the rows."""
@@ -294,10 +294,10 @@ def _binary(table: Table, *, but: Sequence[str]) -> list[str]:
         for name in wrong:
             wrong[name] += row.values.get(name, "").strip().lower() not in FLAGS
         # Columns of other content drop out in the first rows; without any left the rest need not be read.
-        wrong = {name: count for name, count in wrong.items() if count <= 1 + rows // FEW}
+        wrong = {name: count for name, count in wrong.items() if count <= 1 + rows // ROWS_PER_TYPO}
         if not wrong:
             break
-    return [name for name, count in wrong.items() if not count or rows >= FEW // 2]
+    return [name for name, count in wrong.items() if not count or rows >= ROWS_PER_TYPO // 2]
 
 
 def _rows(table: Table) -> Iterator[Row]:
