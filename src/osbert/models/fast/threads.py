@@ -40,7 +40,7 @@ def threads_for(products: int) -> Iterator[None]:
 
 @contextmanager
 def threads_for_batch(tokens: int) -> Iterator[None]:
-    """Use one thread inside the block for a small batch (ONE_THREAD_TOKENS), except for large products (`threads_for`)."""
+    """Use one thread inside the block for a small batch, except for large products (`threads_for`)."""
     before = getattr(_free, "threads", 1)
     # Remember the full number before it is reduced, for large products inside the block.
     _free.threads = max(torch.get_num_threads(), before)
