@@ -34,7 +34,7 @@ NOT_CHECKED = ("test", "docs")
 README_EXTRAS = ("minilm", "serve")
 COMMANDS = {
     "chinese": "osbert corpus build zh.txt --tokenizer vocabulary --out corpus-zh --words rjieba --documents line",
-    "minilm": "osbert embed minilm first second",
+    "minilm": "osbert embed minilm texts.txt --out vectors.npz",
     "onnx": "osbert export run --to onnx --out exported",
     "parquet": "osbert predict run --file rows.csv --out predicted.parquet",
     "xlsx": "osbert predict run --file rows.csv --out predicted.xlsx",

@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from osbert.evaluation.bootstrap import bootstrap, bootstrap_interval, bootstrap_means, percentiles, wilson_interval
+from osbert.evaluation.bootstrap import (
+    bootstrap,
+    bootstrap_interval,
+    bootstrap_means,
+    percentiles,
+    randomization_test,
+    wilson_interval,
+)
 
 
 def test_the_interval_of_a_mean_is_what_scipy_says() -> None:
@@ -43,3 +50,14 @@ def test_wilson_is_what_scipy_says(count: int, part: float) -> None:
     hits = round(part * count)
     theirs = stats.binomtest(hits, count).proportion_ci(method="wilson")
     assert wilson_interval(hits, count) == pytest.approx((theirs.low, theirs.high))
+
+
+def test_randomization_equals_scipy() -> None:
+
+    generator = np.random.default_rng(3)
+    few, more = generator.normal(0.3, 1.0, 9), generator.normal(0.25, 1.0, 60)
+    exact = stats.permutation_test((few,), np.mean, permutation_type="samples", n_resamples=np.inf)
+    assert randomization_test(few) == pytest.approx(exact.pvalue)
+    sampled = stats.permutation_test((more,), np.mean, permutation_type="samples", n_resamples=20_000, rng=generator)
+    assert randomization_test(more) == pytest.approx(sampled.pvalue, abs=0.02)
+    assert randomization_test(np.zeros(5)) == 1 and randomization_test(np.array([0.2])) == 1

@@ -2,7 +2,8 @@
 
 A ranking has its documents by falling score, compared as float32, and equal ones by falling id: trec_eval's rule, which
 needs no order of the corpus. A query that has judgements and no ranking scores 0 (trec_eval -c). Systems are compared
-query by query: the paired bootstrap resamples the queries, the same ones for all systems.
+query by query: Fisher's randomization test of their difference, which Smucker et al. (2007) recommend, and a bootstrap
+interval over the same samples of queries for all.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osbert.errors import UserError, nearest
-from osbert.evaluation.bootstrap import ScoreDifference, bootstrap_means, holm, percentiles, score_difference
+from osbert.evaluation.bootstrap import ScoreDifference, bootstrap_means, holm, percentiles, randomization_test
 from osbert.tasks.ranking_measures import Floats, average_precision, ndcg, reciprocal_rank
 
 KINDS = ("ndcg", "map", "mrr", "recall", "precision")
@@ -120,10 +121,10 @@ class SystemScores:
 
 @dataclass(frozen=True, kw_only=True)
 class SystemTest:
-    """Two systems compared by the paired bootstrap over queries.
+    """Two systems compared query by query.
 
-    `score`: the difference of the criterion's means, its 95% interval and p-value. `p_value`: that with Holm's
-    correction for the number of pairs.
+    `score`: the difference of the criterion's means, its 95% bootstrap interval, and the p-value of the randomization
+    test. `p_value`: that with Holm's correction for the number of pairs.
     """
 
     first: str
@@ -155,17 +156,15 @@ def score_systems(
                 by_query={query: dict(zip(names, row)) for query, row in zip(queries, table.tolist())},
             )
         )
-    tests = [
-        SystemTest(first=first, second=second, score=difference, p_value=difference.p_value)
-        for first, second in itertools.combinations(systems, 2)
-        for difference in [
-            score_difference(
-                (float(tables[first][:, 0].mean()), float(tables[second][:, 0].mean())),
-                samples[first][:, 0],
-                samples[second][:, 0],
-            )
-        ]
-    ]
+    tests = []
+    for first, second in itertools.combinations(systems, 2):
+        differences = tables[first][:, 0] - tables[second][:, 0]
+        score = ScoreDifference(
+            difference=float(differences.mean()),
+            interval=percentiles(samples[first][:, 0] - samples[second][:, 0]),
+            p_value=randomization_test(differences),
+        )
+        tests.append(SystemTest(first=first, second=second, score=score, p_value=score.p_value))
     corrected = holm([test.p_value for test in tests])
     return scores, [replace(test, p_value=p_value) for test, p_value in zip(tests, corrected, strict=True)]
 

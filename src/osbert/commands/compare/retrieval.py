@@ -14,7 +14,7 @@ from osbert.runs.similarity.retrieval import RetrievalOptions
 def retrieval(
     *runs: InputFile, qrels: InputFile, measures: str = RetrievalOptions.measures, out: Path | None = None
 ) -> Result:
-    """Compare TREC runs on the same queries: scores with intervals, and the paired bootstrap of each pair.
+    """Compare TREC runs on the same queries: scores with intervals, and a randomization test of each pair.
 
     Parameters
     ----------

@@ -294,7 +294,7 @@ class RetrievalEvaluation:
             )
         if self.tests and self.queries > 1:
             holm = f", corrected for {len(self.tests)} pairs by Holm's method" if len(self.tests) > 1 else ""
-            yield f"Paired bootstrap over the {self.queries:,} queries{holm}."
+            yield f"Intervals by bootstrap, p by Fisher's randomization test over the {self.queries:,} queries{holm}."
 
 
 def evaluate_retrieval(
