@@ -57,7 +57,7 @@ TESTS = (
     "tests/models/transformer/test_kernels_cuda.py",
     "tests/training/test_cuda.py",
     "tests/end_to_end/test_resume_cuda.py",
-    "tests/end_to_end/test_recipes_cuda.py",
+    "tests/lab/recipes/test_recipes_cuda.py",
     "tests/training/test_one_process_group.py",
     "tests/inference/test_engine.py",
 )

@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import torch
 
-from osbert.evaluation.speed import FORMULA, look_up_peak
+from osbert_lab.planning.speed import FORMULA, look_up_peak
 from pretraining_speed import SIZES, THEIRS, Case, Side, flops_a_token
 
 if TYPE_CHECKING:

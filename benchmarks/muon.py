@@ -23,10 +23,10 @@ import numpy as np
 import torch
 
 from osbert.data.step import Cursor
-from osbert.runs.pretrain.benchmark import synthetic_corpus
 from osbert.runs.pretrain.first_weights import build_learner
 from osbert.runs.pretrain.settings import PretrainPlan, read_plan
 from osbert.training.trainer import Trainer
+from osbert_lab.planning.benchmark import synthetic_corpus
 
 VOCABULARY, POOL = 30_522, 2**17
 

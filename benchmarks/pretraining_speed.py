@@ -44,7 +44,6 @@ from osbert.data.batch import Batch, micro_batches
 from osbert.data.example import Example
 from osbert.data.pack import Packer
 from osbert.data.step import Cursor, Step
-from osbert.evaluation.speed import FORMULA, look_up_peak, training_flops
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner, StepSize
 from osbert.models.families.transformer import Transformer
@@ -55,6 +54,7 @@ from osbert.text.tokenizer import SPECIALS, Tokenizer
 from osbert.training.optimizer import OptimizerSettings
 from osbert.training.settings import TrainingSettings
 from osbert.training.trainer import Trainer
+from osbert_lab.planning.speed import FORMULA, look_up_peak, training_flops
 
 SIZES = {"base": (12, 768), "large": (24, 1024)}
 """Layers and width by name; others are written L4H256. A head is 64 wide."""

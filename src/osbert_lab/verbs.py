@@ -8,6 +8,8 @@ LAB = VerbPackage(
     package="osbert_lab.commands",
     verbs={
         "demo": "Run the whole chain on text that this installation has: a few minutes on two cores, offline.",
+        "plan": "Show what a time budget can buy: a table of model sizes, and a recipe.",
+        "bench": "Measure the speed of pretraining on this machine.",
         "analyse": "Measure what a model has learnt: attention, syntax, geometry, as a report.",
         "reproduce": "Run a table or figure of the BERT paper, or compare families, at a size of your choosing.",
         "submit": "Write the predictions of fine-tuned runs as GLUE's evaluation server takes them.",
@@ -21,6 +23,7 @@ LAB = VerbPackage(
     },
     purposes={
         "Start": ("demo",),
+        "Pretrain": ("plan", "bench"),
         "Fine-tune": ("reproduce",),
         "Use a model": ("topics",),
         "Look into a model": ("analyse",),

@@ -17,17 +17,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import corpora
 from osbert import recipe
 from osbert.errors import UserError
 from osbert.runs.pretrain import budget as pretrain_budget
 from osbert.runs.pretrain import clock
-from osbert.runs.pretrain.benchmark import synthetic_corpus
 from osbert.runs.pretrain.budget import MARGIN, Costs, spread
 from osbert.runs.pretrain.settings import read_settings
 from osbert.runs.pretrain.speed_test import SpeedTest
 from osbert.training.probe import Speed
 from refusals import refusal, refused
 from terminal import told
+from vocabularies import train
 
 TINY = """
 objectives = ["mlm", "nsp"]
@@ -49,7 +50,8 @@ COSTS = Costs(spent=1.0, start=0.5, step=0.5, look=0.01, checkpoint=0.01, end=0.
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return synthetic_corpus(tmp_path_factory.mktemp("texts") / "one", vocabulary=90, tokens=6000).folder
+    texts = corpora.invented()
+    return corpora.build_corpus(tmp_path_factory.mktemp("texts"), texts, train(texts, vocabulary=90))
 
 
 @pytest.fixture

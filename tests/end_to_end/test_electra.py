@@ -20,7 +20,6 @@ import osbert
 from osbert.data.batch import collate
 from osbert.data.example import Example
 from osbert.data.step import Cursor
-from osbert.evaluation.speed import training_flops
 from osbert.interop.folder import open_folder
 from osbert.models.contract import Learner, StepSize
 from osbert.runs.pretrain.first_weights import build_learner, first_weights
@@ -157,7 +156,10 @@ def test_each_of_the_two_is_filled_whether_the_other_is_there(
         assert same and all(same) == (name not in missing)
 
 
+@pytest.mark.lab
 def test_parameters_and_arithmetic_count_the_generator(tiny_corpus: Path) -> None:
+    from osbert_lab.planning.speed import training_flops
+
     plan = read_plan("electra-mini", {"layers": 2, "model.width": 32, "heads": 2, "embedding": 16}, corpus=tiny_corpus)
     learner = build_learner(plan)
     generator = learner.companions["generator"]

@@ -13,7 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from harness import LONG, Site
 
 import osbert
 from osbert import recipe
+from osbert.console.verbs import verb_packages
 from osbert.interop.files.weight_files import write_tensors
 from osbert.interop.huggingface.folders import write_model
 from osbert.interop.sentence_files import SentenceModel, write_sentence_model
@@ -197,6 +198,11 @@ def recipes(trap: Trap, folder: Path) -> Iterator[list[str]]:
     yield ["corpus", "show", str(trap.corpus), "--masks", "1", "--recipe", path]
 
 
+def is_installed(words: Sequence[str]) -> bool:
+    """Return whether a verb is there: those of the lab may be missing."""
+    return any(words[0] == name[0] for package in verb_packages() for name in package.names())
+
+
 def cleared(trap: Trap) -> None:
     for path in trap.here.glob("out*"):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -206,7 +212,7 @@ def cleared(trap: Trap) -> None:
 def test_no_verb_runs_the_code_that_a_folder_names(site: Site, trap: Trap, bait: Callable[[Path], None]) -> None:
     folder = trap.folder(bait)
     ended: dict[str, set[int]] = {}
-    for words in verbs(trap, folder):
+    for words in filter(is_installed, verbs(trap, folder)):
         if words[0] != "search":
             cleared(trap)
         ended.setdefault(words[0], set()).add(run(*words))
@@ -219,7 +225,7 @@ def test_no_verb_runs_the_code_that_a_folder_names(site: Site, trap: Trap, bait:
 
 def test_no_verb_runs_the_code_that_a_recipe_names(site: Site, trap: Trap, capsys: pytest.CaptureFixture[str]) -> None:
     folder = trap.folder(aim)
-    for words in recipes(trap, folder):
+    for words in filter(is_installed, recipes(trap, folder)):
         assert run(*words) == 1, words
         assert not trap.sprung, words
         assert "--trust" in capsys.readouterr().err

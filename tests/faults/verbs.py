@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import itertools
 import shutil
 from pathlib import Path
@@ -30,6 +31,10 @@ FOLDERS = {
     "reproduce": "reproduce table1 --model {encoder} --data {data} --seeds 1 --out {out}",
     "demo": "demo --out {out}",
 }
+LAB = ("submit", "plan", "bench", "glue", "reproduce", "demo")
+"""Verbs that the core has not by itself."""
+if importlib.util.find_spec("osbert_lab") is None:
+    FILES, FOLDERS = ({verb: table[verb] for verb in table if verb not in LAB} for table in (FILES, FOLDERS))
 QUICK = ("predict", "embed", "arrays", "train", "extend", "build")
 """Verbs that take about a second: the short form draws its pairs from these."""
 ENDLESS = ("plan", "bench", "reproduce", "demo")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from osbert.runs.pretrain import plan_sizes, speed_test
-from osbert.runs.pretrain.plan_sizes import BYTES, SizeSample
+from osbert_lab.planning import plan_sizes, speed
+from osbert_lab.planning.plan_sizes import BYTES, SizeSample
 
 
 def use_quick_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the machine have 20 GFLOP/s, for every size, and a loader that is never waited for."""
-    monkeypatch.setattr(speed_test, "loader_ceiling", lambda plan, length, seconds: 1e6)
+    monkeypatch.setattr(speed, "loader_ceiling", lambda plan, length, seconds: 1e6)
     monkeypatch.setattr("osbert.training.probe.resident_memory", lambda: 0)
     monkeypatch.setattr(
         plan_sizes,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from osbert.runs.pretrain.benchmark import synthetic_corpus
 from osbert.runs.pretrain.settings import read_settings
+from osbert_lab.planning.benchmark import synthetic_corpus
 
 
 def needed(name: str) -> dict[str, int]:

@@ -60,8 +60,6 @@ CORE = VerbPackage(
     verbs={
         "pretrain": "Pretrain an encoder on a corpus, by a recipe.",
         "adapt": "Adapt an encoder to the texts of your domain, without destroying what it knows.",
-        "plan": "Show what a time budget can buy: a table of model sizes, and a recipe.",
-        "bench": "Measure the speed of pretraining on this machine.",
         "finetune": "Fine-tune an encoder on a task of your own, or a published one.",
         "distil": "Teach a smaller encoder what a fine-tuned run does.",
         "evaluate": "Score a fine-tuned run on a file with labels.",
@@ -102,7 +100,7 @@ CORE = VerbPackage(
     purposes={
         "Start": (),
         "Get text in": ("tokenizer", "corpus"),
-        "Pretrain": ("plan", "bench", "pretrain", "adapt"),
+        "Pretrain": ("pretrain", "adapt"),
         "Fine-tune": ("finetune", "distil", "evaluate", "compare"),
         "Use a model": ("predict", "embed", "search", "duplicates", "generate", "score", "serve"),
         "Look into a model": ("explain",),

@@ -16,16 +16,16 @@ import osbert
 from corpora import invented
 from osbert.corpus.shards import Corpus
 from osbert.data.stages import first_steps
-from osbert.evaluation.speed import training_flops
 from osbert.models.contract import StepSize
 from osbert.runs.events import TrainingStart
 from osbert.runs.pretrain.first_weights import other_text
 from osbert.runs.pretrain.masks import sample_masks
-from osbert.runs.pretrain.plan_sizes import candidates
 from osbert.runs.pretrain.settings import read_plan
 from osbert.runs.pretrain.speed_test import SpeedTest, turns
 from osbert.tasks import Prediction
 from osbert.training.progress import Progress
+from osbert_lab.planning.plan_sizes import candidates
+from osbert_lab.planning.speed import flops_per_token, training_flops
 from refusals import refusal
 
 OBJECTIVES = ("mlm", "capitals", "document_words", "reorder", "distance")
@@ -98,7 +98,7 @@ def test_a_test_of_the_speed_sees_all_objectives(corpus: Path, tmp_path: Path) -
     (own,) = (size for size in candidates(plan, "cpu") if size.plan is plan)
     each = [StepSize.of(test.learner, batches) for batches in first_steps(plan.loader(length=24))]
     arithmetic = sum(training_flops(test.learner, size) for size in each) / sum(size.tokens for size in each)
-    assert own.flops == pytest.approx(arithmetic) == pytest.approx(test.flops_per_token(24))
+    assert own.flops == pytest.approx(arithmetic) == pytest.approx(flops_per_token(test, 24))
     assert other_text(replace(plan, general=plan.corpus))["general"][-1].targets.keys() == {OBJECTIVES[-1]}
 
 

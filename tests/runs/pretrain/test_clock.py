@@ -14,13 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import corpora
 from osbert.runs.pretrain import budget, clock
-from osbert.runs.pretrain.benchmark import synthetic_corpus
 from osbert.runs.pretrain.clock import RunClock
 from osbert.runs.pretrain.pretraining import PretrainRequest, pretrain
 from osbert.training.distributed import ALONE
 from osbert.training.progress import Progress
 from osbert.training.run_folder import RunFolder
+from vocabularies import train
 
 MINUTES = 10.0
 ENDING = 2.0
@@ -100,7 +101,8 @@ def test_a_small_correction_is_not_printed() -> None:
 
 def test_a_run_with_corrections_goes_on_to_the_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps 8 and later follow a correction, also where the run goes back to step 4 after the correction was made."""
-    corpus = synthetic_corpus(tmp_path / "texts", vocabulary=90, tokens=6000).folder
+    texts = corpora.invented()
+    corpus = corpora.build_corpus(tmp_path / "texts", texts, train(texts, vocabulary=90))
     costs = budget.Costs(spent=1.0, start=0.5, step=0.4, look=0.01, checkpoint=0.01, end=0.5)
     monkeypatch.setattr(budget, "measure_costs", lambda *_: costs)
 

@@ -44,6 +44,8 @@ WARM, ROUNDS = 1.0, 2
 """Seconds from which a pass needs no second one to warm up or to be sure, and passes that are timed below that."""
 SLOWER, FULL = "more are no faster", "memory is free for no more"
 """Why no larger pass is taken."""
+ACTIVATION = 5.0
+"""Bytes of memory for each number that is kept for the backward pass, at the peak of a step in float32."""
 BYTES = 12
 """Bytes for each weight during a step besides the weight: the gradient and two moments."""
 
@@ -112,8 +114,6 @@ def choose(plan: PretrainPlan, scratch: Path, group: Group = ALONE) -> tuple[int
 
 def _most_bytes(plan: PretrainPlan, length: int) -> float:
     """Return about how many bytes a token's activations take at most."""
-    from osbert.runs.pretrain.plan_sizes import ACTIVATION
-
     model = plan.settings.model
     # At most every second token is scored over the vocabulary, but in models that write, where all are.
     scored = 1.0 if model.language_objective else 0.5

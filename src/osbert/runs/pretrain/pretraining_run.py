@@ -24,7 +24,6 @@ from osbert.runs.contract import Notice, Watch
 from osbert.runs.events import Measurement, TrainingStart
 from osbert.runs.pretrain.clock import PacedLoader, RunClock
 from osbert.runs.pretrain.first_weights import build_learner, first_weights, forgotten, other_text
-from osbert.runs.pretrain.plan_sizes import disk_bytes
 from osbert.runs.pretrain.settings import PretrainPlan
 from osbert.runs.pretrain.start import KEPT_OUT
 from osbert.training import memory, tensors
@@ -35,7 +34,7 @@ from osbert.training.processor import too_few_devices
 from osbert.training.progress import Mean
 from osbert.training.run_folder import RunFolder
 from osbert.training.tracking import HELD_OUT, Metrics, SilentMetrics, TrackerQueue
-from osbert.training.trainer import Trainer
+from osbert.training.trainer import Trainer, TrainingSettings
 
 INPUTS = ("corpus", "tokenizer", "origin")
 PASSES = "micro_tokens"
@@ -398,3 +397,10 @@ class PretrainingRun:
 def _over(trainer: Trainer) -> bool:
     """Return whether the run has no more steps."""
     return trainer.finished or ENDED in trainer.memory
+
+
+def disk_bytes(parameters: int, training: TrainingSettings) -> int:
+    """Return the bytes of a run on disk: checkpoints, one more while it is written, and models, in fp32."""
+    checkpoint = 12 * parameters  # the weights and two moments of each
+    models = 1 + (training.steps // training.models_every if training.models_every else 0)
+    return checkpoint * (training.keep + 1) + 4 * parameters * models

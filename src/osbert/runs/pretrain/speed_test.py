@@ -1,22 +1,19 @@
-"""The speed test of `bench`, `plan` and `pretrain --minutes`: trains the plan's learner for some seconds."""
+"""The speed test of `pretrain --minutes`, and of `plan` and `bench`: trains the plan's learner for some seconds."""
 
 from __future__ import annotations
 
-import itertools
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from osbert.data.loader import PretrainingLoader
 from osbert.data.pace import Pace
-from osbert.data.stages import Stages, first_steps
-from osbert.evaluation.speed import training_flops
-from osbert.models.contract import StepSize
+from osbert.data.stages import Stages
 from osbert.runs.pretrain.first_weights import build_learner
 from osbert.runs.pretrain.settings import PretrainPlan
 from osbert.training import memory
 from osbert.training.distributed import ALONE, Group
-from osbert.training.probe import Speed, loader_speed, probe, resident_memory
+from osbert.training.probe import Speed, probe, resident_memory
 from osbert.training.trainer import Trainer
 
 POOL = 2**16
@@ -66,19 +63,13 @@ class SpeedTest:
 
         def begin(size: int) -> Trainer:
             training = replace(settings.training, steps=ENDLESS, checkpoint_every=0)
-            loader = self._loader(length, batch=size)
+            loader = self.loader(length, batch=size)
             if self.trainer is not None and self.group.size > 1:  # a learner can be spread over processes only once
                 self.learner = build_learner(self.plan)
             self.trainer = Trainer(self.learner, loader, settings.optimizer, training, self.scratch, self.group)
             return self.trainer
 
         return probe(begin, batch=settings.data.batch, seconds=seconds, turns=turns(self.plan))
-
-    def flops_per_token(self, length: int) -> float:
-        """Return the FLOPs of training on one token, as a mean over a step of each objective."""
-        steps = first_steps(self._loader(length, batch=self.plan.settings.data.batch))
-        size = StepSize.of(self.learner, itertools.chain(*steps))
-        return training_flops(self.learner, size) / size.tokens
 
     def checkpoint_seconds(self) -> float:
         """Return the seconds for writing a checkpoint of the last trained learner."""
@@ -88,10 +79,11 @@ class SpeedTest:
         self.trainer.save()
         return time.perf_counter() - started
 
-    def _loader(self, length: int, *, batch: int) -> PretrainingLoader | Stages:
+    def loader(self, length: int, *, batch: int) -> PretrainingLoader | Stages:
+        """Return the loader of a test, with `batch` examples a step."""
         settings = self.plan.settings
         data = replace(settings.data, batch=batch, pool=min(settings.data.pool, POOL))
-        return _endless(replace(self.plan, settings=replace(settings, data=data)), length).part(self.group.part)
+        return endless(replace(self.plan, settings=replace(settings, data=data)), length).part(self.group.part)
 
 
 def turns(plan: PretrainPlan) -> int:
@@ -99,13 +91,7 @@ def turns(plan: PretrainPlan) -> int:
     return 1 if plan.settings.data.curriculum == "together" else len(plan.objectives)
 
 
-def loader_ceiling(plan: PretrainPlan, length: int, *, seconds: float) -> float:
-    """Return the tokens per second of the loader alone, with full pools: an upper bound for training."""
-    pool = min(plan.settings.data.pool, plan.corpus.tokens)
-    return loader_speed(_endless(plan, length), pool_tokens=pool, seconds=seconds, turns=turns(plan))
-
-
-def _endless(plan: PretrainPlan, length: int) -> PretrainingLoader | Stages:
+def endless(plan: PretrainPlan, length: int) -> PretrainingLoader | Stages:
     """Return the loader of a test, which sees all objectives: the first stage of a curriculum may have only one."""
     loader = plan.loader(length=length)
     loader.pace = Pace(planned=0)

@@ -18,12 +18,13 @@ import numpy as np
 from osbert.data.batch import Batch
 from osbert.data.stages import first_steps
 from osbert.errors import UserError
-from osbert.evaluation.expected_loss import LossRange, predict_loss
-from osbert.evaluation.speed import training_flops
 from osbert.models.contract import Learner, Sizes, StepSize, matrix_weights
+from osbert.runs.pretrain.passes import ACTIVATION
+from osbert.runs.pretrain.pretraining_run import disk_bytes
 from osbert.runs.pretrain.settings import PretrainPlan
 from osbert.runs.pretrain.speed_test import SpeedTest, phases
-from osbert.training.trainer import TrainingSettings
+from osbert_lab.planning.expected_loss import LossRange, predict_loss
+from osbert_lab.planning.speed import flops_per_token, training_flops
 
 Shapes = tuple[tuple[int, int], ...]
 SIZES: dict[str, Shapes] = {
@@ -37,8 +38,6 @@ USABLE, BEGINNING = 0.9, 10.0
 """Fraction of the time that steps take, after BEGINNING seconds of start-up."""
 BYTES = 16
 """Bytes of memory for each parameter: weight, gradient and two moments, 4 bytes each."""
-ACTIVATION = 5.0
-"""Bytes of memory for each of `Size.activations` at the peak of a step in float32, measured on a few sizes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,7 +150,7 @@ def measure(sizes: Iterable[Size], scratch: Path, *, seconds: float) -> list[Siz
     for size, part in zip(sizes, parts, strict=True):
         test = SpeedTest(size.plan, scratch)
         speed = test.speed(size.plan.settings.data.length, seconds=seconds * part / sum(parts))
-        flops = test.flops_per_token(size.plan.settings.data.length)
+        flops = flops_per_token(test, size.plan.settings.data.length)
         memory = estimate_memory(size) if speed.extrapolated else speed.memory - test.memory_before
         samples.append(SizeSample(size=size, flops_per_second=flops * speed.tokens_per_second, memory=memory))
     return samples
@@ -235,10 +234,3 @@ def _count(plan: PretrainPlan, steps: Sequence[tuple[Sequence[Sequence[Batch]], 
         )
         + 3 * pieces * model.vocabulary,
     )
-
-
-def disk_bytes(parameters: int, training: TrainingSettings) -> int:
-    """Return the bytes of a run on disk: checkpoints, one more while it is written, and models, in fp32."""
-    checkpoint = 12 * parameters  # the weights and two moments of each
-    models = 1 + (training.steps // training.models_every if training.models_every else 0)
-    return checkpoint * (training.keep + 1) + 4 * parameters * models

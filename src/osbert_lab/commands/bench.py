@@ -8,13 +8,13 @@ from pathlib import Path
 from osbert.console.opening_options import OpeningOptions
 from osbert.console.output import Result
 from osbert.console.recipe_options import RecipeName, RecipeSettings, recipe_and_settings, schemas_shown
-from osbert.console.tables import print_speed
 from osbert.errors import UserError
 from osbert.files import as_json, writing_output
 from osbert.interop.opening import CAREFUL
 from osbert.lock import claim
 from osbert.options import takes_settings
 from osbert.terminal import open_console
+from osbert_lab.planning.tables import print_speed
 
 
 @takes_settings(schemas_shown)
@@ -43,7 +43,7 @@ def bench(
     out
         A JSON file for the figures.
     """
-    from osbert.runs.pretrain.benchmark import measure_speed
+    from osbert_lab.planning.benchmark import measure_speed
 
     if out is not None and out.is_dir():
         raise UserError(f"{out} is a folder. Give the path of a file as --out.", code="output-is-folder")

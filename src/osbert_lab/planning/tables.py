@@ -9,7 +9,7 @@ from osbert.console.output import say
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from osbert.runs.pretrain.sizing import SizeComparison
+    from osbert_lab.planning.sizing import SizeComparison
 
 
 def print_sizes(comparison: SizeComparison, console: Console) -> None:
@@ -17,7 +17,7 @@ def print_sizes(comparison: SizeComparison, console: Console) -> None:
     from rich import box
     from rich.table import Table
 
-    from osbert.runs.pretrain.sizing import short
+    from osbert_lab.planning.sizing import short
 
     title = f"What {comparison.request.minutes:g} minutes buy"
     table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left")

@@ -16,15 +16,15 @@ from osbert.corpus.build import Build
 from osbert.corpus.shards import Corpus
 from osbert.corpus.state import BuildSettings
 from osbert.errors import UserError
-from osbert.evaluation.speed import FORMULA, peak
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.tokenizers import write_tokenizer
 from osbert.reading.documents import DocumentOptions
 from osbert.runs.pretrain.passes import with_passes
 from osbert.runs.pretrain.settings import PretrainPlan, read_plan, read_settings, table_of
-from osbert.runs.pretrain.speed_test import SpeedTest, loader_ceiling, phases
+from osbert.runs.pretrain.speed_test import SpeedTest, phases
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 from osbert.training.processor import choose
+from osbert_lab.planning.speed import FORMULA, flops_per_token, loader_ceiling, peak
 
 TOKENS = 1_200_000
 """Words in the corpus: enough for one pool of the loader, and some to hold out."""
@@ -142,7 +142,7 @@ def _figures(plan: PretrainPlan, scratch: Path, *, seconds: float) -> dict[str, 
 def _phase(test: SpeedTest, length: int, *, seconds: float, peak_flops: float) -> dict[str, Any]:
     ceiling = loader_ceiling(test.plan, length, seconds=seconds * LOADING)
     speed = test.speed(length, seconds=seconds * (1 - LOADING))
-    flops = test.flops_per_token(length)
+    flops = flops_per_token(test, length)
     return {
         "length": length,
         "tokens_per_second": speed.tokens_per_second,

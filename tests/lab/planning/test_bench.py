@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from osbert.interop.tokenizers import read_tokenizer
-from osbert.runs.pretrain.benchmark import synthetic_corpus
+from osbert_lab.planning.benchmark import synthetic_corpus
 from terminal import run
 
 SMALL = (
@@ -59,7 +59,7 @@ def test_figures_agree_with_each_other(corpus, tmp_path, capsys) -> None:
 def test_without_a_corpus_one_is_made_up(capsys, monkeypatch) -> None:
     made = synthetic_corpus
     monkeypatch.setattr(
-        "osbert.runs.pretrain.benchmark.synthetic_corpus", lambda folder, **kind: made(folder, tokens=5000, **kind)
+        "osbert_lab.planning.benchmark.synthetic_corpus", lambda folder, **kind: made(folder, tokens=5000, **kind)
     )
     assert bench(*SMALL, "--model.vocabulary", "200", "--seconds", "0.5") == 0
     assert "cpu: " in capsys.readouterr().out

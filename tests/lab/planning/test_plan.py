@@ -12,9 +12,10 @@ import pytest
 from osbert import recipe
 from osbert.models import families
 from osbert.models.contract import Sizes
-from osbert.runs.pretrain import plan_sizes, sizing
-from osbert.runs.pretrain.benchmark import synthetic_corpus
-from osbert.runs.pretrain.plan_sizes import (
+from osbert.runs.pretrain.settings import read_plan, read_settings
+from osbert_lab.planning import plan_sizes, sizing
+from osbert_lab.planning.benchmark import synthetic_corpus
+from osbert_lab.planning.plan_sizes import (
     BYTES,
     SizeLimits,
     SizeSample,
@@ -24,7 +25,6 @@ from osbert.runs.pretrain.plan_sizes import (
     memory,
     resize,
 )
-from osbert.runs.pretrain.settings import read_plan, read_settings
 from own_files import beside
 from quick_machine import use_quick_machine
 from refusals import refused

@@ -12,12 +12,12 @@ from osbert.console.arguments import InputFile
 from osbert.console.opening_options import OpeningOptions
 from osbert.console.output import Result, say, watching
 from osbert.console.recipe_options import RecipeName, RecipeSettings, recipe_and_settings, schemas_shown
-from osbert.console.tables import print_sizes
 from osbert.interop.opening import CAREFUL
 from osbert.options import takes_settings
 from osbert.remote.addresses import display_path
 from osbert.runs.contract import Notice
 from osbert.terminal import open_console
+from osbert_lab.planning.tables import print_sizes
 
 
 @takes_settings(schemas_shown)
@@ -52,7 +52,7 @@ def plan(
     seconds
         How long to test the speed.
     """
-    from osbert.runs.pretrain.sizing import SizeComparison, SizeRequest, plan_size
+    from osbert_lab.planning.sizing import SizeComparison, SizeRequest, plan_size
 
     console = open_console()
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from osbert import recipe
-from osbert.evaluation.speed import Peak
-from osbert.runs.pretrain import benchmark, sizing
 from osbert.runs.pretrain.settings import read_settings
+from osbert_lab.planning import benchmark, sizing
+from osbert_lab.planning.speed import Peak
 from quick_machine import use_quick_machine
 from recipe_corpora import RecipeCorpora, needed
 

@@ -14,13 +14,13 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from osbert.data.batch import collate
 from osbert.data.example import Example, Target
-from osbert.evaluation.speed import FORMULA, PEAKS, look_up_peak, measure_peak, training_flops
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner, StepSize
 from osbert.models.heads import predictions
 from osbert.models.heads.predictions import MaskedLanguageHead, SequenceHead
 from osbert.models.transformer.kernels import reference
 from osbert.training.processor import choose
+from osbert_lab.planning.speed import FORMULA, PEAKS, look_up_peak, measure_peak, training_flops
 
 VOCABULARY = 23
 

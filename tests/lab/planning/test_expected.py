@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from osbert.evaluation.expected_loss import AS_NEW, MEASURED, UNCERTAIN, USELESS, predict_loss, worth_as_new
+from osbert_lab.planning.expected_loss import AS_NEW, MEASURED, UNCERTAIN, USELESS, predict_loss, worth_as_new
 
 ENTROPY = 6.69
 weights = st.floats(1e5, 1e9)

@@ -1,13 +1,18 @@
-"""Model FLOP utilisation: the exact FLOPs of a training step, and the peak FLOP/s of a processor."""
+"""Model FLOP utilisation: the exact FLOPs of a training step, the peak FLOP/s of a processor, the loader alone."""
 
 from __future__ import annotations
 
+import itertools
 import time
 from dataclasses import dataclass
 
 import torch
 
+from osbert.data.stages import first_steps
 from osbert.models.contract import Learner, StepSize
+from osbert.runs.pretrain.settings import PretrainPlan
+from osbert.runs.pretrain.speed_test import SpeedTest, endless, turns
+from osbert.training.probe import loader_speed
 from osbert.training.processor import Processor
 
 FORMULA = (
@@ -67,6 +72,19 @@ def training_flops(learner: Learner, size: StepSize) -> int:
     return main_flops + sum(
         training_flops(companion, size.companions[name]) for name, companion in learner.companions.items()
     )
+
+
+def flops_per_token(test: SpeedTest, length: int) -> float:
+    """Return the FLOPs of training on one token, as a mean over a step of each objective."""
+    steps = first_steps(test.loader(length, batch=test.plan.settings.data.batch))
+    size = StepSize.of(test.learner, itertools.chain(*steps))
+    return training_flops(test.learner, size) / size.tokens
+
+
+def loader_ceiling(plan: PretrainPlan, length: int, *, seconds: float) -> float:
+    """Return the tokens per second of the loader alone, with full pools: an upper bound for training."""
+    pool = min(plan.settings.data.pool, plan.corpus.tokens)
+    return loader_speed(endless(plan, length), pool_tokens=pool, seconds=seconds, turns=turns(plan))
 
 
 def peak(processor: Processor) -> Peak:

@@ -13,17 +13,17 @@ import torch
 
 from osbert import recipe
 from osbert.errors import UserError
-from osbert.evaluation.expected_loss import AS_NEW, USELESS
-from osbert.evaluation.speed import PEAKS
 from osbert.files import is_stream, require_file, writing_output
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.lock import claim
 from osbert.runs.contract import Notice, Watch, ignore
-from osbert.runs.pretrain import plan_sizes, speed_test
-from osbert.runs.pretrain.plan_sizes import Size, SizeEstimate, SizeLimits, SizeSample
 from osbert.runs.pretrain.settings import PretrainPlan, read_plan
 from osbert.training import probe
 from osbert.training.memory import device_memory
+from osbert_lab.planning import plan_sizes, speed
+from osbert_lab.planning.expected_loss import AS_NEW, USELESS
+from osbert_lab.planning.plan_sizes import Size, SizeEstimate, SizeLimits, SizeSample
+from osbert_lab.planning.speed import PEAKS
 
 RECIPES = {"cpu": "cpu", "cuda": "bert-fast"}
 """Default recipe whose size is varied, by kind of device."""
@@ -101,7 +101,7 @@ def compare_sizes(request: SizeRequest, run: Path, watch: Watch = ignore) -> Siz
     sizes = plan_sizes.candidates(plan, kind)
     process = probe.resident_memory() if kind == "cpu" else 0
     # No size can train faster than the loader makes batches, however small the model is.
-    ceiling = speed_test.loader_ceiling(plan, plan.settings.data.length, seconds=request.seconds * LOADING)
+    ceiling = speed.loader_ceiling(plan, plan.settings.data.length, seconds=request.seconds * LOADING)
     limits = SizeLimits(seconds=60 * request.minutes, loader=ceiling, process=process)
     if absent:
         samples = assume_samples(sizes)
