@@ -27,9 +27,10 @@ import transformers
 
 from osbert.data.example import Example
 from osbert.interop.folder import open_folder
-from osbert.models.contract import CachedDecoder
-from osbert.models.generation.search import Limits, WrittenRow, write
-from osbert.models.generation.settings import GenerationOptions
+from osbert_lab.writing.contract import CachedDecoder
+from osbert_lab.writing.decoders import decoder_of
+from osbert_lab.writing.search import Limits, WrittenRow, write
+from osbert_lab.writing.settings import GenerationOptions
 
 NUMBERS = {"layers": 12, "width": 768, "vocabulary": 50257, "prompt": 64, "most": 64, "repeats": 3, "threads": 1}
 
@@ -105,7 +106,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         peer.save_pretrained(folder)
         opened = open_folder(Path(folder))
-        decoder = opened.backbone.eval().decoder(opened.heads["mlm"].eval())
+        decoder = decoder_of(opened.backbone.eval(), opened.heads["mlm"].eval())
     assert decoder is not None
     decoder = decoder.fresh(given.precision)
     if given.precision == "bf16":

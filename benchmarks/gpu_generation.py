@@ -17,6 +17,7 @@ import torch
 
 from generation import made, ours, theirs, timed
 from osbert.interop.folder import open_folder
+from osbert_lab.writing.decoders import decoder_of
 
 if TYPE_CHECKING:
     from gpu import Account
@@ -56,7 +57,7 @@ def make_sides(sizes: argparse.Namespace, device: str) -> tuple[Callable[[torch.
         peer.save_pretrained(folder)
         opened = open_folder(Path(folder))
         backbone, head = opened.backbone.eval().to(device), opened.heads["mlm"].eval().to(device)
-    decoder = backbone.decoder(head)
+    decoder = decoder_of(backbone, head)
     assert decoder is not None
     decoder = decoder.fresh("bf16")
     peer = peer.to(device, torch.bfloat16)

@@ -27,7 +27,6 @@ osbert.export
 osbert.extend_tokenizer
 osbert.find_duplicates
 osbert.finetune
-osbert.generate
 osbert.load
 osbert.mix_corpora
 osbert.predict
@@ -54,10 +53,11 @@ osbert_lab.analyse
 osbert_lab.compare_encoders
 osbert_lab.find_topics
 osbert_lab.finetune_glue
+osbert_lab.generate
 """
 METHODS = {
-    Engine: "attention decoder embed embedder evaluate explain explains fill fine_tuned generate learner masks pieces "
-    "predict predict_encoded predict_records remarks score sentence_model states states_of stream unusable_head writes",
+    Engine: "attention embed embedder evaluate explain explains fill fine_tuned learner masks pieces "
+    "predict predict_encoded predict_records remarks score sentence_model states states_of unusable_head writes",
     Run: "facts local_folder model reported",
     FinetuneRun: "errors facts interval local_folder metrics model predict reported tasks",
 }

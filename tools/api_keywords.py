@@ -15,6 +15,7 @@ from typing import Any, Literal, Union
 
 import osbert
 from osbert.corpus.task_options import TaskOptions
+from osbert.extensions import extensions
 from osbert.inference.engine import Engine
 from osbert.interop.opening import Opening
 from osbert.runs.file_options import TextOptions
@@ -56,7 +57,9 @@ def texts() -> dict[Path, str]:
     files = {SOURCE / "osbert" / "keywords.pyi": _file(shared | classes, users)}
     if importlib.util.find_spec("osbert_lab"):
         lab = importlib.import_module("osbert_lab")
-        in_lab, users = _classes({f"osbert.{name}": getattr(lab, name) for name in lab.__all__})
+        functions = {f"osbert.{name}": getattr(lab, name) for name in lab.__all__}
+        functions |= {f"Engine.{name}": call.load() for name, call in extensions("osbert.inference.calls").items()}
+        in_lab, users = _classes(functions)
         files[SOURCE / "osbert_lab" / "keywords.pyi"] = _file(
             {name: fields for name, fields in in_lab.items() if name not in classes}, users
         )

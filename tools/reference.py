@@ -17,6 +17,7 @@ import osbert_lab
 from osbert import cli, components, recipe
 from osbert.console.recipe_options import schemas_shown
 from osbert.console.verbs import VerbPackage, verb_packages
+from osbert.extensions import extensions
 from osbert.options import FIRST
 from osbert.runs.finetune.plan import schemas as task_schemas
 from osbert.runs.json_lines import event_name
@@ -50,7 +51,7 @@ CLASSES = {
         "osbert.analysis.attention.TextAttention",
         "osbert.analysis.scoring.TextLikelihood",
         "osbert.inference.pieces.MaskFill",
-        "osbert.models.generation.settings.Generation",
+        "osbert_lab.writing.settings.Generation",
     ),
     "Results of runs": (
         "osbert.runs.finetune.finetune.Mistake",
@@ -62,7 +63,7 @@ CLASSES = {
         "osbert.runs.rows.predict.PredictionTally",
         "osbert.runs.rows.explain.ExplanationTally",
         "osbert.runs.rows.score.ScoringTally",
-        "osbert.runs.rows.generate.GenerationTally",
+        "osbert_lab.writing.row_file.GenerationTally",
         "osbert.runs.training_rows.TrainingRows",
     ),
     "Vectors": (
@@ -235,6 +236,7 @@ def python_page() -> str:
     """Return the page of the Python API, for mkdocstrings to fill in: the public functions, then what they return."""
     names = [f"osbert.{name}" for name in osbert.__all__ if not name.startswith("_")]
     names += [f"osbert_lab.{name}" for name in osbert_lab.__all__]
+    names += [call.value.replace(":", ".") for call in extensions("osbert.inference.calls").values()]
     opening = (
         "[osbert from Python](docs/python.md) introduces these functions by examples. Two pages go on from here: the "
         "[events](events.md) that `watch` gets, and the [contracts](contracts.md) of what one adds to osbert."

@@ -66,18 +66,27 @@ def extension(folder: str, name: str) -> Extension | None:
     return extensions(_package(folder)).get(name)
 
 
+def module_name(folder: str, name: str) -> str | None:
+    """Return the full name of the module of a component, of osbert or of another package; None if there is none.
+
+    >>> module_name("tasks", "classify")
+    'osbert.tasks.kinds.classify'
+    """
+    added = extension(folder, name)
+    return _modules(folder).get(name) or (added.value if added else None)
+
+
 def module(folder: str, name: str) -> ModuleType:
     """Return the module of a component that `names` lists, of osbert or of another package."""
-    path = _modules(folder).get(name) or extensions(_package(folder))[name].value
+    path = module_name(folder, name)
+    assert path is not None
     return importlib.import_module(path)
 
 
 def name_in(folder: str, component: Any) -> str:
     """Return what selects an object's class in a folder: its `name` if it is listed so, else the path of its module."""
     module = type(component).__module__
-    added = extension(folder, component.name)
-    listed = module in (_modules(folder).get(component.name), added and added.value)
-    return str(component.name) if listed else module
+    return str(component.name) if module_name(folder, component.name) == module else module
 
 
 def resolve_synonym(folder: str, name: str) -> str:
@@ -117,10 +126,8 @@ def find(folder: str, name: str, *, base: type, trust: bool = False) -> type:
                 code="untrusted-code",
             )
         path = name
-    elif name in (known := _modules(folder)):
-        path = known[name]
-    elif added := extension(folder, name):
-        path = added.value
+    elif known := module_name(folder, name):
+        path = known
     else:
         raise UserError(
             f"Unknown name '{name}' in {folder} (known: {', '.join(names(folder))}).{nearest(name, names(folder))}",

@@ -141,21 +141,6 @@ class EvaluateKeywords(TrainingRowsKeywords, total=False):
     label: str
     decimal: Literal["auto", "point", "comma"]
 
-class WritingKeywords(TypedDict, total=False):
-    """Settings of Engine.generate and Engine.stream."""
-
-    most: int
-    sample: bool
-    temperature: float
-    top_k: int
-    top_p: float
-    seed: int
-    precision: Literal["fp32", "bf16"]
-    least: int | None
-    beams: int | None
-    length_penalty: float | None
-    no_repeat: int | None
-
 class ExportKeywords(EvaluateKeywords, total=False):
     """Settings of osbert.export."""
 
@@ -215,9 +200,6 @@ class EmbedKeywords(FindDuplicatesKeywords, VectorKeywords, TaskKeywords, total=
     tokens: int
     out_form: str
     keep_columns: bool
-
-class GenerateKeywords(WritingKeywords, FindDuplicatesKeywords, TaskKeywords, total=False):
-    """Settings of osbert.generate."""
 
 class DistilKeywords(TrainingKeywords, OptimizerKeywords, EvaluateKeywords, total=False):
     """Settings of osbert.distil."""
@@ -336,7 +318,7 @@ class FinetuneKeywords(TrainingKeywords, OptimizerKeywords, OpeningKeywords, tot
     rule: Literal["majority", "model"]
     majority: str
 
-class PretrainKeywords(TypedDict, total=False):
+class PretrainKeywords(OptimizerKeywords, total=False):
     """Settings of osbert.pretrain."""
 
     objectives: str | Sequence[str]
@@ -395,8 +377,6 @@ class PretrainKeywords(TypedDict, total=False):
     neighbours: float
     adapters: int
     recurrent: int
-    decoder_layers: int
-    reading: Literal["encoder", "both"]
     batch: int
     micro_tokens: int | Literal["auto"]
     pool: int
@@ -411,6 +391,9 @@ class PretrainKeywords(TypedDict, total=False):
     curriculum: Literal["together", "at_once", "one_by_one", "continual"]
     long_share: float
     long_length: int
+    both_ways_weight: float
+    both_ways_unigram_start: bool
+    capitals_weight: float
     denoise_weight: float
     infilling: float
     denoise_span: float
@@ -419,6 +402,10 @@ class PretrainKeywords(TypedDict, total=False):
     permutation: float
     rotation: float
     denoise_random: float
+    dialogue_weight: float
+    fake: float
+    distance_weight: float
+    document_words_weight: float
     fragment_weight: float
     share: float
     edges: float
@@ -443,6 +430,8 @@ class PretrainKeywords(TypedDict, total=False):
     permuted_rate: float
     longest: int
     context: int
+    reorder_weight: float
+    parts: int
     replaced_weight: float
     replaced_rate: float
     replaced_later_rates: str | Sequence[float]
@@ -463,6 +452,7 @@ class PretrainKeywords(TypedDict, total=False):
     spans_weight: float
     spans_rate: float
     spans_span: float
+    translation_weight: float
     unified_weight: float
     unified_rate: float
     unified_later_rates: str | Sequence[float]
@@ -480,19 +470,7 @@ class PretrainKeywords(TypedDict, total=False):
     sequence_to_sequence: float
     prediction: Literal["masked", "shifted"]
     sources: bool
-    method: Literal["adamw", "muon"]
-    learning_rate: float
-    muon_rate: float
-    muon_iterations: int
-    beta1: float
-    beta2: float
     optimizer_epsilon: float
-    bias_correction: bool
-    weight_decay: float
-    clip: float
-    warmup: float
-    schedule: Literal["linear", "cosine", "constant", "trapezoid"]
-    decay: float
     steps: int
     precision: Literal["auto", "fp32", "bf16"]
     device: str
@@ -506,12 +484,15 @@ class PretrainKeywords(TypedDict, total=False):
     models_every: int
     track: str | Sequence[str]
     parallel: Literal["ddp", "fsdp"]
-    pooling: Literal["tanh", "gelu", "gelu_tanh", "relu", "silu", "none"]
+    pooling: (
+        Literal["tanh", "gelu", "gelu_tanh", "relu", "silu", "none"]
+        | Literal["cls", "mean", "max", "weighted", "mean_sqrt", "last"]
+    )
     weight: float
+    unigram_start: bool
     span: float
     random: float
     mask: float
-    unigram_start: bool
     rate: float
     later_rates: str | Sequence[float]
     later_from: str | Sequence[float]
@@ -519,6 +500,15 @@ class PretrainKeywords(TypedDict, total=False):
     unit: Literal["pieces", "words", "ngrams"]
     unit_from: float
     ngrams: str | Sequence[float]
+    cells: int
+    model_clip: float
+    spelling: int
+    characters: int
+    filters: int
+    highways: int
+    optimizer_clip: float
+    decoder_layers: int
+    reading: Literal["encoder", "both"]
 
 class AdaptKeywords(PretrainKeywords, total=False):
     """Settings of osbert.adapt."""

@@ -1,4 +1,4 @@
-"""The lab of osbert: analyses of models, the experiments of papers, topics of texts, and the demo.
+"""The lab of osbert: models that write texts, analyses of models, the experiments of papers, topics of texts, the demo.
 
 osbert itself does without this package, which comes in the same distribution. Its verbs are verbs of `osbert`, and the
 functions below are also attributes of `osbert`, such as `osbert.analyse`.
@@ -11,17 +11,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from osbert.runs.contract import Watch, ignore
-from osbert.signatures import takes_settings_of
+from osbert.signatures import read_settings, takes_settings_of
 
 if TYPE_CHECKING:
     from typing import Unpack
 
     from osbert.keywords import FindDuplicatesKeywords, FinetuneKeywords
     from osbert_lab.analysis.model_analysis import ModelAnalysis
-    from osbert_lab.keywords import AnalyseKeywords, CompareEncodersKeywords
+    from osbert_lab.keywords import AnalyseKeywords, CompareEncodersKeywords, GenerateKeywords
     from osbert_lab.topics.result import TopicTally
+    from osbert_lab.writing.row_file import GenerationTally
 
-__all__ = ["analyse", "compare_encoders", "find_topics", "finetune_glue"]
+__all__ = ["analyse", "compare_encoders", "find_topics", "finetune_glue", "generate"]
 
 
 @takes_settings_of("osbert_lab.analysis.settings:AnalysisRequest")
@@ -128,3 +129,31 @@ def find_topics(
     from osbert_lab.topics.find_topics import find_topics as run
 
     return run(read_vector_input(data, model, options, watch), out=Path(out), topics=topics, seed=seed, watch=watch)
+
+
+@takes_settings_of(
+    "osbert_lab.writing.settings:GivenOptions",
+    "osbert.runs.file_options:EmbeddedTaskOptions",
+    "osbert.interop.opening:Opening",
+)
+def generate(
+    model: str | Path, file: str | Path, *, out: str | Path, watch: Watch = ignore, **options: Unpack[GenerateKeywords]
+) -> GenerationTally:
+    """Write the rows of a file with the text that a model generates for each to the file `out`; return counts.
+
+    `out`: .csv, .tsv, .jsonl, .parquet, .xlsx or .md. `options`: those of `osbert generate`, such as beams=4, most=60
+    and the column to read; trust and verify are as for `load`. `watch` is called with each event, such as a
+    WorkProgress (osbert.runs.contract). For texts in memory: `load(model).generate`. Raises osbert.errors.UserError
+    with every row that cannot be used.
+
+    >>> counts = osbert.generate("writer", "more.csv", out="written.csv", most=3)
+    >>> counts.pieces == 3 * counts.rows, Path("written.csv").read_text().splitlines()[0].count("generated")
+    (True, 1)
+    """
+    from osbert.interop.hub import locate
+    from osbert.runs.file_options import TextFile
+    from osbert_lab.writing.row_file import generate_file
+
+    writing, reading, opening = read_settings(generate, options)
+    folder, texts = locate(model, watch=watch).path, TextFile(Path(file), reading)
+    return generate_file(folder, texts, out=Path(out), writing=writing, opening=opening, watch=watch)

@@ -13,6 +13,7 @@ LAB = VerbPackage(
         "analyse": "Measure what a model has learnt: attention, syntax, geometry, as a report.",
         "reproduce": "Run a table or figure of the BERT paper, or compare families, at a size of your choosing.",
         "submit": "Write the predictions of fine-tuned runs as GLUE's evaluation server takes them.",
+        "generate": "Generate text: continue prompts, or write a target for each source text.",
         "topics": "Cluster texts by their vectors: topics with words, and a page.",
     },
     subverbs={
@@ -25,7 +26,7 @@ LAB = VerbPackage(
         "Start": ("demo",),
         "Pretrain": ("plan", "bench"),
         "Fine-tune": ("reproduce",),
-        "Use a model": ("topics",),
+        "Use a model": ("generate", "topics"),
         "Look into a model": ("analyse",),
         "Share a model": ("submit",),
     },

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import json
 import pickle
 import shlex
@@ -25,7 +26,6 @@ from osbert.reading.tagged import schemes as tags
 from osbert.tasks import Record, Task
 from osbert.tasks.kinds.choose import Choices, Choose
 from osbert.tasks.kinds.choose import names as choice_names
-from osbert.tasks.kinds.generate import Generate
 from osbert.tasks.kinds.multilabel import Multilabel
 from osbert.tasks.kinds.rerank import Rerank
 from osbert.tasks.kinds.span import Span
@@ -97,7 +97,6 @@ def written(task: Task) -> list[Record]:
 
 
 MAKERS: dict[type[Task], Callable[[Task], list[Record]]] = {
-    Generate: written,
     Span: questions,
     Choose: choices,
     Rerank: candidates,
@@ -106,6 +105,11 @@ MAKERS: dict[type[Task], Callable[[Task], list[Record]]] = {
     Task: texts_and_labels,
 }
 """How six records of a kind are made, the fourth far too long; the first kind that a task is of counts."""
+
+if importlib.util.find_spec("osbert_lab"):
+    from osbert_lab.writing.generate import Generate
+
+    MAKERS = {Generate: written, **MAKERS}
 
 
 def fitted(name: str) -> tuple[Task, list[Record]]:

@@ -38,7 +38,7 @@ GOOD = HEAD + LENGTH + b"\r\n" + BODY
 @pytest.fixture(scope="module")
 def quick(runs: dict[str, Path]) -> Iterator[Any]:
     """Serve with little patience, and with room for few connections."""
-    from tests.server.conftest import Serving
+    from serving import Serving
 
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (128, before[1]))  # the process inherits it

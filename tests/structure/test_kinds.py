@@ -16,11 +16,14 @@ REPRODUCED = ("osbert_lab/papers/data.py", "osbert_lab/papers/ensemble.py")
 """What draws and joins the questions of one table of the paper, that on SQuAD, which is about that data set alone."""
 FORMS = ("form", "forms")
 """What forms are compared as: the form "span" has the name of a kind."""
+TASKS = [str(components.module_name("tasks", name)).replace(".", "/") for name in components.names("tasks")]
+"""The files or folders of tasks, also of the lab."""
 OUTSIDE = [
     path
     for path in sorted(SOURCE.rglob("*.py"))
-    if path.relative_to(SOURCE).parts[1] not in ("tasks", "data_sets")
+    if path.relative_to(SOURCE).parts[1] != "tasks"
     and path.relative_to(SOURCE).as_posix() not in REPRODUCED
+    and not path.relative_to(SOURCE).with_suffix("").as_posix().startswith((*TASKS,))
 ]
 
 

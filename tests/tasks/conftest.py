@@ -1,4 +1,4 @@
-"""A tokenizer of a few words for the tasks' tests, and a writer of files."""
+"""A tokenizer of a few words, and a writer of files."""
 
 from task_fixtures import packer, write
 

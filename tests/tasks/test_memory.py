@@ -18,7 +18,6 @@ from osbert.tasks import Record, Task, findings, load, with_data
 from osbert.tasks.kinds.choose import Choose
 from osbert.tasks.kinds.classify import Classify
 from osbert.tasks.kinds.contrastive import Contrastive
-from osbert.tasks.kinds.generate import Generate
 from osbert.tasks.kinds.regress import Regress
 from osbert.tasks.kinds.rerank import Rerank
 from osbert.tasks.kinds.span import Span
@@ -245,7 +244,6 @@ def test_rows_of_a_frame_have_the_numbers_of_its_index(kind: str) -> None:
     [
         (Classify(), {"doc": "a film", "label": "pos"}, ("a film",)),
         (Classify(), {"doc": "17", "text": "a film", "label": "pos"}, ("a film",)),
-        (Generate(), {"doc": "a film", "summary": "film"}, ("a film",)),
         (Span(), {"question": "what?", "doc": "a film", "answer": "film"}, ("what?", "a film")),
         (Rerank(), {"query": "what?", "doc": "a film", "label": 1}, ("what?", "a film")),
         (Rerank(), {"query": "what?", "doc": "17", "text": "a film", "label": 1}, ("what?", "a film")),

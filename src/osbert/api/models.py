@@ -18,7 +18,6 @@ if TYPE_CHECKING:
         EvaluateKeywords,
         ExplainKeywords,
         ExportKeywords,
-        GenerateKeywords,
         PredictKeywords,
         ScoreKeywords,
         TrainingRowsKeywords,
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from osbert.runs.evaluate import EvaluationScores
     from osbert.runs.rows.embed import FileVectors
     from osbert.runs.rows.explain import ExplanationTally
-    from osbert.runs.rows.generate import GenerationTally
     from osbert.runs.rows.predict import PredictionTally
     from osbert.runs.rows.score import ScoringTally
     from osbert.runs.training_rows import TrainingRows
@@ -229,32 +227,6 @@ def score(
     scoring, reading, opening = read_settings(score, options)
     folder, texts = locate(model, watch=watch).path, TextFile(Path(file), reading)
     return score_file(folder, texts, out=Path(out), scoring=scoring, opening=opening, watch=watch)
-
-
-@takes_settings_of(
-    "osbert.models.generation.settings:GivenOptions", "osbert.runs.file_options:EmbeddedTaskOptions", OPENING
-)
-def generate(
-    model: str | Path, file: str | Path, *, out: str | Path, watch: Watch = ignore, **options: Unpack[GenerateKeywords]
-) -> GenerationTally:
-    """Write the rows of a file with the text that a model generates for each to the file `out`; return counts.
-
-    `out`: .csv, .tsv, .jsonl, .parquet, .xlsx or .md. `options`: those of `osbert generate`, such as beams=4, most=60
-    and the column to read; trust and verify are as for `load`. `watch` is called with each event, such as a
-    WorkProgress (osbert.runs.contract). For texts in memory: `load(model).generate`. Raises osbert.errors.UserError
-    with every row that cannot be used.
-
-    >>> counts = osbert.generate("writer", "more.csv", out="written.csv", most=3)
-    >>> counts.pieces == 3 * counts.rows, Path("written.csv").read_text().splitlines()[0].count("generated")
-    (True, 1)
-    """
-    from osbert.interop.hub import locate
-    from osbert.runs.file_options import TextFile
-    from osbert.runs.rows.generate import generate_file
-
-    writing, reading, opening = read_settings(generate, options)
-    folder, texts = locate(model, watch=watch).path, TextFile(Path(file), reading)
-    return generate_file(folder, texts, out=Path(out), writing=writing, opening=opening, watch=watch)
 
 
 @takes_settings_of("osbert.runs.file_options:FileOptions", OPENING)

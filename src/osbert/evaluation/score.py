@@ -71,9 +71,7 @@ def predict(
     head = learner.heads[task.name]
     computed: Callable[[Sequence[Example]], Sequence[Any]]
     if task.form == "text":
-        from osbert.evaluation.writing import write_texts
-
-        computed = partial(write_texts, learner, task, packer.tokenizer)
+        computed = partial(task.write, learner, packer.tokenizer)
     else:
         computed = partial(outputs, learner, task.name, tokens=tokens, per_token=task.per_token)
     return decode_records(

@@ -9,7 +9,7 @@ from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
-from osbert import recipe
+from osbert import components, recipe
 from osbert.data.example import Example
 from osbert.errors import UserError
 from osbert.evaluation.forward import TOKENS
@@ -23,7 +23,6 @@ from osbert.interop.files.weight_files import ONNX
 from osbert.interop.folder import Folder, open_folder
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.models.contract import Learner
-from osbert.models.generation.settings import Generation, GivenOptions
 from osbert.signatures import takes_settings_of
 from osbert.training.processor import choose
 
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from osbert.analysis.explanation import Explanation
     from osbert.inference.onnx_backend import OnnxBackend
     from osbert.inference.pieces import MaskFill
-    from osbert.keywords import AttributionKeywords, LikelihoodKeywords, VectorKeywords, WritingKeywords
+    from osbert.keywords import AttributionKeywords, LikelihoodKeywords, VectorKeywords
     from osbert.tasks import Prediction, Record, Task
 
 # What one call alone needs is imported by it, so that a model that embeds or predicts starts sooner.
@@ -51,6 +50,12 @@ class Engine(LoadedModel):
     >>> model.task.name, model.folder.name, len(model.tokenizer.vocabulary)
     ('classify', 'run', 16)
     """
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a call that another package adds to models by an entry point in the group `osbert.inference.calls`."""
+        if call := components.extension("inference.calls", name):
+            return call.load().__get__(self)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     @cached_property
     def _embedders(self) -> dict[tuple[EmbeddingOptions, int], Embedder]:
@@ -70,7 +75,7 @@ class Engine(LoadedModel):
         """Whether the model can generate text."""
         if self.task is not None and self.task.form == "text":
             return True
-        return self.pieces is not None and self.decoder(self.pieces) is not None
+        return self.pieces is not None and self.learner.backbone.writes(self.pieces)
 
     @overload
     def predict(self, texts: Iterator[Text], *, tokens: int = TOKENS) -> Iterator[Prediction]: ...
@@ -201,44 +206,6 @@ class Engine(LoadedModel):
         if isinstance(texts, Iterator):
             return chain.from_iterable(score(*window) for window in windows(texts, "score"))
         return score(0, samples(texts, "score"))
-
-    @takes_settings_of(GivenOptions)
-    def generate(self, texts: Sequence[Text], **options: Unpack[WritingKeywords]) -> list[Generation]:
-        """Return the continuation of each text, or the target for each source if the model is trained on such pairs.
-
-        `options`: the fields of GivenOptions (osbert.models.generation.settings), as in `osbert generate`: most, least,
-        beams, length_penalty, no_repeat, sample, temperature, top_k, top_p and seed. With one seed, the result for the
-        text at an index does not depend on the other texts. Options left at their defaults take the run's own values.
-        Raises UserError if the model cannot generate, if options are invalid or exclude each other, and if an item is
-        not a text.
-
-        >>> import osbert
-        >>> model = osbert.load("writer")
-        >>> [written] = model.generate(["the good"], most=3)
-        >>> written.pieces, written.ended
-        (3, 'most')
-        """
-        from osbert.inference.generate import TextWriter
-
-        given = samples(texts, "generate")
-        return TextWriter.of(self, recipe.settings(GivenOptions, options)).texts(given)
-
-    @takes_settings_of(GivenOptions)
-    def stream(self, text: Text, **options: Unpack[WritingKeywords]) -> Iterator[str]:
-        """Yield the generation for a text in parts, as they are generated; `options` as for `generate`.
-
-        With beam search it comes in one part at the end, since any beginning may still be replaced.
-
-        >>> import osbert
-        >>> model = osbert.load("writer")
-        >>> parts = list(model.stream("the good", most=3))
-        >>> "".join(parts) == model.generate(["the good"], most=3)[0].text
-        True
-        """
-        from osbert.inference.generate import TextWriter
-
-        [sample] = samples([text], "stream")
-        return TextWriter.of(self, recipe.settings(GivenOptions, options)).stream(*sample)
 
     @takes_settings_of("osbert.analysis.settings:AttributionOptions")
     def explain(self, text: Text, *, label: str = "", **options: Unpack[AttributionKeywords]) -> list[Explanation]:

@@ -17,7 +17,7 @@ from osbert.evaluation.score import Encoded, decode_records, encode_records, ref
 from osbert.inference.backend import TorchBackend
 from osbert.interop.folder import Folder
 from osbert.interop.sentence_files import SentenceModel
-from osbert.models.contract import CachedDecoder, Head, Learner
+from osbert.models.contract import Head, Learner
 from osbert.models.heads.predictions import MaskedLanguageHead
 
 if TYPE_CHECKING:
@@ -29,7 +29,8 @@ class LoadedModel:
     """A model with its tokenizer, and what all calls of an `Engine` need of it.
 
     `packer`: lays out ids as sequences with special tokens, at most as long as the model or its task allows.
-    `writing`: the folder's settings of text generation, for what a call does not say.
+    `generation_config`: the folder's settings of text generation, for calls that write. `prepared`: what a call of
+    another package keeps for its next one, by a name of its own.
     """
 
     def __init__(self, backend: TorchBackend | OnnxBackend, source: Folder) -> None:
@@ -39,7 +40,8 @@ class LoadedModel:
         self.folder = source.path
         self.tokenizer = source.tokenizer
         self.task = source.task
-        self.writing = source.writing
+        self.generation_config = source.generation_config
+        self.prepared: dict[str, Any] = {}
         # The heads of pretraining are made when one is first used: vectors need none.
         self._make_heads = (
             source.defer_heads() if isinstance(backend, TorchBackend) and source.task is None else lambda: ({}, {})
@@ -92,17 +94,6 @@ class LoadedModel:
             code="unsupported-model",
         )
 
-    @cached_property
-    def _decoders(self) -> dict[MaskedLanguageHead, CachedDecoder | None]:
-        """The decoders of all calls so far: the weights that one has prepared for steps are kept."""
-        return {}
-
-    def decoder(self, head: MaskedLanguageHead) -> CachedDecoder | None:
-        """Return the decoder that generates with a head's logits, cached for all calls; None if the model cannot."""
-        if head not in self._decoders:
-            self._decoders[head] = self.learner.backbone.decoder(head)
-        return self._decoders[head]
-
     def predict_encoded(self, records: Iterable[Encoded], *, tokens: int = TOKENS) -> list[Prediction]:
         """Return the task's prediction for each record, given the sequences that it made with the engine's packer."""
         return self._predict_encoded(self.fine_tuned, records, tokens)
@@ -141,9 +132,7 @@ class LoadedModel:
 
     def _outputs(self, task: Task, tokens: int, examples: Sequence[Example]) -> Sequence[Any]:
         if task.form == "text":
-            from osbert.evaluation.writing import write_texts
-
-            return write_texts(self.learner, task, self.tokenizer, examples)
+            return task.write(self.learner, self.tokenizer, examples)
         outputs = self.backend.outputs(task, examples, tokens=tokens)
         if not all(np.isfinite(row).all() for row in outputs):
             raise UserError(

@@ -20,7 +20,7 @@ from osbert.data.modes import Writing
 from osbert.errors import UserError
 from osbert.guarded import require_regular
 from osbert.interop import sentence_files
-from osbert.interop.files.json_files import read_object
+from osbert.interop.files.json_files import read_if_there, read_object
 from osbert.interop.files.weight_files import ONNX, fingerprint
 from osbert.interop.foreign_forms import ForeignModel
 from osbert.interop.hub import ModelLocation, locate
@@ -42,7 +42,6 @@ from osbert.interop.task_files import read_task
 from osbert.interop.tokenizers import read_any_tokenizer
 from osbert.interop.tuned_files import has_weights, read_whole
 from osbert.models.contract import Backbone, Head, Learner, Sizes
-from osbert.models.generation.settings import GenerationOptions, WritingDefaults
 from osbert.models.heads.predictions import MaskedLanguageHead, SequenceHead
 from osbert.models.random_numbers import drawing
 from osbert.text.file_tokenizer import AnyTokenizer
@@ -233,18 +232,13 @@ class Folder:
         return value
 
     @cached_property
-    def writing(self) -> WritingDefaults:
-        """The generation settings of generation_config.json; none for encoders and fine-tuned models."""
+    def generation_config(self) -> Mapping[str, Any]:
+        """The fields of generation_config.json, for models that write; none for encoders and fine-tuned models."""
         sizes = self.architecture
         generates = sizes.has_decoder or sizes.language_objective or self.writes
         if self.task or self.foreign or self.is_exported or not generates:
-            return WritingDefaults(options=GenerationOptions())
-        from osbert.interop.huggingface.generation_config import DecoderStart, read_writing
-
-        form = self.tokenizer.form
-        before = form.before if sizes.writes_whole_texts else ()
-        start = DecoderStart(before=before, alone=not sizes.has_decoder, end=form.end)
-        return read_writing(self._verified, start)
+            return {}
+        return read_if_there(self._verified / "generation_config.json")
 
     @property
     def companions(self) -> tuple[str, ...]:

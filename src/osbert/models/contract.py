@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
 
-import torch
 from torch import Tensor, nn
 from torch.utils._pytree import register_dataclass
 
@@ -21,7 +19,6 @@ from osbert.models.forms import PER_TOKEN, Form, Pooling, Values
 from osbert.models.memory import Memory, Past
 from osbert.models.sizes import DEFAULT_FAMILY as DEFAULT_FAMILY
 from osbert.models.sizes import Direction as Direction
-from osbert.models.sizes import Precision
 from osbert.models.sizes import Sizes as Sizes
 from osbert.text.file_tokenizer import AnyTokenizer
 
@@ -117,48 +114,6 @@ class StepSize:
         )
 
 
-class CachedDecoder(Protocol):
-    """A model with the cached state of the rows that it generates. Scores are logits (rows, V)."""
-
-    @property
-    def device(self) -> torch.device:
-        """The device of the scores."""
-        ...
-
-    def fresh(self, precision: Precision = "fp32", *, spare: int = sys.maxsize) -> Self:
-        """Return an empty decoder of the same model, which computes the products of its steps in `precision`.
-
-        `spare`: bytes for copies of weights that only save time; if they need more, there are none.
-        """
-        ...
-
-    def copies(self, *, rows: int, most: int) -> int:
-        """Return the bytes of weights that `begin` would copy for so many rows and pieces; 0 if it has done so."""
-        ...
-
-    def memory(self, prompt: Example, *, most: int, beams: int = 1) -> int:
-        """Return the bytes of the cached state of all rows of a prompt after `most` pieces."""
-        ...
-
-    def begin(self, prompts: Sequence[Example], *, most: int, beams: int = 1) -> Tensor:
-        """Read the prompts, one row each, and return the scores (rows, V) of each next piece.
-
-        `most`: largest number of pieces that may follow. `beams`: rows that each prompt will have in the steps.
-        """
-        ...
-
-    def step(self, pieces: Tensor) -> Tensor:
-        """Read one more piece of each row (rows,) and return the scores (rows, V) of the next."""
-        ...
-
-    def choose(self, rows: Tensor, *, related: bool = False) -> None:
-        """Continue with these rows, in this order; a repeated row is duplicated.
-
-        `related`: the number of rows is unchanged, and each has the same prompt as the row that it replaces.
-        """
-        ...
-
-
 class Backbone(nn.Module):
     """Batch -> States, independent of objectives and losses; made by `Sizes.build` from its family's settings.
 
@@ -225,9 +180,9 @@ class Backbone(nn.Module):
         """Yield each layer's queries, keys, values and output matrices; for families with attention, as `weights`."""
         raise NotImplementedError
 
-    def decoder(self, head: Head) -> CachedDecoder | None:
-        """Return a decoder of this backbone and a head that predicts pieces; None if they cannot generate text."""
-        return None
+    def writes(self, head: Head) -> bool:
+        """Return whether texts can be written piece by piece with a head that predicts pieces."""
+        return False
 
     def read_as_query(self, piece: int) -> None:
         """Treat tokens of `piece` ([MASK]) as unseen, in models that predict unseen tokens; others do nothing."""

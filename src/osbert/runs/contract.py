@@ -65,16 +65,14 @@ def ignore(event: Any) -> None:
     """Ignore an event: the default of `watch`."""
 
 
-def describe_remarks(engine: LoadedModel, *, writes: bool = False) -> list[str]:
-    """Return the remarks on the folder of an opened model. `writes`: for generation, which needs no pooler."""
-    remarks = [remark for remark in engine.remarks if not (writes and remark.startswith("pooler."))]
-    writing = [engine.writing.remark] if writes and engine.writing.remark else []
-    return [f"{engine.folder}: {remark}" for remark in [*remarks, *writing]]
+def describe_remarks(engine: LoadedModel) -> list[str]:
+    """Return the remarks on the folder of an opened model."""
+    return [f"{engine.folder}: {remark}" for remark in engine.remarks]
 
 
-def report_remarks(engine: LoadedModel, watch: Watch, *, writes: bool = False) -> None:
+def report_remarks(engine: LoadedModel, watch: Watch) -> None:
     """Report `describe_remarks` as notices."""
-    for remark in describe_remarks(engine, writes=writes):
+    for remark in describe_remarks(engine):
         watch(Notice(remark))
 
 

@@ -24,7 +24,6 @@ from osbert.data.modes import Writing
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
 from osbert.models.forms import PER_TOKEN, Form, Values
-from osbert.models.generation.settings import GenerationOptions
 from osbert.objectives import Objective
 from osbert.reading.splits import USUAL, Names, find_splits, is_test, select_splits
 from osbert.reading.table import Origin
@@ -33,8 +32,10 @@ from osbert.tasks.outcome import RecordOutcome, simple_outcome
 from osbert.tasks.record import Inputs, Prediction, Record
 
 if TYPE_CHECKING:
+    from osbert.models.contract import Learner
     from osbert.models.sizes import Sizes
     from osbert.tasks.calibration import Calibration
+    from osbert.text.file_tokenizer import AnyTokenizer
 
 TaskT = TypeVar("TaskT", bound="Task")
 
@@ -435,13 +436,8 @@ class Task(Objective):
         """Return whether the head's outputs are per token (N, K) instead of per sequence (B, K)."""
         return self.form in PER_TOKEN
 
-    @property
-    def writing(self) -> GenerationOptions:
-        """Return the options of generation, for a kind of the form text."""
-        raise NotImplementedError
-
-    def writing_by(self, options: GenerationOptions) -> Self:
-        """Return the task with other options of generation except those of sampling, for a kind of the form text."""
+    def write(self, learner: Learner, tokenizer: AnyTokenizer, prompts: Sequence[Example]) -> Sequence[Any]:
+        """Return what `decode` reads of each prompt, for a kind of the form text: the text written after it."""
         raise NotImplementedError
 
     @property

@@ -13,7 +13,7 @@ from osbert.reading.form import open_text
 from osbert.reading.splits import USUAL
 from osbert.reading.table import Origin, Row
 from osbert.tasks import Inputs, Record, Source, Task
-from osbert.tasks.kinds.generate import Generate, PairedTextSource
+from osbert_lab.writing.generate import Generate, PairedTextSource
 
 ENDS = ("", ".gz", ".xz", ".bz2")
 """Suffixes of a file name after its language."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from osbert.tasks.kinds.generate import Generate
+from osbert_lab.writing.generate import Generate
 
 
 @dataclass(frozen=True, kw_only=True)

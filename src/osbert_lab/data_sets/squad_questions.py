@@ -13,8 +13,8 @@ from osbert.errors import Problems
 from osbert.reading.splits import find_named
 from osbert.reading.table import Origin
 from osbert.tasks import Record, Source, Task
-from osbert.tasks.kinds.generate import Generate, PairedTextSource
 from osbert.tasks.kinds.span.files import SquadFiles, hold_out_paragraphs, questions
+from osbert_lab.writing.generate import Generate, PairedTextSource
 
 
 class QuestionWritingSource(PairedTextSource):

@@ -17,9 +17,9 @@ from osbert.data.pack import Packer
 from osbert.errors import Problems
 from osbert.reading.table import Origin
 from osbert.tasks import Description, Inputs, Prediction, Record, Source, Task
-from osbert.tasks.kinds.generate import Generate, WritingDescription
 from osbert.tasks.outcome import RecordOutcome
 from osbert.tasks.tables import TableTask, default_of
+from osbert_lab.writing.generate import Generate, WritingDescription
 
 NO_LABEL = "no label"
 """The class of a generated text that is not a label: it is always wrong."""

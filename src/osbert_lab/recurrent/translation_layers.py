@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from osbert.data.batch import Batch
 from osbert.models.fast.dropout import Dropout
 from osbert.models.fast.linear import Linear
-from osbert.models.generation.steps import rectangle
 from osbert_lab.recurrent.lstm import Steps
 from osbert_lab.recurrent.translator_architecture import TranslatorArchitecture
+from osbert_lab.writing.steps import rectangle
 
 
 class LayerState(NamedTuple):

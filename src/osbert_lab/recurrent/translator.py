@@ -8,16 +8,17 @@ import torch
 from torch import Tensor, nn
 
 from osbert.data.batch import Batch
-from osbert.models.contract import Backbone, Head, States, StepSize, matrix_weights
+from osbert.models.contract import Head, States, StepSize, matrix_weights
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.models.initialisation import initialise
 from osbert_lab.recurrent.decoder import RecurrentDecoder
 from osbert_lab.recurrent.lstm import Steps, both_ends
 from osbert_lab.recurrent.translation_layers import AttentiveWriter, EncoderLayer, LayerState, ReadSource
 from osbert_lab.recurrent.translator_architecture import TranslatorArchitecture
+from osbert_lab.writing.contract import WritingBackbone
 
 
-class Translator(Backbone):
+class Translator(WritingBackbone):
     """Batch -> States (McCann et al. 2017, sections 3 and 4). Both languages have one table of vectors.
 
     Without a source the states are the encoder's (N, D): its last layer is CoVe(w), its lowest layer the vector of the

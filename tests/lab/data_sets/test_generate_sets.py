@@ -71,3 +71,12 @@ def test_questions_for_answers_in_paragraphs(tmp_path: Path) -> None:
     moved = task.source.switch_data(tmp_path / "more.csv", {})
     [(_, record)] = moved.source.inputs(tmp_path / "more.csv").rows(Problems(heading=""))
     assert record is not None and record.texts == ("Paris", "Paris 1.")
+
+
+def test_one_paragraph_leaves_no_questions_for_development(tmp_path: Path) -> None:
+    answers = [{"text": "film", "answer_start": 4}]
+    asked = [{"id": str(number), "question": "what?", "answers": answers} for number in range(30)]
+    path = tmp_path / "train.json"
+    path.write_text(json.dumps({"data": [{"paragraphs": [{"context": "the film", "qas": asked}]}]}))
+    with refusal("no-data", "paragraph", "--dev"):
+        load(SquadQuestions(data=str(path)), ("train", "dev"))

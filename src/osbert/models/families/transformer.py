@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from osbert.data.batch import Batch
-from osbert.data.modes import TARGET
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Backbone, Head, HeadVectors, States, StepSize, matrix_weights
 from osbert.models.fast.linear import Linear
@@ -25,9 +24,6 @@ from osbert.models.transformer.block import ACTIVATIONS, Block, norm, norm_of
 from osbert.models.transformer.embeddings import DistanceTable, Embeddings
 from osbert.models.transformer.layout import Layout, lay_out
 from osbert.models.transformer.relative import RelativeScores
-
-if TYPE_CHECKING:
-    from osbert.models.generation.decoders import LeftToRightDecoder
 
 
 class Transformer(Backbone):
@@ -175,23 +171,17 @@ class Transformer(Backbone):
         for block, hidden, layout in zip(self.depth, self.layers(batch) if states is None else states, layouts):
             yield block.head_vectors(hidden, layout)
 
-    def decoder(self, head: Head) -> LeftToRightDecoder | None:
-        """Return the decoder of a language model; None if its keys cannot be cached.
+    def writes(self, head: Head) -> bool:
+        """Return whether a language head writes texts piece by piece, with cached keys.
 
-        They can if no state depends on a later token, and the scores of keys on no learned distances or segments. A
+        Keys can be cached if no state depends on a later token, and their scores on no learned distances or segments. A
         model trained to write from a source reads the source as a prefix whose tokens attend to each other. Prompts of
         a head of the form text have an order, so its backbone need not be causal itself.
         """
         keyless = isinstance(self.embeddings.distances, DistanceTable) or self.architecture.segment_scores
         if not isinstance(head, MaskedLanguageHead) or keyless or self.recurrent is not None:
-            return None
-        from osbert.models.generation.decoders import LeftToRightDecoder, MaskedStepDecoder
-
-        if head.writes == "masked":
-            return MaskedStepDecoder(self, head, segment=TARGET)
-        if head.writes == "shifted":
-            return LeftToRightDecoder(self, head, segment=TARGET)
-        return LeftToRightDecoder(self, head) if self.architecture.causal or head.form == "text" else None
+            return False
+        return head.writes is not None or self.architecture.causal or head.form == "text"
 
     def layout(self, batch: Batch) -> Layout:
         """Return the layout of a batch for the blocks: memory, mask, rotary positions and biases of distances."""

@@ -18,6 +18,7 @@ from osbert.data.pack import Packer
 from osbert.data.stages import Curriculum, Stages, require_sequences
 from osbert.data.streams import StreamLoader
 from osbert.errors import Problems, UserError
+from osbert.extensions import extensions
 from osbert.interop.hub import hub_facts
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.tokenizers import read_any_tokenizer
@@ -221,14 +222,15 @@ def find_method(table: Mapping[str, Any]) -> Method | None:
 
 
 def every_schema() -> list[type]:
-    """Return schemas with all settings of osbert's own recipes, for the signature of the function.
+    """Return schemas with all settings of recipes, for the signature of the function; osbert's own family is the first.
 
     For each family there is one for each objective, and one for all of them, as two may have a setting of one name.
+    Families of other packages count if their settings load without torch.
     """
-    objectives = components.own_names("objectives")
+    objectives = components.names("objectives")
     return [
         schema(names, family=family)
-        for family in components.own_names("models.families")
+        for family in (*components.own_names("models.families"), *extensions("osbert.models.settings"))
         for names in ([objectives] + [[name] for name in objectives])
     ]
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from osbert.errors import UserError
+from osbert.extensions import extensions
 from osbert.server.calls.annotate import AnnotateCall
 from osbert.server.calls.attention import AttentionCall
 from osbert.server.calls.contract import Call
 from osbert.server.calls.embed import EmbedCall
 from osbert.server.calls.explain import ExplainCall
 from osbert.server.calls.fill_mask import FillCall
-from osbert.server.calls.generate import GenerateCall
 from osbert.server.calls.models import ATTENTION, EXPLAIN
 from osbert.server.calls.predict import AnswerCall, OwnCall, PredictCall, TagCall
 from osbert.tasks.edges import Edge
@@ -20,14 +20,14 @@ CALLS: Mapping[str, Call] = {
     "predict": PredictCall(),
     "embed": EmbedCall(),
     "fill-mask": FillCall(),
-    "generate": GenerateCall(),
     "answer": AnswerCall(),
     "tag": TagCall(),
     EXPLAIN: ExplainCall(),
     ATTENTION: AttentionCall(),
     "annotate": AnnotateCall(),
+    **{name: extension.load()() for name, extension in extensions("osbert.server.calls").items()},
 }
-"""osbert's own calls by name."""
+"""osbert's own calls by name, and those that other packages add by entry points in the group `osbert.server.calls`."""
 
 
 def all_calls(edges: Iterable[Edge]) -> dict[str, Call]:

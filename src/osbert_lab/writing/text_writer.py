@@ -12,13 +12,17 @@ from osbert.data.example import Example
 from osbert.data.modes import Writing, source_of, with_mask
 from osbert.data.pack import Packer, PieceRun
 from osbert.errors import Problems, UserError
-from osbert.evaluation.writing import PromptWriter
 from osbert.inference.model import LoadedModel
-from osbert.models.generation.settings import Generation, GenerationOptions, GivenOptions
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.tasks import Task
 from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.text.sentinels import encode_gaps
+from osbert_lab.writing.contract import CachedDecoder
+from osbert_lab.writing.decoders import decoder_of
+from osbert_lab.writing.generate import Generate
+from osbert_lab.writing.generation_config import DecoderStart, writing_defaults
+from osbert_lab.writing.prompt_writer import PromptWriter
+from osbert_lab.writing.settings import Generation, GenerationOptions, GivenOptions, WritingDefaults
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,17 +46,19 @@ class TextWriter:
         task = engine.task
         options = options_of(engine, given)
         options.require_possible()
-        if task is not None and task.form == "text":
+        if isinstance(task, Generate):
             task_head = engine.learner.heads[task.name]
             assert isinstance(task_head, MaskedLanguageHead)
-            writer = PromptWriter.of(engine.learner, engine.decoder(task_head), task_head, engine.tokenizer, options)
+            writer = PromptWriter.of(
+                engine.learner, shared_decoder(engine, task_head), task_head, engine.tokenizer, options
+            )
             assert writer is not None  # else the task would have refused the model
             prompt = _sources(task.writing_by(options), engine.packer)
             return cls(writer=writer, prompt=prompt, reads=len(task.request_fields), goes_on=False)
         head = engine.pieces
         writer = None
         if head is not None:
-            writer = PromptWriter.of(engine.learner, engine.decoder(head), head, engine.tokenizer, options)
+            writer = PromptWriter.of(engine.learner, shared_decoder(engine, head), head, engine.tokenizer, options)
         if head is None or writer is None:
             raise UserError(
                 "The model does not write texts: that needs one that was pretrained left to right, or from a source, "
@@ -123,15 +129,41 @@ def options_of(engine: LoadedModel, given: GivenOptions) -> GenerationOptions:
     Raises UserError for an exported model.
     """
     task, sizes = engine.task, engine.learner.backbone.architecture
-    if task is not None and task.form == "text":
+    if isinstance(task, Generate):
         return given.over(task.writing).fitting(sizes.length)
-    defaults = engine.writing.options
+    defaults = folder_defaults(engine).options
     # A folder's lengths give way to what the model reads, and to the most that is given.
     longest = sizes.length - len(engine.tokenizer.form.before) - 1
     defaults = replace(
         defaults, most=min(defaults.most, longest), least=min(defaults.least, given.most or defaults.most or longest)
     )
     return given.over(defaults).fitting(sizes.length)
+
+
+def folder_defaults(engine: LoadedModel) -> WritingDefaults:
+    """Return how the model of a folder writes if nothing is given: by its generation_config.json."""
+    sizes, form = engine.backend.architecture, engine.tokenizer.form
+    before = form.before if sizes.writes_whole_texts else ()
+    start = DecoderStart(before=before, alone=not sizes.has_decoder, end=form.end)
+    return writing_defaults(engine.generation_config, start)
+
+
+def describe_remarks(engine: LoadedModel) -> list[str]:
+    """Return the remarks on the folder of an opened model that writes, which needs no pooler."""
+    defaults = folder_defaults(engine)
+    remarks = [remark for remark in engine.remarks if not remark.startswith("pooler.")]
+    return [f"{engine.folder}: {remark}" for remark in [*remarks, *filter(None, [defaults.remark])]]
+
+
+def shared_decoder(engine: LoadedModel, head: MaskedLanguageHead) -> CachedDecoder | None:
+    """Return the decoder that generates with a head's logits, None if the model cannot.
+
+    All calls share one: the weights that one has prepared for steps are kept.
+    """
+    decoders: dict[MaskedLanguageHead, CachedDecoder | None] = engine.prepared.setdefault("decoders", {})
+    if head not in decoders:
+        decoders[head] = decoder_of(engine.learner.backbone, head)
+    return decoders[head]
 
 
 def _sources(task: Task, packer: Packer) -> Callable[[Sequence[str]], Example]:

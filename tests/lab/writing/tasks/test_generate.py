@@ -12,7 +12,6 @@ import pytest
 import torch
 
 import osbert
-from osbert.commands.generate import generate
 from osbert.data.batch import collate
 from osbert.data.pack import Packer
 from osbert.errors import Problems
@@ -29,9 +28,10 @@ from osbert.runs.finetune.model import read_model
 from osbert.runs.finetune.rows import TextFit
 from osbert.runs.finetune.settings import FinetuneSettings
 from osbert.tasks import Record, load, with_data
-from osbert.tasks.kinds.generate import Generate, SourceColumns, WrittenText, choose
-from osbert.tasks.kinds.generate.sequences import Sight
 from osbert.text.tokenizer import SPECIALS, Tokenizer
+from osbert_lab.commands.generate import generate
+from osbert_lab.writing.generate import Generate, SourceColumns, WrittenText, choose
+from osbert_lab.writing.generate.sequences import Sight
 from refusals import refusal
 from tiny_runs import WORDS, write_run
 
@@ -276,3 +276,9 @@ def test_a_run_is_a_model_that_writes(run: FinetuneRun, capsys: pytest.CaptureFi
         model.generate(texts, most=22)
     with refusal("wrong-number-of-texts", "texts[0]"):
         model.generate([("good", "film")])
+
+
+def test_doc_is_a_document_where_no_other_column_is() -> None:
+    source = with_data(Generate(), [{"doc": "a film", "summary": "film"}]).source
+    [record] = source.resolve().source.records("all", Problems(heading=""))
+    assert record.texts == ("a film",)

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from osbert.data.example import Example
-from osbert.models.contract import CachedDecoder
-from osbert.models.generation.settings import GenerationOptions
+from osbert_lab.writing.contract import CachedDecoder
+from osbert_lab.writing.settings import GenerationOptions
 
 Ending = Literal["end", "most"]
 """Why a text ended: with the end piece, or at the largest number of pieces."""

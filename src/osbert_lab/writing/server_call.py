@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BaseModel, Field
 
 from osbert.errors import UserError
-from osbert.models.generation.settings import GivenOptions
 from osbert.server.calls.contract import AnswerStep, Call, Item, RequestFields
 from osbert.server.calls.models import ServerModel
 from osbert.server.calls.schemas import Refusal, Reply, Request
+from osbert_lab.writing.settings import GivenOptions
 
 if TYPE_CHECKING:
-    from osbert.inference.generate import TextWriter
+    from osbert_lab.writing.text_writer import TextWriter
 
 OPTIONS = tuple(field.name for field in fields(GivenOptions) if field.name != "precision")  # which is none of a request
 
@@ -116,7 +116,7 @@ class GenerateCall(Call):
 
     def _writer(self, model: ServerModel, values: RequestFields) -> TextWriter:
         """Return the writer. Raises Refusal, with the field: 422 for invalid options, 413 above the server's limits."""
-        from osbert.inference.generate import TextWriter, options_of  # torch: in workers alone
+        from osbert_lab.writing.text_writer import TextWriter, options_of  # torch: in workers alone
 
         given = GivenOptions(**{name: values[name] for name in OPTIONS})
         for field, fault in options_of(model.engine, given).faults():

@@ -12,7 +12,6 @@ import httpx
 import pytest
 
 import osbert
-from osbert.evaluation import writing
 from osbert.inference.engine import Engine
 from osbert.interop.huggingface.folders import write_model
 from osbert.interop.tokenizers import write_tokenizer
@@ -24,8 +23,9 @@ from osbert.server.calls.models import ModelFolder, ServerModel, WritingLimits
 from osbert.server.calls.table import CALLS
 from osbert.server.wire import Cancellation, Dispatch, Orders, PassReport
 from osbert.server.worker import Worker
-from osbert.tasks.kinds.generate import Generate
 from osbert.text.tokenizer import SPECIALS, Tokenizer
+from osbert_lab.writing import prompt_writer
+from osbert_lab.writing.generate import Generate
 from refusals import refusal
 from tiny_runs import write_run
 
@@ -137,7 +137,7 @@ def test_a_refusal_names_the_field(worker: Worker, values: dict[str, Any], statu
 
 
 def test_a_request_without_memory_is_refused(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writing, "free_memory", lambda device: 0)
+    monkeypatch.setattr(prompt_writer, "free_memory", lambda device: 0)
     for asked, field in (({"most": 7}, "most"), ({"most": 7, "beams": 2}, "beams")):
         status, body = _answer(worker, texts=["the good"], **asked)
         assert (status, body["error"]["field"]) == (413, field)

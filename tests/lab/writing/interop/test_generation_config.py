@@ -16,9 +16,9 @@ import transformers
 
 import osbert
 from osbert.cli import main
-from osbert.interop.folder import open_folder
-from osbert.interop.huggingface.generation_config import DecoderStart, writing_defaults
-from osbert.models.generation.settings import GivenOptions
+from osbert_lab.writing.generation_config import DecoderStart, writing_defaults
+from osbert_lab.writing.settings import GivenOptions
+from osbert_lab.writing.text_writer import folder_defaults
 
 TEXTS = ("good film", "the actor was bad and the play good", "bad play. good actor.")
 BEGIN, END = 0, 2
@@ -94,7 +94,7 @@ def test_a_bart_writes_with_its_own_settings(settings: dict[str, Any], tmp_path:
     )  # fmt: skip
     made = saved(transformers.BartForConditionalGeneration(config), tmp_path / "folder", settings)
     compared(made, theirs, tmp_path / "folder")
-    left = open_folder(tmp_path / "folder").writing.left
+    left = folder_defaults(osbert.load(tmp_path / "folder")).left
     assert not left
 
 

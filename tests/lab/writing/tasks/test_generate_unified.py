@@ -22,8 +22,8 @@ from osbert.data.step import Cursor
 from osbert.interop.folder import open_folder
 from osbert.models.architecture import Architecture
 from osbert.tasks import Record
-from osbert.tasks.kinds.generate import Generate
 from osbert.text.tokenizer import SPECIALS, Tokenizer
+from osbert_lab.writing.generate import Generate
 from tiny_runs import WORDS, write_run
 
 TOKENIZER = Tokenizer([*SPECIALS, *WORDS])

@@ -26,10 +26,10 @@ from osbert.data.examples import Examples
 from osbert.interop.folder import open_folder
 from osbert.interop.huggingface.folders import write_model
 from osbert.models.contract import Learner
-from osbert.models.generation.search import Limits, WrittenRow, write
-from osbert.models.generation.settings import GenerationOptions
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.objectives.spans import sentinels
+from osbert_lab.writing.search import Limits, WrittenRow, write
+from osbert_lab.writing.settings import GenerationOptions
 from refusals import refusal
 
 SIZES: dict[str, Any] = {

@@ -19,12 +19,12 @@ from osbert.data.example import Example
 from osbert.interop.folder import open_folder
 from osbert.models.architecture import Architecture
 from osbert.models.families.transformer import Transformer
-from osbert.models.generation import steps
-from osbert.models.generation.decoders import LeftToRightDecoder
-from osbert.models.generation.search import Limits, WrittenPiece, WrittenRow, _Search, likeliest, write
-from osbert.models.generation.settings import MOST_PENALTY, MOST_PIECES, GenerationOptions, GenerationRules
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.models.sizes import Precision
+from osbert_lab.writing import steps
+from osbert_lab.writing.decoders import LeftToRightDecoder
+from osbert_lab.writing.search import Limits, WrittenPiece, WrittenRow, _Search, likeliest, write
+from osbert_lab.writing.settings import MOST_PENALTY, MOST_PIECES, GenerationOptions, GenerationRules
 from refusals import refusal
 
 KINDS: dict[str, dict[str, Any]] = {

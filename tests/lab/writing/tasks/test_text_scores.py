@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from osbert.tasks.kinds.generate.scores import (
+from osbert_lab.writing.generate.scores import (
     BleuCounts,
     bleu,
     bleu_words,

@@ -17,21 +17,22 @@ from osbert.data.noise import Noise
 from osbert.data.pack import Packer
 from osbert.errors import Problems as Problems
 from osbert.errors import UserError
-from osbert.models.generation.settings import Generation, GenerationOptions
 from osbert.reading.columns import Header, headings
 from osbert.reading.splits import hold_out
 from osbert.reading.table import Origin, Row, Table
 from osbert.tasks import Description, Prediction, Record, Source, Task
 from osbert.tasks.edges import Edge
-from osbert.tasks.kinds.generate.scores import TextScore, text_score, text_scores
-from osbert.tasks.kinds.generate.sequences import Sight, SourceLayout, UnifiedLayout
 from osbert.tasks.outcome import RecordOutcome
 from osbert.tasks.tables import TableDescription, TableSource, TableTask, UnlabelledRow, require_cells
 from osbert.tasks.tables.cells import cell_texts
+from osbert_lab.writing.generate.scores import TextScore, text_score, text_scores
+from osbert_lab.writing.generate.sequences import Sight, SourceLayout, UnifiedLayout
+from osbert_lab.writing.settings import Generation, GenerationOptions
 
 if TYPE_CHECKING:
-    from osbert.models.contract import Backbone, Head
+    from osbert.models.contract import Backbone, Head, Learner
     from osbert.models.sizes import Sizes
+    from osbert.text.file_tokenizer import AnyTokenizer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -254,6 +255,16 @@ class Generate(TableTask):
         names = ("most", "least", "beams", "length_penalty", "no_repeat")
         return dataclasses.replace(self, **{name: getattr(options, name) for name in names})
 
+    def write(self, learner: Learner, tokenizer: AnyTokenizer, prompts: Sequence[Example]) -> list[Generation]:
+        """Return the text generated after each prompt, in order."""
+        from osbert_lab.writing.decoders import decoder_of
+        from osbert_lab.writing.prompt_writer import PromptWriter
+
+        head: Any = learner.heads[self.name]
+        writer = PromptWriter.of(learner, decoder_of(learner.backbone, head), head, tokenizer, self.writing)
+        assert writer is not None  # else `head` would have refused the model
+        return writer.write(prompts)
+
     @property
     def criterion(self) -> str:
         """Return the score by which the best epoch is kept."""
@@ -375,7 +386,7 @@ class Generate(TableTask):
             # A head is needed to ask the backbone for a decoder; without embeddings there is neither.
             head = TextHead(backbone, target=self.name, prefix=self.sight in ("auto", "prefix"), writes=self.writes)
             head.smoothing = self.label_smoothing
-        if head is None or backbone.decoder(head) is None:
+        if head is None or not backbone.writes(head):
             raise UserError(
                 "The model cannot generate text: that needs piece embeddings, and attention whose keys can be cached. "
                 "Models with recurrent layers, disentangled positions or states by queries have none. Use a different "

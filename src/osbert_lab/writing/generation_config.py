@@ -5,12 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from osbert.interop.files.json_files import read_if_there
-from osbert.models.generation.settings import (
-    FILE,
+from osbert_lab.writing.settings import (
     MOST_BEAMS,
     MOST_PENALTY,
     MOST_PIECES,
@@ -61,16 +58,10 @@ class DecoderStart:
     end: int | None = None
 
 
-def read_writing(folder: Path, start: DecoderStart) -> WritingDefaults:
-    """Return the defaults in a folder's generation_config.json; without the file there are none.
-
-    A value of another type or out of range is not applied. Raises UserError if the file is not JSON.
-    """
-    return writing_defaults(read_if_there(folder / FILE), start)
-
-
 def writing_defaults(config: Mapping[str, Any], start: DecoderStart) -> WritingDefaults:
-    """Return the defaults in the fields of generation_config.json.
+    """Return the defaults in the fields of generation_config.json; without fields there are none.
+
+    A value of another type or out of range is not applied.
 
     >>> found = writing_defaults({"num_beams": 4, "max_length": 20, "do_sample": True}, DecoderStart())
     >>> found.options.beams, found.options.most, found.left

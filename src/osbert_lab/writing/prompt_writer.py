@@ -11,14 +11,14 @@ import torch
 from osbert.data.example import Example
 from osbert.errors import UserError
 from osbert.evaluation.forward import evaluating
-from osbert.models.contract import CachedDecoder, Learner
-from osbert.models.generation.search import Limits, Written, WrittenPiece, WrittenRow, WrittenStep, write
-from osbert.models.generation.settings import Generation, GenerationOptions
+from osbert.models.contract import Learner
 from osbert.models.heads.predictions import MaskedLanguageHead
-from osbert.tasks import Task
 from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.text.sentinels import sentinel_ids
 from osbert.training.memory import free_memory, release
+from osbert_lab.writing.contract import CachedDecoder
+from osbert_lab.writing.search import Limits, Written, WrittenPiece, WrittenRow, WrittenStep, write
+from osbert_lab.writing.settings import Generation, GenerationOptions
 
 ROWS = 64
 """Most rows, beams included, that are generated together."""
@@ -26,15 +26,6 @@ CACHE = 2**29
 """Most bytes of their keys and values, unless one prompt alone needs more."""
 PARTIAL = "\ufffd"
 """The replacement character that decoding yields for an incomplete UTF-8 sequence."""
-
-
-def write_texts(learner: Learner, task: Task, tokenizer: AnyTokenizer, prompts: Sequence[Example]) -> list[Generation]:
-    """Generate a text after each prompt for a task of the form text, in order."""
-    head = learner.heads[task.name]
-    assert isinstance(head, MaskedLanguageHead)
-    writer = PromptWriter.of(learner, learner.backbone.decoder(head), head, tokenizer, task.writing)
-    assert writer is not None  # else the task would have refused the model
-    return writer.write(prompts)
 
 
 @dataclass(frozen=True, kw_only=True)

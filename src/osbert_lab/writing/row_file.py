@@ -10,11 +10,9 @@ from pathlib import Path
 from osbert.data.example import Example
 from osbert.errors import Problems, UserError
 from osbert.inference.engine import Engine
-from osbert.inference.generate import TextWriter
 from osbert.interop.opening import CAREFUL, Opening
-from osbert.models.generation.settings import Generation, GivenOptions
 from osbert.reading.table import Row
-from osbert.runs.contract import Watch, describe_remarks, ignore
+from osbert.runs.contract import Watch, ignore
 from osbert.runs.file_options import TextFile
 from osbert.runs.rows.contract import ROWS
 from osbert.runs.rows.forms.contract import ValueResult
@@ -22,6 +20,8 @@ from osbert.runs.rows.output import RowOutput, form_name
 from osbert.runs.rows.table import Results, ResultSource, write_table
 from osbert.runs.rows.texts import TextJob, TextRows
 from osbert.terminal import format_count
+from osbert_lab.writing.settings import Generation, GivenOptions
+from osbert_lab.writing.text_writer import TextWriter, describe_remarks
 
 EMPTY_BEFORE = "empty_before"
 """The rows without a prompt before the range of a task, in its tally."""
@@ -94,7 +94,7 @@ class GenerationJob(TextJob):
 
     def describe(self) -> Iterator[str]:
         """Yield remarks on the model, and the description of the file."""
-        yield from describe_remarks(self.engine, writes=True)
+        yield from describe_remarks(self.engine)
         yield self.description
 
     def check_row(self, row: Row, problems: Problems) -> Row:

@@ -11,13 +11,14 @@ from torch.nn import functional
 
 from osbert.data.batch import Batch
 from osbert.models.architecture import PairArchitecture
-from osbert.models.contract import Backbone, Head, HeadVectors, States, StepSize, matrix_weights
+from osbert.models.contract import Head, HeadVectors, States, StepSize, matrix_weights
 from osbert.models.families.transformer import Transformer
-from osbert.models.generation.decoders import SourceDecoder
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.models.transformer.block import DecoderBlock
 from osbert.models.transformer.embeddings import Embeddings
 from osbert.models.transformer.layout import Layout
+from osbert_lab.writing.contract import WritingBackbone
+from osbert_lab.writing.decoders import SourceDecoder
 
 
 class _Decoder(Transformer):
@@ -45,7 +46,7 @@ class _Decoder(Transformer):
         return self.top(hidden, batch)
 
 
-class Pair(Backbone):
+class Pair(WritingBackbone):
     """An encoder and a decoder that share the table of pieces (Raffel et al. 2020, section 2.1).
 
     If the batch has a source, the states are those of the decoder. If not, the setting `reading` decides: the encoder

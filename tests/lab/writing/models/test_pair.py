@@ -15,10 +15,10 @@ from osbert.data.example import Example
 from osbert.data.examples import Examples
 from osbert.models.architecture import PairArchitecture
 from osbert.models.contract import Learner, StepSize
-from osbert.models.families.pair import Pair, previous_index
-from osbert.models.generation import steps
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.models.transformer.kernels import reference
+from osbert_lab.writing import steps
+from osbert_lab.writing.pair import Pair, previous_index
 
 KINDS: dict[str, dict[str, Any]] = {
     "learned": {},

@@ -10,15 +10,15 @@ import pytest
 from numpy.typing import NDArray
 
 import osbert
-from osbert.commands.generate import generate
 from osbert.errors import UserError
-from osbert.evaluation import writing
 from osbert.inference.engine import Engine
-from osbert.models.generation.settings import GenerationOptions, GivenOptions
 from osbert.runs.contract import WorkProgress
 from osbert.runs.file_options import EmbeddedOptions
 from osbert.runs.rows import texts as row_texts
 from osbert.text.tokenizer import Tokenizer
+from osbert_lab.commands.generate import generate
+from osbert_lab.writing import prompt_writer
+from osbert_lab.writing.settings import GenerationOptions, GivenOptions
 from refusals import refusal
 from terminal import told
 from tiny_runs import write_run
@@ -51,7 +51,7 @@ def test_many_texts_in_parts_and_alone_are_the_same(
     given = ["the good", "", "a fine film . the play", "bad"]
     together = model.generate(given, most=5, **options)
     for most in (1, 2):
-        monkeypatch.setattr("osbert.evaluation.writing.ROWS", most)
+        monkeypatch.setattr("osbert_lab.writing.prompt_writer.ROWS", most)
         assert [one.text for one in model.generate(given, most=5, **options)] == [one.text for one in together]
     assert "".join(model.stream("the good", most=5, **options)) == together[0].text
 
@@ -92,12 +92,12 @@ def test_keys_and_values_that_no_memory_holds_are_refused_before_the_work(
     model: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        writing, "free_memory", lambda device: 3 * 8 * 16 * 12
+        prompt_writer, "free_memory", lambda device: 3 * 8 * 16 * 12
     )  # three times 12 tokens of one layer of 16
     assert model.generate(["a"], most=4, beams=2)
     with refusal("out-of-memory", "beams", 8):
         model.generate(["a"], most=4, beams=8)
-    monkeypatch.setattr(writing, "free_memory", lambda device: 8 * 16 * 12)
+    monkeypatch.setattr(prompt_writer, "free_memory", lambda device: 8 * 16 * 12)
     with refusal("out-of-memory", "most", 15):
         model.generate(["a"], most=15)
 

@@ -26,11 +26,11 @@ from osbert.interop.conversion import model_of, open_any, write_model_as
 from osbert.interop.folder import open_folder
 from osbert.interop.huggingface.folders import osbert_only_reason, write_model
 from osbert.models.contract import Head, Learner
-from osbert.models.generation.search import Limits, WrittenRow, write
-from osbert.models.generation.settings import GenerationOptions
 from osbert.models.heads.grouped import SpanHead
 from osbert.models.heads.predictions import MaskedLanguageHead, SequenceHead
 from osbert.models.heads.tagging import TagHead
+from osbert_lab.writing.search import Limits, WrittenRow, write
+from osbert_lab.writing.settings import GenerationOptions
 from refusals import refusal
 
 SIZES: dict[str, Any] = {

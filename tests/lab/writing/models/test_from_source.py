@@ -17,11 +17,11 @@ from osbert.data.modes import Writing, source_of, with_mask, with_target
 from osbert.data.pack import Packer
 from osbert.models.architecture import Architecture
 from osbert.models.families.transformer import Transformer
-from osbert.models.generation.decoders import LeftToRightDecoder
-from osbert.models.generation.search import Limits, WrittenRow, write
-from osbert.models.generation.settings import GenerationOptions
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.text.tokenizer import SPECIALS, Tokenizer
+from osbert_lab.writing.decoders import LeftToRightDecoder, decoder_of
+from osbert_lab.writing.search import Limits, WrittenRow, write
+from osbert_lab.writing.settings import GenerationOptions
 
 KINDS: dict[str, dict[str, Any]] = {
     "bert": {},
@@ -38,7 +38,7 @@ def model(writes: Writing, **settings: Any) -> LeftToRightDecoder:
     sizes = Architecture(layers=3, heads=4, width=16, length=40, vocabulary=len(PACKER.tokenizer), segments=6)
     backbone = Transformer(replace(sizes, deviation=0.5, **settings))
     backbone.initialise()
-    decoder = backbone.eval().decoder(MaskedLanguageHead(backbone, writes=writes).eval())
+    decoder = decoder_of(backbone.eval(), MaskedLanguageHead(backbone, writes=writes).eval())
     assert decoder is not None
     return decoder
 

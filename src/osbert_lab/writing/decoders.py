@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
-from typing import Protocol, Self
+from typing import Self
 
 import numpy as np
 import torch
@@ -16,32 +16,14 @@ from torch.nn import functional
 
 from osbert.data.batch import Batch, collate
 from osbert.data.example import Example
-from osbert.models.contract import States
-from osbert.models.generation.steps import KeyValueCache, StepKind, StepWeights, measure_copies, rectangle
+from osbert.data.modes import TARGET
+from osbert.models.contract import Backbone, Head, States
+from osbert.models.families.transformer import Transformer
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.models.sizes import Precision
-from osbert.models.transformer.block import Block, DecoderBlock
-from osbert.models.transformer.embeddings import Embeddings
-from osbert.models.transformer.layout import Layout
-
-
-class BlockStack(Protocol):
-    """The parts of a Transformer (models/families/transformer.py) that a step calls, in this order."""
-
-    embeddings: Embeddings
-
-    @property
-    def depth(self) -> Sequence[Block]:
-        """Return the block of each layer, lowest first."""
-
-    def layout(self, batch: Batch) -> Layout:
-        """Return the layout of a batch."""
-
-    def layouts(self, layout: Layout) -> Iterable[Layout]:
-        """Return the layout of each block."""
-
-    def top(self, hidden: Tensor, batch: Batch) -> Tensor:
-        """Return the final states (N, D) from the last block's output (N, D)."""
+from osbert.models.transformer.block import DecoderBlock
+from osbert_lab.writing.contract import CachedDecoder, WritingBackbone
+from osbert_lab.writing.steps import KeyValueCache, StepKind, StepWeights, measure_copies, rectangle
 
 
 class LeftToRightDecoder:
@@ -50,8 +32,8 @@ class LeftToRightDecoder:
     A prompt may have an order: if it is 0 everywhere, its tokens attend to each other (prefix LM).
     """
 
-    def __init__(self, backbone: BlockStack, head: MaskedLanguageHead, *, segment: int | None = None) -> None:
-        """Wrap a model; `Transformer.decoder` checks that it can be decoded.
+    def __init__(self, backbone: Transformer, head: MaskedLanguageHead, *, segment: int | None = None) -> None:
+        """Wrap a model; `decoder_of` checks that it can be decoded.
 
         `segment`: the segment of generated pieces; None for that of the prompt's last token.
         """
@@ -268,6 +250,17 @@ class MaskedStepDecoder(LeftToRightDecoder):
         return self.advance(torch.stack([pieces, torch.full_like(pieces, self.mask)], dim=1))
 
 
+def decoder_of(backbone: Backbone, head: Head) -> CachedDecoder | None:
+    """Return a decoder of a backbone and a head that predicts pieces; None if they cannot generate text."""
+    if isinstance(backbone, WritingBackbone):
+        return backbone.decoder(head)
+    if not isinstance(backbone, Transformer) or not isinstance(head, MaskedLanguageHead) or not backbone.writes(head):
+        return None
+    if head.writes is None:
+        return LeftToRightDecoder(backbone, head)
+    return (MaskedStepDecoder if head.writes == "masked" else LeftToRightDecoder)(backbone, head, segment=TARGET)
+
+
 class SourceDecoder(LeftToRightDecoder):
     """A decoder in evaluation mode. It caches the keys and values (sources, H, S, K) of the sources for each layer.
 
@@ -275,7 +268,7 @@ class SourceDecoder(LeftToRightDecoder):
     are neighbouring rows and attend to one copy of its source: `rows_each` rows to each source, in order.
     """
 
-    def __init__(self, backbone: BlockStack, head: MaskedLanguageHead, encoder: Callable[[Batch], States]) -> None:
+    def __init__(self, backbone: Transformer, head: MaskedLanguageHead, encoder: Callable[[Batch], States]) -> None:
         """Wrap a model; made by `Pair.decoder`."""
         self.encoder = encoder
         super().__init__(backbone, head)

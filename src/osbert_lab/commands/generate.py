@@ -16,13 +16,13 @@ from osbert.console.opening_options import ModelFolder, OpeningOptions
 from osbert.console.output import Result, for_people, print_notices
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL
-from osbert.models.generation.settings import GivenOptions
-from osbert.runs.contract import Notice, Watch, report_remarks
+from osbert.runs.contract import Notice, Watch
 from osbert.runs.file_options import EmbeddedTaskOptions, TextFile
 from osbert.terminal import format_count
+from osbert_lab.writing.settings import GivenOptions
 
 if TYPE_CHECKING:
-    from osbert.inference.generate import TextWriter
+    from osbert_lab.writing.text_writer import TextWriter
 
 
 def generate(
@@ -55,8 +55,9 @@ def generate(
         each.
     """
     from osbert.inference.engine import load
-    from osbert.inference.generate import TextWriter as Writer
-    from osbert.runs.rows.generate import generate_file
+    from osbert_lab.writing.row_file import generate_file
+    from osbert_lab.writing.text_writer import TextWriter as Writer
+    from osbert_lab.writing.text_writer import describe_remarks
 
     usage = 'Give texts, as in osbert generate MODEL "It was a", or a file: --file in.csv --out out.csv.'
     require_texts_or_file(usage, texts, file, out)
@@ -71,7 +72,8 @@ def generate(
         return tally
     engine = load(model, device=reading.device, opening=opening)
     notices = print_notices(sys.stderr)
-    report_remarks(engine, notices, writes=True)
+    for remark in describe_remarks(engine):
+        notices(Notice(remark))
     return _show(Writer.of(engine, options), texts, notices)
 
 

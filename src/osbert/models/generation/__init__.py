@@ -1,1 +1,0 @@
-"""Text out: pieces written one after the other, by greedy choice, sampling or beam search."""
