@@ -80,6 +80,7 @@ def begin(version: str) -> None:
     today = datetime.date.today().isoformat()
     replacements = [
         ("pyproject.toml", r'(?m)^version = ".*"$', f'version = "{version}"'),
+        ("src/osbert/__init__.py", r'(?m)^__version__ = ".*"$', f'__version__ = "{version}"'),
         ("CITATION.cff", r"(?m)^version: .*$", f"version: {version}"),
         ("CHANGELOG.md", r"(?m)^## \[Unreleased\]$", f"## [Unreleased]\n\n## [{version}] - {today}"),
     ]
@@ -99,8 +100,10 @@ def committed_version() -> str:
     if changed:
         raise SystemExit(f"commit these first, a release is made of a commit:\n{changed}")
     version = str(tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"])
-    if f"\nversion: {version}\n" not in (ROOT / "CITATION.cff").read_text(encoding="utf-8"):
-        raise SystemExit(f"CITATION.cff does not have the version of pyproject.toml, {version}; see --begin")
+    lines = {"CITATION.cff": f"version: {version}", "src/osbert/__init__.py": f'__version__ = "{version}"'}
+    for name, line in lines.items():
+        if line not in (ROOT / name).read_text(encoding="utf-8").splitlines():
+            raise SystemExit(f"{name} does not have the version of pyproject.toml, {version}; see --begin")
     return version
 
 

@@ -19,7 +19,8 @@ def release(tmp_path, monkeypatch):
     module = importlib.util.module_from_spec(specification)
     monkeypatch.setitem(sys.modules, "release", module)
     specification.loader.exec_module(module)
-    for name in ("pyproject.toml", "CITATION.cff", "CHANGELOG.md"):
+    (tmp_path / "src" / "osbert").mkdir(parents=True)
+    for name in ("pyproject.toml", "CITATION.cff", "CHANGELOG.md", "src/osbert/__init__.py"):
         (tmp_path / name).write_bytes((ROOT / name).read_bytes())
     monkeypatch.setattr(module, "ROOT", tmp_path)
     return module
@@ -49,6 +50,7 @@ def test_begin(release, tmp_path):
     release.begin("7.0.0")
     assert 'version = "7.0.0"\n' in (tmp_path / "pyproject.toml").read_text(encoding="utf-8")
     assert "\nversion: 7.0.0\n" in (tmp_path / "CITATION.cff").read_text(encoding="utf-8")
+    assert '__version__ = "7.0.0"\n' in (tmp_path / "src/osbert/__init__.py").read_text(encoding="utf-8")
     changelog = (tmp_path / "CHANGELOG.md").read_text(encoding="utf-8")
     assert re.search(r"## \[Unreleased\]\n\n## \[7\.0\.0\] - \d{4}-\d\d-\d\d\n", changelog)
     assert release.section_of_changelog("7.0.0")
