@@ -30,7 +30,10 @@ FORMS: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "reading/tagged": ("Tagged text", ("files", "rows")),
     "reading/file_forms": ("Files that are read whole", ()),
-    "reading/record_forms": ("Records of annotation tools", ()),
+    "../osbert_lab/annotation": (
+        "Annotation tools",
+        ("brat", "doccano", "docbin", "label_studio", "prodigy", "spacy", "webanno"),
+    ),
 }
 """Folders whose modules read files: a title, and the modules that read a form; () for all but the contract."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import csv
 import gzip
+import importlib.util
 import io
 import lzma
 from collections.abc import Callable
@@ -425,7 +426,8 @@ def test_the_quotes_of_a_large_tab_separated_file_take_one_pass(
     bare = "".join(f'"text {number}\t{number}\n' for number in range(5000))
     table = open_table(write(tmp_path, "a.tsv", bare))
     assert not table.format.quotes and len(list(table.rows(problems()))) == 5000
-    assert opens() == 3  # for the signature of WebAnno, the quotes and the rows
+    looks = importlib.util.find_spec("osbert_lab") is not None  # for the signature of WebAnno
+    assert opens() == looks + 2  # for the quotes and the rows
 
 
 def test_columns_of_tags_are_opened_once(tmp_path: Path, opens: Callable[[], int]) -> None:

@@ -14,6 +14,8 @@ from osbert.server.calls.table import CALLS
 from osbert.server.wire import Dispatch, Orders
 from osbert.server.worker import Worker
 
+pytestmark = pytest.mark.lab
+
 
 def record(text: str, number: int) -> dict[str, object]:
     """Return a record as Prodigy writes it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -90,11 +91,13 @@ def squad(folder: Path) -> Path:
     return path
 
 
+WITH_LAB = importlib.util.find_spec("osbert_lab") is not None
+"""Whether WebAnno's form is there, which looks at the beginning of a .tsv."""
 CHOICE = {"context": "he", "choices": ["runs", "sits"]}
 # A .tsv and a JSON file are looked at for the forms of annotation tools: its beginning, and the first JSON objects.
 CASES: dict[str, tuple[Callable[..., Task], Callable[[Path], Path], int, int]] = {
     "CSV": (Classify, table(",", ".csv"), 2, 1),
-    "TSV, whose quotes are found by reading it": (Classify, table("\t", ".tsv"), 3, 2),
+    "TSV, whose quotes are found by reading it": (Classify, table("\t", ".tsv"), 2 + WITH_LAB, 2),
     "JSON lines": (Classify, lines(text="a", label="b"), 4, 1),
     "texts": (Contrastive, lines(text="a"), 4, 1),
     "choices, whose labels are looked at first": (Choose, lines(**CHOICE, label="1"), 5, 2),

@@ -1,1 +1,1 @@
-"""Forms of annotation tools: brat's standoff files and WebAnno's TSV."""
+"""Forms of annotation tools: brat, WebAnno, doccano, Label Studio, Prodigy and spaCy."""

@@ -56,6 +56,7 @@ RECORDS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.lab
 @pytest.mark.parametrize("form", RECORDS)
 @pytest.mark.parametrize("array", [False, True])
 def test_entities_are_read_back_from_the_file_they_are_written_to(
@@ -115,6 +116,7 @@ def test_a_document_of_brat_gets_its_ann_file(tagger: Path, tmp_path: Path) -> N
     assert [line["file"] for line in lines] == ["a", "b"] and all(line["prediction"] for line in lines)
 
 
+@pytest.mark.lab
 def test_classes_go_to_their_places(classifier: Path, tmp_path: Path) -> None:
     path = tmp_path / "in.json"
     path.write_text(json.dumps([{"id": 1, "data": {"text": "good"}, "predictions": []}]))
@@ -137,6 +139,7 @@ def test_classes_go_to_their_places(classifier: Path, tmp_path: Path) -> None:
     assert cells[0].startswith("id,text,sentiment,prediction,")
 
 
+@pytest.mark.lab
 def test_a_task_without_an_answer_stays_as_it_is(classifier: Path, tmp_path: Path) -> None:
     tasks = [{"id": n, "data": {"text": text}, "annotations": []} for n, text in enumerate(("good", " "))]
     path = tmp_path / "in.json"
@@ -147,6 +150,7 @@ def test_a_task_without_an_answer_stays_as_it_is(classifier: Path, tmp_path: Pat
     assert withheld == [tasks[0] | {"abstained": 1}, tasks[1] | {"abstained": 0}]
 
 
+@pytest.mark.lab
 def test_options_have_a_place_in_every_form_or_are_refused(tagger: Path, classifier: Path, tmp_path: Path) -> None:
     path = tmp_path / "in.json"
     path.write_text(json.dumps([{"id": 1, "data": {"text": "good"}, "predictions": []}]))
@@ -182,6 +186,7 @@ def test_what_a_record_holds_is_not_replaced(classifier: Path, tmp_path: Path) -
     assert header.startswith("text,late,") and last.startswith("bad,kept,")
 
 
+@pytest.mark.lab
 def test_an_output_may_lie_among_the_documents(tagger: Path, tmp_path: Path) -> None:
     folder = tmp_path / "set"
     folder.mkdir()
@@ -208,6 +213,7 @@ def test_parquet_keeps_the_names_of_its_classes(classifier: Path, tmp_path: Path
     assert [row["label"] for row in read_rows(DataFile(out))] == ["pos"]
 
 
+@pytest.mark.lab
 @pytest.mark.parametrize("record", [{"text": TEXT}, *RECORDS.values()], ids=["plain", *RECORDS])
 def test_an_array_that_is_stopped_ends_in_the_same_bytes_from_wherever_it_comes(
     tagger: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record: dict[str, Any]
@@ -251,6 +257,7 @@ def test_fields_that_get_no_column_are_told(classifier: Path, tmp_path: Path) ->
     assert "'late'" in warning and "line 1002" in warning
 
 
+@pytest.mark.lab
 def test_rows_without_words_and_records_of_several_rows(tagger: Path, classifier: Path, tmp_path: Path) -> None:
     path = tmp_path / "in.json"
     path.write_text(json.dumps([{"tokens": ["good", "film"]}, {"tokens": []}]))

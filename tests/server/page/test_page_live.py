@@ -142,6 +142,7 @@ def test_a_file_is_predicted_whatever_is_wrong_with_some_rows(page: Page, server
         assert float(rows[place]["probability neg"]) == pytest.approx(one["probabilities"]["neg"], abs=1e-5)
 
 
+@pytest.mark.lab
 def test_records_of_an_annotation_tool_go_back_with_suggestions(page: Page, server: Any, choose: Any) -> None:
     records = [
         {"id": 1, "text": f"{CHARACTERS} {TEXT}", "label": []},

@@ -1,1 +1,1 @@
-"""Record forms of annotation tools: JSON objects or cells of rows; one in each file; detected from the records."""
+"""The contract of annotation tools' records, JSON objects or cells of rows; forms enter by entry points."""

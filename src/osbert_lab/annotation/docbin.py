@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 from osbert.errors import UserError
 from osbert.reading.data_file import DataFile
 from osbert.reading.form import TableReading
-from osbert.reading.record_forms.spacy import classes
 from osbert.reading.table import Entry, FileForm
+from osbert_lab.annotation.spacy import classes
 
 
 class DocBin(FileForm):
