@@ -266,8 +266,8 @@ def _query_settings(engine: Engine, opened: VectorFile, role: str | None) -> Vec
         wanted = QUERY if settings.role or QUERY in prompts.texts else None
     elif settings.role not in (None, *DOCUMENTS, role):
         raise UserError(
-            f"{path} has vectors of the role {settings.role}, and these queries have the role {role or QUERY}. Search "
-            f"a file that was made with --role {DOCUMENT}, or give --role {settings.role} for queries of that role.",
+            f"{path} has vectors of the role {settings.role}, which are compared with texts of that role alone: give "
+            f"--role {settings.role} for those. For queries, search a file that was made with --role {DOCUMENT}.",
             code="options-exclude-each-other",
         )
     prompt = prompts.of(wanted)
