@@ -82,16 +82,6 @@ class ExtendTokenizerKeywords(TypedDict, total=False):
     pieces: int
     minimum: int
 
-class VectorKeywords(TypedDict, total=False):
-    """Settings of Engine.embed."""
-
-    role: str | None
-    pooling: Literal["cls", "mean", "max", "weighted", "mean_sqrt", "last", "pooler", "tokens"] | None
-    normalize: bool | None
-    length: int
-    long: Literal["truncate", "head+tail", "window", "error"]
-    overlap: int
-
 class AttributionKeywords(TypedDict, total=False):
     """Settings of Engine.explain."""
 
@@ -101,6 +91,17 @@ class AttributionKeywords(TypedDict, total=False):
     tolerance: float
     check: bool
     check_words: int
+
+class VectorKeywords(TypedDict, total=False):
+    """Settings of Engine.embed."""
+
+    role: str | None
+    pooling: Literal["cls", "mean", "max", "weighted", "mean_sqrt", "last", "pooler", "tokens"] | None
+    normalize: bool | None
+    length: int
+    long: Literal["truncate", "head+tail", "window", "error"]
+    overlap: int
+    dimensions: int
 
 class NearestKeywords(OpeningKeywords, total=False):
     """Settings of osbert.search."""
@@ -152,18 +153,6 @@ class ExportKeywords(EvaluateKeywords, total=False):
 class ScoreKeywords(FindDuplicatesKeywords, TaskKeywords, LikelihoodKeywords, total=False):
     """Settings of osbert.score."""
 
-class EvaluateRetrievalKeywords(VectorKeywords, OpeningKeywords, total=False):
-    """Settings of osbert.evaluate_retrieval."""
-
-    layers: str
-    measures: str
-    depth: int
-    bm25: bool
-    allow_unknown: bool
-    encoding: str
-    tokens: int
-    device: str
-
 class BuildCorpusKeywords(TaskKeywords, total=False):
     """Settings of osbert.build_corpus."""
 
@@ -179,6 +168,18 @@ class BuildCorpusKeywords(TaskKeywords, total=False):
     language: Literal["", "en", "de", "fr", "es", "it", "pt", "nl", "ru", "uk", "zh", "ja", "ko", "el", "he", "th"]
     quality: bool
     near_duplicates: bool
+
+class EvaluateRetrievalKeywords(VectorKeywords, OpeningKeywords, total=False):
+    """Settings of osbert.evaluate_retrieval."""
+
+    layers: str
+    measures: str
+    depth: int
+    bm25: bool
+    allow_unknown: bool
+    encoding: str
+    tokens: int
+    device: str
 
 class ExplainKeywords(TrainingRowsKeywords, AttributionKeywords, TaskKeywords, total=False):
     """Settings of osbert.explain."""

@@ -50,7 +50,7 @@ def vector_settings(options: EmbeddingOptions, engine: LoadedModel) -> VectorSet
         pooling=pooling, layers=options.layers, normalize=normalize, length=length, long=options.long,
         overlap=options.overlap, role=options.role, prompt=prompt, prompt_pooled=model.prompts.pooled or not prompt,
         lower_case=model.lower_case and not (per_token and options.role is None),
-        parts=hash_parts(model.parts) if has_parts else "",
+        parts=hash_parts(model.parts) if has_parts else "", dimensions=options.dimensions,
     )  # fmt: skip
     for problem in settings.problems():
         problems.add(problem, code="invalid-value")
@@ -67,7 +67,7 @@ def remarks(options: EmbeddingOptions, engine: LoadedModel) -> list[str]:
     """Return remarks for the user: the source of the settings, and uses that the model was not trained for."""
     settings = vector_settings(options, engine)
     model = None if options.pooling == "tokens" else engine.sentence_model(options.pooling)
-    return [*_list_remarks(engine.folder, settings, model), *_fewer(settings, engine)]
+    return [*_list_remarks(engine.folder, settings, model), *_fewer(settings, engine), *_cut(settings, engine)]
 
 
 def _list_remarks(folder: Path, settings: VectorSettings, model: SentenceModel | None) -> Iterator[str]:
@@ -107,15 +107,24 @@ def _fewer(settings: VectorSettings, engine: LoadedModel) -> Iterator[str]:
         yield f"{engine.folder} has fewer layers ({blocks}) than the four of --layers {settings.layers}"
 
 
+def _cut(settings: VectorSettings, engine: LoadedModel) -> Iterator[str]:
+    if settings.dimensions and settings.dimensions not in engine.source.matryoshka:
+        yield (
+            f"{engine.folder} does not say that it was trained for vectors of {settings.dimensions} numbers "
+            "(Matryoshka): compare a search with one of the full vectors"
+        )
+
+
 def describe(settings: VectorSettings) -> str:
     """Describe settings for the user."""
     length = "of length 1" if settings.normalize else "as they come"
     role = "" if settings.role is None else f"role {settings.role}, "
     prompt = f"prompt {settings.prompt[:60]!r}, " if settings.prompt or role else ""
     parts = "then its Dense parts, " if settings.parts else ""
+    cut = f"the first {settings.dimensions} numbers, " if settings.dimensions else ""
     return (
-        f"{role}{prompt}pooling {settings.pooling}, layers {settings.layers}, {parts}at most {settings.length} tokens, "
-        f"vectors {length}"
+        f"{role}{prompt}pooling {settings.pooling}, layers {settings.layers}, {parts}{cut}at most {settings.length} "
+        f"tokens, vectors {length}"
     )
 
 
@@ -135,6 +144,7 @@ class Embedder:
         if not settings.prompt_pooled:  # sentence-transformers then leaves out the special tokens before it, too
             self.skip = len(self.packer.form.before) + len(self.packer.run(self.prompt).ids)
         self.parts = self._find_parts()
+        self._require_dimensions()
         if settings.pooling == "pooler":
             self._require_pooler()
         # One vector now: an error of the model is reported before the work, not in the middle of it.
@@ -143,10 +153,10 @@ class Embedder:
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of a vector: (D,), (layers, D) for stacked layers, or (layers * D,) for concatenated ones."""
-        width, count = self.width, len(self.layers.numbers)
+        width, count, most = self.width, len(self.layers.numbers), self.settings.dimensions or None
         if self.layers.joined == "stack":
-            return (count, width)
-        return (count * width,) if self.layers.joined == "concat" else (width,)
+            return (count, len(range(width)[:most]))
+        return (len(range(count * width if self.layers.joined == "concat" else width)[:most]),)
 
     def sequences(self, texts: Sequence[str], record: int) -> list[Example]:
         """Return the sequences of a text or a pair: one, or several windows of a long text.
@@ -198,6 +208,7 @@ class Embedder:
             # Mean over windows: reduceat sums the rows from each text's first window to the next text's.
             firsts = np.concatenate([[0], np.cumsum(counts)[:-1]])
             joined = np.add.reduceat(joined, firsts, axis=0) / counts.reshape(-1, *[1] * (joined.ndim - 1))
+        joined = joined[..., : self.settings.dimensions or None]
         return self._require_finite(
             normalize_vectors(joined) if self.settings.normalize else joined.astype(np.float32, copy=False)
         )
@@ -222,6 +233,15 @@ class Embedder:
         except ValueError as error:
             raise UserError(f"{self.engine.folder}: {error}. Copy it again.", code="damaged-file") from error
         return model.parts
+
+    def _require_dimensions(self) -> None:
+        """Raise UserError if more numbers of a vector are to be kept than it has."""
+        if self.settings.dimensions > self.shape[-1]:
+            raise UserError(
+                f"The vectors of {self.engine.folder} have {self.shape[-1]} numbers: --dimensions must be from 1 to "
+                f"{self.shape[-1]}, not {self.settings.dimensions}.",
+                code="invalid-value",
+            )
 
     def _require_pooler(self) -> None:
         """Raise UserError if the model has no trained pooler, or other layers than the last are chosen."""

@@ -7,7 +7,7 @@ model. All code that opens a model uses this module, so a model has the same out
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -168,6 +168,11 @@ class Folder:
         if self.foreign:
             return sentence_files.of_field(self.config, where=str(self))
         return sentence_files.read_sentence_model(self._verified)
+
+    @property
+    def matryoshka(self) -> Sequence[int]:
+        """The numbers of dimensions to which vectors may be cut, as the model was trained for; empty for none."""
+        return sentence_files.matryoshka(self.config)
 
     def prompt(self, role: str | None) -> str:
         """Return the prompt of a sentence model for a role, or its default prompt for None; "" for other models."""

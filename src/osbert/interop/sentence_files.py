@@ -163,7 +163,7 @@ def read_sentence_model(folder: Path) -> SentenceModel | None:
         normalize=normalize,
         length=_length(files, folder),
         lower_case=files[LENGTHS].get("do_lower_case") is True and files[TOKENIZER].get("do_lower_case") is not True,
-        prompts=_prompts(files[PROMPTS], folder / PROMPTS, pooled=pooling.get("include_prompt") is not False),
+        prompts=read_prompts(folder, pooled=pooling.get("include_prompt") is not False),
         parts=tuple(chain[:-1] if normalize else chain),
         similarity=str(files[PROMPTS].get("similarity_fn_name") or "cosine"),
     )
@@ -237,6 +237,20 @@ def of_field(config: Mapping[str, Any], *, where: str) -> SentenceModel | None:
         ) from error
 
 
+def matryoshka(config: Mapping[str, Any]) -> Sequence[int]:
+    """Return the numbers of dimensions to which a model's vectors may be cut (Matryoshka), by its config.json.
+
+    Fields as vLLM reads them: `matryoshka_dimensions`, a list, or `is_matryoshka` for any number up to the width.
+
+    >>> list(matryoshka({"matryoshka_dimensions": [64, 128]})), 7 in matryoshka({"is_matryoshka": True})
+    ([64, 128], True)
+    """
+    sizes = config.get("matryoshka_dimensions")
+    if isinstance(sizes, list) and all(type(size) is int and size > 0 for size in sizes):
+        return sizes
+    return range(1, ENDLESS) if config.get("is_matryoshka") is True else ()
+
+
 def _length(files: Mapping[str, Mapping[str, Any]], folder: Path) -> int:
     """Return the most tokens of a text, from their own file, else from the tokenizer's."""
     length = files[LENGTHS].get("max_seq_length") or 0
@@ -248,8 +262,13 @@ def _length(files: Mapping[str, Mapping[str, Any]], folder: Path) -> int:
     return length or (bound if isinstance(bound, int) and 0 < bound < ENDLESS else 0)
 
 
-def _prompts(settings: Mapping[str, Any], path: Path, *, pooled: bool) -> Prompts:
-    """Return the prompts in a file. Raises UserError if they are no texts by name, or the default is none of them."""
+def read_prompts(folder: Path, *, pooled: bool = True) -> Prompts:
+    """Return the prompts of a folder of sentence-transformers, a reranker's too.
+
+    Raises UserError if they are no texts by name, or the default is none of them.
+    """
+    path = folder / PROMPTS
+    settings = read_if_there(path)
     texts = settings.get("prompts")
     texts = {} if texts is None else texts
     if not isinstance(texts, dict) or not all(text is None or isinstance(text, str) for text in texts.values()):

@@ -48,6 +48,9 @@ class EmbeddingOptions:
     it is an error."""
     overlap: int = 64
     """Pieces that consecutive windows share, at most half of a window."""
+    dimensions: int = 0
+    """Numbers of a vector: the first ones, scaled again to length 1 if vectors are; 0 for all. Models that were trained
+    for it (Matryoshka, Kusupati et al. 2022) lose little."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,13 +80,15 @@ class VectorSettings:
     """Whether texts are read in lower case."""
     parts: str = ""
     """A hash of the parts of the model that follow the pooling, such as Dense; "" if none is applied."""
+    dimensions: int = 0
+    """How many of the numbers of a vector are kept; 0 for all."""
 
     def facts(self) -> dict[str, Any]:
         """Return the settings by name, without those that earlier versions lacked and that are at their defaults.
 
         So an embedding that an earlier version began can be continued.
         """
-        usual, later = VectorSettings(), ("role", "prompt", "prompt_pooled", "lower_case", "parts")
+        usual, later = VectorSettings(), ("role", "prompt", "prompt_pooled", "lower_case", "parts", "dimensions")
         return {
             name: value for name, value in asdict(self).items() if name not in later or value != getattr(usual, name)
         }
@@ -97,6 +102,10 @@ class VectorSettings:
                 yield f"--{name} must be one of {', '.join(choices)}, not {value!r}.{nearest(str(value), choices)}"
         if self.overlap < 0:
             yield f"--overlap must be 0 or more pieces, not {self.overlap}."
+        if self.dimensions < 0:
+            yield f"--dimensions must be 1 or more, or 0 for all, not {self.dimensions}."
+        if self.pooling == "tokens" and self.dimensions:
+            yield "--dimensions cuts the vector of a text, and --pooling tokens gives none. Remove one of the two."
         if self.pooling == "tokens" and self.long == "window":
             yield (
                 "--long window averages the vectors of windows, and --pooling tokens gives no vector of a text. Remove "
