@@ -305,6 +305,7 @@ class FinetuneKeywords(TrainingKeywords, OptimizerKeywords, OpeningKeywords, tot
     candidates: int
     cutoff: int
     highest: float
+    prompt: str
     stride: int
     question_length: int
     answer_length: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +26,7 @@ from osbert.tasks.kinds.rerank import Rerank
 from osbert.text.tokenizer import Tokenizer
 
 QUERY, DOCUMENTS = "the quick fox", ("a good film", "naïve cafés " * 30, "world end", "the quick brown fox don't stop")
+PROMPT = "a quick "
 SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24, "num_labels": 1}
 SIGMOID = {"sentence_transformers": {"activation_fn": "torch.nn.modules.activation.Sigmoid", "version": "5.1.0"}}
 FAMILIES: dict[str, tuple[str, Callable[[Path], None], dict[str, Any]]] = {
@@ -49,11 +51,15 @@ def test_a_published_reranker_ranks_as_in_transformers(name: str, tmp_path: Path
     config = getattr(transformers, f"{family}Config")(**sizes)
     model = getattr(transformers, f"{family}ForSequenceClassification")(config).eval()
     model.save_pretrained(theirs)
+    prompts = {"prompts": {"rank": PROMPT}, "default_prompt_name": "rank"}
+    (theirs / "config_sentence_transformers.json").write_text(json.dumps(prompts))
     source = model_of(open_any(theirs), TaskHint(kind="rerank") if name == "bge" else TaskHint())
-    assert source.report.problems == () and source.task == Rerank()
+    assert source.report.problems == () and source.task == Rerank(prompt=PROMPT)
     write_model_as(source, tmp_path / "ours", "osbert")
     (said,) = load(tmp_path / "ours").predict([(QUERY, *DOCUMENTS)])
-    inputs = tokenizer([QUERY] * 4, DOCUMENTS, truncation=True, max_length=24, padding=True, return_tensors="pt")
+    inputs = tokenizer(
+        [PROMPT + QUERY] * 4, DOCUMENTS, truncation=True, max_length=24, padding=True, return_tensors="pt"
+    )
     with torch.no_grad():
         scores = model(**inputs).logits[:, 0]
     assert said.value == pytest.approx(scores.tolist(), abs=2e-5)

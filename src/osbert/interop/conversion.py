@@ -40,7 +40,7 @@ from osbert.interop.huggingface.folders import (
     to_huggingface,
 )
 from osbert.interop.opening import CAREFUL, Opening
-from osbert.interop.sentence_files import PROMPTS, SentenceModel, write_sentence_model
+from osbert.interop.sentence_files import PROMPTS, SentenceModel, read_prompts, write_sentence_model
 from osbert.interop.task_files import FIELD, LAYERS, NOT_NEEDED, FolderTask, TaskHint, as_field, as_recipe, task_of
 from osbert.interop.tokenizers import write_any_tokenizer
 from osbert.interop.tuned_files import has_weights
@@ -101,6 +101,9 @@ def model_of(source: Folder, hint: TaskHint | None = None) -> ModelParts:
             f"{source.name} is a run of the task {run_task.name}: {NOT_NEEDED}.", code="options-exclude-each-other"
         )
     folder_task = FolderTask(task=run_task) if run_task else task_of(source.config, source.tensors, hint, where=where)
+    if folder_task.task and not run_task:
+        prompts = read_prompts(source.path)
+        folder_task = replace(folder_task, task=folder_task.task.with_prompts(prompts.of))
     tensors = _reorder_outputs(source.tensors, folder_task.order)
     with drawing():
         heads: dict[str, Head] = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
@@ -193,6 +193,8 @@ class Rerank(TableTask):
     """Number of top candidates for MRR and nDCG."""
     highest: float = 1.0
     """Highest relevance in the training rows, set in training if above 1. With bce a probability is relative to it."""
+    prompt: str = ""
+    """What is put before each query, such as the instruction that a model was trained with."""
     long: Long = "truncate"
     """What happens if a query and a document do not fit together: truncate cuts the end of the longer one; head+tail
     keeps a quarter from the beginning of a long text and the rest from its end; error rejects them."""
@@ -244,9 +246,14 @@ class Rerank(TableTask):
 
     # The model.
 
+    def with_prompts(self, prompt_of: Callable[[str | None], str]) -> Self:
+        """Return the task with the model's default prompt, if none is given."""
+        return replace(self, prompt=self.prompt or prompt_of(None))
+
     def encode(self, record: Record, packer: Packer) -> list[Example]:
         """Return a sequence for each candidate; with labels for `candidates` of them, each with a target."""
         query, *documents = record.texts
+        query = self.prompt + query
         labels: NDArray[np.float64] | None = None
         if record.label is not None:
             labels = np.array(record.label, np.float64)
