@@ -58,6 +58,7 @@ def dying(place, items):
 class Call:
     what = "try"
     option = staticmethod(lambda asked: None)
+    needs = ""
     items = staticmethod(lambda model, asked: [Item(text) for text in dying("items", asked["texts"])])
     read = staticmethod(lambda model, items, option: dying("read", items))
     answer = staticmethod(lambda model, asked, items, said: {{"said": said}})

@@ -42,8 +42,8 @@ def test_the_models_are_told(server: Any) -> None:
         "writes": False,
     }  # fmt: skip
     assert models["sentences"] == {
-        "name": "sentences", "kind": "encoder", "fields": ["text"], "length": 12, "explains": False,
-        "writes": False,
+        "name": "sentences", "kind": "encoder", "fields": ["text"], "length": 12, "pooling": "weighted",
+        "explains": False, "writes": False,
     }  # fmt: skip
     kinds = [models[name]["kind"] for name in ("number", "tagger", "pretrained", "encoder")]
     assert kinds == ["regress", "tag", "pretraining", "encoder"]

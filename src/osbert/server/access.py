@@ -91,7 +91,7 @@ class Hosts:
 class HostCheck:
     """Middleware that passes on the requests that `hosts` allows and answers the others with `refuse`."""
 
-    def __init__(self, app: Any, *, hosts: Hosts, refuse: Callable[[Refusal], Response]) -> None:
+    def __init__(self, app: Any, *, hosts: Hosts, refuse: Callable[[Refusal, str], Response]) -> None:
         """Wrap `app`."""
         self.app = app
         self.hosts = hosts
@@ -105,7 +105,7 @@ class HostCheck:
             try:
                 self.hosts.check(headers.get("host"), headers.get("origin"))
             except Refusal as refusal:
-                answer = self.refuse(refusal)
+                answer = self.refuse(refusal, scope["path"])
         await answer(scope, receive, send)
 
 

@@ -1,7 +1,7 @@
 """The server: HTTP in, JSON out. It checks who asks and whether a request can be taken on; workers do the rest.
 
-POST /v1/predict, embed, fill-mask, generate, answer, tag, explain, attention, annotate, and the calls that served kinds
-declare; GET /v1/models, /health, /ready, /metrics, /openapi.json.
+POST /v1/predict, embed, fill-mask, generate, answer, tag, explain, attention, annotate, the calls that served kinds
+declare, and those of other APIs (clients/); GET /v1/models, /info, /health, /ready, /metrics, /openapi.json.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from osbert.server.access import HostCheck, Hosts, Keys
 from osbert.server.calls import schemas
 from osbert.server.calls.models import kinds
 from osbert.server.calls.schemas import Refusal
-from osbert.server.calls.table import all_calls
+from osbert.server.calls.table import all_calls, path_of
+from osbert.server.clients.tei import TEIError, model_info
 from osbert.server.intake import Intake
 from osbert.server.limits import ServerLimits
 from osbert.server.metrics import ServerMetrics
@@ -121,6 +122,7 @@ class Service:
         """Create the intake for bodies, and the calls of the models that the pool has loaded."""
         self.intake = Intake(self.limits)
         self.calls = all_calls(self.pool.edges)
+        self.paths = {path_of(name): call for name, call in self.calls.items()}
 
     def stop(self) -> None:
         """Refuse further requests, and finish the accepted ones."""
@@ -136,12 +138,12 @@ class Service:
         begin = time.monotonic()
 
         def count(status: int) -> None:
-            self.metrics.request(f"/v1/{call}", status, time.monotonic() - begin)
+            self.metrics.request(path_of(call), status, time.monotonic() - begin)
 
         try:
             response = await self._answer(call, request, begin)
         except Refusal as refusal:
-            response = self.refusal(refusal)
+            response = self.refusal(refusal, path_of(call))
         except ClientDisconnect:
             response = Response(status_code=GONE)
         if isinstance(response, EventStream):
@@ -167,7 +169,10 @@ class Service:
             either: list[asyncio.Future[Any]] = [pending.answer, gone]
             await asyncio.wait(either, timeout=left, return_when=asyncio.FIRST_COMPLETED)
             if pending.answer.done():
-                return self.response(pending.answer.result().status, pending.body)
+                status, body = pending.answer.result().status, pending.body
+                if status != 200:
+                    raise Refusal.of_content(status, json.loads(b"".join(body)))
+                return self.response(status, body)
             if gone.done():
                 return Response(status_code=GONE)
             raise self.calls[call].too_late()
@@ -259,11 +264,14 @@ class Service:
         closing = {"connection": "close"} if self.stopped is not None else {}
         return SlicedResponse(body, status, {**(headers or {}), **closing})
 
-    def refusal(self, refusal: Refusal) -> Response:
-        """Return the JSON response for a refusal, with the headers of its status."""
+    def refusal(self, refusal: Refusal, path: str = "") -> Response:
+        """Return the JSON response for a refusal, with the headers of its status, in the form of a path's clients."""
+        status, content = (
+            self.paths[path].refuse(refusal) if path in self.paths else (refusal.status, refusal.content())
+        )
         headers = {"retry-after": str(refusal.retry_after)} if refusal.retry_after else {}
         headers |= {"www-authenticate": "Bearer"} if refusal.status == 401 else {}
-        return self.response(refusal.status, [json.dumps(refusal.content(), ensure_ascii=False).encode()], headers)
+        return self.response(status, [json.dumps(content, ensure_ascii=False).encode()], headers)
 
     def _seconds(self, header: str | None) -> float:
         """Return the seconds that a request has: its header X-Deadline, at most the server's deadline.
@@ -281,7 +289,7 @@ class Service:
             raise Refusal(422, "X-Deadline must be a number of seconds above 0.", field="X-Deadline")
         return min(seconds, self.limits.deadline)
 
-    def _measure(self, payload: schemas.Request) -> None:
+    def _measure(self, payload: schemas.RequestBody) -> None:
         """Raise Refusal (413) if there are too many texts, or one is too long."""
         field, count = payload.count()
         if count > self.limits.texts:
@@ -300,12 +308,12 @@ def application(service: Service, *, hosts: Hosts) -> FastAPI:
     )  # fmt: skip
     for name, call in service.calls.items():
         app.add_api_route(
-            f"/v1/{name}",
+            path_of(name),
             _endpoint(service, name),
             methods=["POST"],
             summary=(call.request.__doc__ or "").strip(),
-            operation_id=name,
-            responses=_responses(call.reply, *REFUSALS),
+            operation_id=name if not name.startswith("/") else f"client{name.replace('/', '_')}",
+            responses=_responses(call.reply, *REFUSALS, error=call.error),
             openapi_extra={
                 "requestBody": {
                     "required": True,
@@ -318,13 +326,14 @@ def application(service: Service, *, hosts: Hosts) -> FastAPI:
     async def other(request: HttpRequest, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         messages = {404: f"There is no {request.url.path} here.", 405: f"{request.url.path} takes no {request.method}."}
-        response = service.refusal(Refusal(error.status_code, messages.get(error.status_code, str(error.detail))))
+        refusal = Refusal(error.status_code, messages.get(error.status_code, str(error.detail)))
+        response = service.refusal(refusal, request.url.path)
         response.headers.update(error.headers or {})
         return response
 
     async def refuse(request: HttpRequest, error: Exception) -> Response:
         assert isinstance(error, Refusal)
-        return service.refusal(error)
+        return service.refusal(error, request.url.path)
 
     app.add_exception_handler(HTTPException, other)
     app.add_exception_handler(Refusal, refuse)
@@ -364,7 +373,16 @@ def _add_states(app: FastAPI, service: Service) -> None:
     @app.get("/v1/models", responses=_responses(listed, 401, 503))
     async def models(request: HttpRequest) -> Response:
         service.check_key(request)
-        return respond({"models": service.pool.models})
+        listed = [
+            {"id": model["name"], "object": "model", "created": 0, "owned_by": "osbert"}
+            for model in service.pool.models
+        ]
+        return respond({"object": "list", "data": listed, "models": service.pool.models})
+
+    @app.get("/info", responses=_responses(dict[str, Any], 401, error=TEIError))
+    async def info(request: HttpRequest) -> Response:
+        service.check_key(request)
+        return respond(model_info(service.pool.models[0], service.limits, osbert.__version__))
 
     @app.head("/health", include_in_schema=False)
     @app.get("/health", responses=_responses(schemas.ServerState))
@@ -386,10 +404,10 @@ def _add_states(app: FastAPI, service: Service) -> None:
         return Response(service.metrics.text(), media_type="text/plain; version=0.0.4")
 
 
-def _responses(reply: type[Any], *refusals: int) -> dict[int | str, dict[str, Any]]:
+def _responses(reply: Any, *refusals: int, error: Any = schemas.Error) -> dict[int | str, dict[str, Any]]:
     """Return the schemas of a path's responses by status, for /openapi.json."""
     answers: dict[int | str, dict[str, Any]] = {200: {"model": reply}}
-    return answers | {status: {"model": schemas.Error, "description": REFUSALS[status]} for status in refusals}
+    return answers | {status: {"model": error, "description": REFUSALS[status]} for status in refusals}
 
 
 def page_routes(folder: Path) -> list[Route]:

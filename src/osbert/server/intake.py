@@ -34,7 +34,9 @@ class Intake:
             1, "parser"
         )  # one: parallel parsers would only contend for the interpreter's lock
 
-    async def read(self, schema: type[schemas.Request], request: HttpRequest, deadline: float) -> schemas.Request:
+    async def read(
+        self, schema: type[schemas.RequestBody], request: HttpRequest, deadline: float
+    ) -> schemas.RequestBody:
         """Return the parsed and validated body of a request.
 
         Raises Refusal: 413 as soon as the body is known to be too large, 429 if the bodies being received take more
@@ -66,7 +68,7 @@ class Intake:
             if self.coming > self.limits.queue * self.limits.body:
                 raise Refusal(429, "Too many requests are arriving; try again later.", retry_after=1)
 
-    def _parse(self, schema: type[schemas.Request], body: bytearray) -> schemas.Request:
+    def _parse(self, schema: type[schemas.RequestBody], body: bytearray) -> schemas.RequestBody:
         if exceeds(body, self.limits.values):
             raise Refusal(413, f"A request may have at most {self.limits.values:,} values.", field="body")
         return schemas.parse(schema, body)

@@ -14,7 +14,7 @@ import sys
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -108,7 +108,7 @@ class Worker:
             return [answer_refusal(message.number, self.calls[message.call].too_late())]
         try:
             call = self.calls[message.call]
-            model = find(self.models, message.request.get("model"), message.call, call.what)
+            model = find(self.models, message.request.get("model"), call.needs or message.call, call.what)
             items = call.items(model, message.request)
             option = call.option(message.request)
             steps = call.steps(model, message.request, items)
@@ -218,8 +218,8 @@ class Worker:
         self, number: int, key: BatchKey, request: Any, items: Sequence[Any], results: Sequence[Any]
     ) -> WorkerAnswer:
         """Return the answer to a request from the model's results for its items (`results`)."""
-        fields = self.calls[key.call].answer(self.models[key.model], request, items, results)
-        return WorkerAnswer(number, 200, _json({"model": key.model, **fields}))
+        answer = self.calls[key.call].answer(self.models[key.model], request, items, results)
+        return WorkerAnswer(number, 200, _json(answer))
 
     def due(self, now: float) -> float | None:
         """Return the seconds until the next pass should begin, 0 for at once; None if there is no work."""
@@ -251,7 +251,7 @@ def _load_model(run: ModelFolder, orders: Orders) -> ServerModel:
         raise WorkerLoadError(LoadFailure.of(error, run.name)) from error
 
 
-def _json(content: Mapping[str, Any]) -> bytes:
+def _json(content: Any) -> bytes:
     return json.dumps(content, ensure_ascii=False, allow_nan=False).encode()
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from osbert.data.example import Example
 from osbert.errors import UserError
 from osbert.server.calls.models import ServerModel
-from osbert.server.calls.schemas import Refusal, Reply, Request
+from osbert.server.calls.schemas import Error, Refusal, RequestBody
 from osbert.tasks import Record
 
 RequestFields = Mapping[str, Any]
@@ -39,11 +39,20 @@ class AnswerStep(NamedTuple):
 
 
 class Call:
-    """A path behind /v1/. `what`: a verb phrase for messages, to follow "cannot"."""
+    """A path of the server. `what`: a verb phrase for messages, to follow "cannot".
+
+    `needs`: the call of osbert that a model has to answer, "" for this one itself. `reply`, `error`: what it answers.
+    """
 
     what: str
-    request: type[Request]
-    reply: type[Reply]
+    request: type[RequestBody]
+    reply: Any
+    error: Any = Error
+    needs: str = ""
+
+    def refuse(self, refusal: Refusal) -> tuple[int, Any]:
+        """Return the status and the JSON by which clients of this path know a refusal."""
+        return refusal.status, refusal.content()
 
     def items(self, model: ServerModel, values: RequestFields) -> list[Item]:
         """Return the items of a request. Raises Refusal (422, with the field) if one cannot be read."""
@@ -74,11 +83,9 @@ class Call:
         """Return the model's results for the items (`results`) as the fields of the answer."""
         raise NotImplementedError
 
-    def answer(
-        self, model: ServerModel, values: RequestFields, items: Sequence[Item], results: Sequence[Any]
-    ) -> dict[str, Any]:
-        """Return the answer without "model"; with the pieces of each item's sequences if the request has `pieces`."""
-        fields = self.fields(model, values, items, results)
+    def answer(self, model: ServerModel, values: RequestFields, items: Sequence[Item], results: Sequence[Any]) -> Any:
+        """Return the answer; with the pieces of each item's sequences if the request has `pieces`."""
+        fields = {"model": model.name, **self.fields(model, values, items, results)}
         if values.get("pieces"):
             tokens = model.engine.tokenizer.tokens
             fields["pieces"] = [[tokens(example.ids) for example in item.examples] for item in items]

@@ -32,6 +32,9 @@ class EmbedRequest(Request, title="Embed"):
     normalise: bool | None = Field(
         default=None, description="Scale every vector to length 1; where the model was trained for that when left out."
     )
+    dimensions: int | None = Field(
+        default=None, ge=1, description="The first numbers of each vector; all when left out."
+    )
     long: Long = Field(
         default="truncate",
         description="How a text that does not fit is read: its beginning; head+tail: a quarter of the tokens from its "
@@ -72,7 +75,11 @@ class EmbedCall(Call):
     def option(self, values: RequestFields) -> EmbeddingOptions:
         """Return the embedding options of the request."""
         return EmbeddingOptions(
-            role=values.get("role"), pooling=values["pooling"], normalize=values["normalise"], long=values["long"]
+            role=values.get("role"),
+            pooling=values["pooling"],
+            normalize=values["normalise"],
+            long=values["long"],
+            dimensions=values.get("dimensions") or 0,
         )
 
     def read(self, model: ServerModel, items: Sequence[Item], option: Any) -> Sequence[Any]:

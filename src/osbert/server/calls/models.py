@@ -114,6 +114,7 @@ class ServerModel:
         labels = task.export_metadata().get("labels") if task else None
         names = {"labels": list(labels)} if labels else {}
         fields = list(task.request_fields) if task else ["text"]
+        sentences = self.engine.sentence_model("mean")
         call_facts = {"call": asdict(self.edge)} if self.edge.is_own else {}
         return {
             "name": self.name,
@@ -121,6 +122,7 @@ class ServerModel:
             **names,
             "fields": fields,
             "length": self.length,
+            **({} if self.edge.call else {"pooling": sentences.pooling if sentences else "mean"}),
             "explains": self.engine.explains,
             "writes": self.answers(WRITER.call),
             **(task.training_facts if task else {}),
@@ -147,7 +149,8 @@ class ServerModel:
         try:
             return self.engine.embedder(options)
         except UserError as error:
-            raise Refusal(422, str(error), field="pooling" if options.role is None else "role") from error
+            field = "role" if options.role is not None else "dimensions" if options.dimensions else "pooling"
+            raise Refusal(422, str(error), field=field) from error
 
 
 def _edge(engine: Engine, *, masks: bool) -> Edge:

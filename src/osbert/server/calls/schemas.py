@@ -27,15 +27,12 @@ Texts = Annotated[list[str], Field(min_length=1, fail_fast=True)]
 Row = Annotated[dict[str, str | Annotated[list[str], Field(fail_fast=True)]], Field(max_length=FIELDS)]
 
 
-class Request(BaseModel):
-    """What every request may say."""
+class RequestBody(BaseModel):
+    """A request: strict types, no unknown fields."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
     reads: ClassVar[tuple[str, ...]] = ("texts",)
     """Names of the fields with texts (strings or lists of strings)."""
-
-    model: str | None = Field(default=None, description="The model's name; the first that can do it when left out.")
-    pieces: bool = Field(default=False, description="Also return the pieces that were read.")
 
     def parts(self) -> Iterator[tuple[str, str]]:
         """Yield (field, text) for every text of the request; a field is written as texts[3]."""
@@ -48,6 +45,13 @@ class Request(BaseModel):
         sizes = {name: 1 if isinstance(value, str) else len(value or ()) for name, value in values.items()}
         longest = max(sizes, key=lambda name: sizes[name])
         return longest, sizes[longest]
+
+
+class Request(RequestBody):
+    """What every request may say."""
+
+    model: str | None = Field(default=None, description="The model's name; the first that can do it when left out.")
+    pieces: bool = Field(default=False, description="Also return the pieces that were read.")
 
 
 class Reply(BaseModel):
@@ -69,15 +73,26 @@ class ModelFacts(BaseModel, title="Model"):
     length: int
     explains: bool = Field(default=False, description="Whether /v1/explain answers for it.")
     writes: bool = Field(default=False, description="Whether /v1/generate answers for it.")
+    pooling: str | None = Field(default=None, description="How an encoder makes a vector of the states of a text.")
     columns: list[str] | None = Field(default=None, description="What the training data called the fields.")
     range: list[float] | None = Field(default=None, description="The lowest and the highest of the training numbers.")
+
+
+class ListedModel(BaseModel):
+    """A model that is served, as OpenAI's clients list it."""
+
+    id: str
+    object: Literal["model"]
+    created: int
+    owned_by: str
 
 
 def models_schema(kinds: Iterable[str]) -> type[BaseModel]:
     """Return the schema of /v1/models, with `kinds` as the possible kinds of models."""
     kind: Any = Literal[tuple(kinds)]
     models: Any = list[create_model("Model", __base__=ModelFacts, __doc__=ModelFacts.__doc__, kind=kind)]  # type: ignore[misc]
-    return create_model("Models", __doc__="What /v1/models answers.", models=models)
+    more: Any = {"object": Literal["list"], "data": list[ListedModel]}
+    return create_model("Models", __doc__="What /v1/models answers.", models=models, **more)
 
 
 class ServerState(BaseModel, title="State"):
@@ -117,8 +132,13 @@ class Refusal(Exception):
         """Return the JSON object of the response body."""
         return {"error": {"message": self.message, **({"field": self.field} if self.field else {})}}
 
+    @classmethod
+    def of_content(cls, status: int, content: Mapping[str, Any]) -> Refusal:
+        """Return the refusal with the JSON object `content`, as a worker sent it."""
+        return cls(status, content["error"]["message"], field=content["error"].get("field", ""))
 
-def parse(schema: type[Request], body: bytes | bytearray) -> Request:
+
+def parse(schema: type[RequestBody], body: bytes | bytearray) -> RequestBody:
     """Return the validated request in a body.
 
     Raises Refusal (422) for invalid JSON, for an object with a key twice, of which a parser keeps the last value, and
@@ -153,7 +173,7 @@ def _texts(name: str, value: Any) -> Iterator[tuple[str, str]]:
             yield from _texts(f"{name}[{index}]", part)
 
 
-def _few(schema: type[Request], content: Any) -> Any:
+def _few(schema: type[RequestBody], content: Any) -> Any:
     """Return JSON with at most FAULTS unknown fields. Raises Refusal (413) if a record has more than FIELDS."""
     if not isinstance(content, dict):
         return content
@@ -167,7 +187,7 @@ def _few(schema: type[Request], content: Any) -> Any:
     return {name: value for name, value in content.items() if name not in surplus}
 
 
-def _text(fault: Mapping[str, Any], schema: type[Request]) -> str:
+def _text(fault: Mapping[str, Any], schema: type[RequestBody]) -> str:
     """Return pydantic's message for a fault; for an unknown field, the list of known fields."""
     if fault["type"] == "extra_forbidden" and len(fault["loc"]) == 1:
         return f"there is no such field; there are {', '.join(schema.model_fields)}"

@@ -1,4 +1,4 @@
-"""The table of calls by path behind /v1/: osbert's own, and those that the kinds of the served models declare."""
+"""The table of calls: osbert's own, those that the kinds of the served models declare, and those of other APIs."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from osbert.server.calls.explain import ExplainCall
 from osbert.server.calls.fill_mask import FillCall
 from osbert.server.calls.models import ATTENTION, EXPLAIN
 from osbert.server.calls.predict import AnswerCall, OwnCall, PredictCall, TagCall
+from osbert.server.clients.table import client_calls
 from osbert.tasks.edges import Edge
 
 CALLS: Mapping[str, Call] = {
@@ -32,8 +33,8 @@ CALLS: Mapping[str, Call] = {
 
 def all_calls(edges: Iterable[Edge]) -> dict[str, Call]:
     """Return osbert's calls and those of `edges`. Raises UserError if two kinds declare different calls of one name."""
-    calls = dict(CALLS)
-    for edge in edges:
+    calls, kinds = dict(CALLS), list(edges)
+    for edge in kinds:
         # Two models of one kind have equal edges and share a call; any other repetition of a name is an error.
         before = calls.get(edge.call)
         if edge.is_own and isinstance(before, OwnCall) and before.edge == edge:
@@ -52,4 +53,13 @@ def all_calls(edges: Iterable[Edge]) -> dict[str, Call]:
                 f"{known}. Declare the fields of its request and answer.",
                 code="invalid-component",
             )
-    return calls
+    return calls | client_calls(kinds)
+
+
+def path_of(name: str) -> str:
+    """Return the path of a call; names of the calls of other APIs are paths.
+
+    >>> path_of("embed"), path_of("/embed")
+    ('/v1/embed', '/embed')
+    """
+    return name if name.startswith("/") else f"/v1/{name}"

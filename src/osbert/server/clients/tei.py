@@ -1,0 +1,243 @@
+"""POST /embed, /rerank and /predict, GET /info: as clients of Hugging Face's text-embeddings-inference (TEI) call them.
+
+They name no model: the first that can answers. A text that is too long is refused unless `truncate` is true. Errors are
+{"error", "error_type"}.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BaseModel, Field
+
+from osbert.server.calls.contract import Item, RequestFields
+from osbert.server.calls.models import ServerModel
+from osbert.server.calls.predict import PredictCall
+from osbert.server.calls.schemas import Refusal, RequestBody, Texts
+from osbert.server.clients.contract import ClientCall, ClientVectors, as_array, vector_request
+from osbert.server.clients.openai import ClientTexts
+from osbert.server.clients.rerank import RankedResults
+from osbert.server.limits import ServerLimits
+
+ERROR_TYPES = {429: "Overloaded", 500: "Backend", 503: "Unhealthy", 504: "Backend"}
+Sequence1or2 = Annotated[list[str], Field(min_length=1, max_length=2)]
+
+
+class TEIError(BaseModel):
+    """An answer to TEI's clients that is not 200."""
+
+    error: str
+    error_type: Literal["Unhealthy", "Backend", "Overloaded", "Validation", "Tokenizer", "Empty"]
+
+
+class TruncatingRequest(RequestBody):
+    """A request of TEI's clients."""
+
+    truncate: bool | None = Field(default=None, description="Whether a text that is too long is cut, not refused.")
+    truncation_direction: Literal["right", "Right"] = Field(
+        default="right", description="The end of a text that is cut; osbert cuts no beginnings."
+    )
+
+
+class TEIEmbedRequest(TruncatingRequest):
+    """Texts for vectors, as TEI's clients send them."""
+
+    reads: ClassVar[tuple[str, ...]] = ("inputs",)
+
+    inputs: ClientTexts
+    normalize: bool = Field(default=True, description="Scale every vector to length 1.")
+    prompt_name: str | None = Field(
+        default=None, max_length=200, description="The name of a prompt of the model, or the role query or document."
+    )
+    dimensions: int | None = Field(
+        default=None, ge=1, description="The first numbers of each vector, for models that were trained for it."
+    )
+
+
+class TEIRerankRequest(TruncatingRequest):
+    """A query and texts, as TEI's clients send them."""
+
+    reads: ClassVar[tuple[str, ...]] = ("query", "texts")
+
+    query: str
+    texts: Texts
+    raw_scores: bool = Field(default=False, description="Return the scores themselves, not their logistic function.")
+    return_text: bool = Field(default=False, description="Return the texts, too.")
+
+
+class TEIRank(BaseModel):
+    """A text by its index in the request, and its relevance."""
+
+    index: int
+    score: float
+    text: str | None = None
+
+
+class TEIPredictRequest(TruncatingRequest):
+    """A text, a pair of texts, or a list of lists of one text or two, as TEI's clients send them."""
+
+    reads: ClassVar[tuple[str, ...]] = ("inputs",)
+
+    inputs: (
+        str
+        | Annotated[list[str], Field(min_length=1, max_length=2)]
+        | Annotated[list[Sequence1or2], Field(min_length=1)]
+    )
+    raw_scores: Literal[False] = Field(default=False, description="Probabilities are returned, not scores.")
+
+    def count(self) -> tuple[str, int]:
+        """Return the field of texts, and how many inputs it has."""
+        return "inputs", len(self.inputs) if isinstance(self.inputs, list) else 1
+
+
+class TEIPrediction(BaseModel):
+    """A label and its probability."""
+
+    score: float
+    label: str
+
+
+class TEICall(ClientCall):
+    """A call of TEI."""
+
+    error = TEIError
+
+    def refuse(self, refusal: Refusal) -> tuple[int, Any]:
+        """Return TEI's error."""
+        kind = ERROR_TYPES.get(refusal.status, "Validation")
+        message = f"`{refusal.field}`: {refusal.message}" if refusal.field else refusal.message
+        return refusal.status, {"error": message, "error_type": kind}
+
+
+class TEIEmbedCall(TEICall, ClientVectors):
+    """TEI's call for vectors."""
+
+    what = "embed (/embed)"
+    request = TEIEmbedRequest
+    reply = list[list[float]]
+    field_names = {"texts": "inputs", "role": "prompt_name"}
+
+    def translate(self, values: RequestFields) -> RequestFields:
+        """Return the request to /v1/embed."""
+        return vector_request(
+            values["inputs"],
+            role=values["prompt_name"],
+            normalise=values["normalize"],
+            long="truncate" if values["truncate"] else "error",
+            dimensions=values["dimensions"],
+        )
+
+    def answer(
+        self, model: ServerModel, values: RequestFields, items: Sequence[Item], results: Sequence[Any]
+    ) -> list[list[float]]:
+        """Return the vectors."""
+        rows: list[list[float]] = as_array(results).tolist()
+        return rows
+
+
+class TEIRerankCall(TEICall, RankedResults):
+    """TEI's call for a ranking."""
+
+    what = "rank (/rerank)"
+    request = TEIRerankRequest
+    reply = list[TEIRank]
+    field_names = {"documents": "texts"}
+
+    def translate(self, values: RequestFields) -> RequestFields:
+        """Return the request to the reranker's own call."""
+        return super().translate({"query": values["query"], "documents": values["texts"]})
+
+    def items(self, model: ServerModel, values: RequestFields) -> list[Item]:
+        """Return the item of the query with its texts. Raises Refusal (422) if one is cut without `truncate`."""
+        items = super().items(model, values)
+        if not values["truncate"]:
+            for index, example in enumerate(items[0].examples):
+                if example.truncated:
+                    message = (
+                        f"The query and the text are {example.truncated:,} pieces too long: the model reads "
+                        f"{model.length} tokens. Shorten them, or send truncate: true."
+                    )
+                    raise Refusal(422, message, field=f"texts[{index}]")
+        return items
+
+    def answer(
+        self, model: ServerModel, values: RequestFields, items: Sequence[Item], results: Sequence[Any]
+    ) -> list[dict[str, Any]]:
+        """Return the ranking."""
+        score, texts = "score" if values["raw_scores"] else "probability", values["texts"]
+        return [
+            {"index": item["index"], "score": item[score]}
+            | ({"text": texts[item["index"]]} if values["return_text"] else {})
+            for item in self.ranking(model, items, results)
+        ]
+
+
+class TEIPredictCall(TEICall):
+    """TEI's call for a classifier: the probability of each label, the highest first."""
+
+    what = "predict (/predict)"
+    needs = "predict"
+    call = PredictCall()
+    request = TEIPredictRequest
+    reply = list[TEIPrediction] | list[list[TEIPrediction]]
+    field_names = {"texts": "inputs"}
+
+    def translate(self, values: RequestFields) -> RequestFields:
+        """Return the request to /v1/predict."""
+        return {"texts": [given[0] if len(given) == 1 else given for given in _inputs(values["inputs"])]}
+
+    def items(self, model: ServerModel, values: RequestFields) -> list[Item]:
+        """Return an item for each input. Raises Refusal (422) for a model without labels, and for `truncate`."""
+        if values["truncate"]:
+            raise Refusal(422, "osbert does not cut the texts of predictions: leave truncate out.", field="truncate")
+        if not model.facts().get("labels"):
+            raise Refusal(422, f"The model {model.name} ({model.edge.kind}) predicts no labels.", field="inputs")
+        return super().items(model, values)
+
+    def answer(
+        self, model: ServerModel, values: RequestFields, items: Sequence[Item], results: Sequence[Any]
+    ) -> list[Any]:
+        """Return the labels of the one input, or of each input of a list."""
+        predictions = [list(_by_probability(prediction.probabilities)) for prediction in results]
+        inputs = values["inputs"]
+        return predictions if isinstance(inputs, list) and isinstance(inputs[0], list) else predictions[0]
+
+
+def _inputs(inputs: Any) -> list[Any]:
+    """Return the inputs of a request, each as a list of its texts.
+
+    >>> _inputs("a"), _inputs(["a", "b"]), _inputs([["a"], ["b", "c"]])
+    ([['a']], [['a', 'b']], [['a'], ['b', 'c']])
+    """
+    if isinstance(inputs, str):
+        return [[inputs]]
+    return [inputs] if isinstance(inputs[0], str) else list(inputs)
+
+
+def _by_probability(probabilities: Mapping[str, float]) -> Iterator[dict[str, Any]]:
+    for label, probability in sorted(probabilities.items(), key=lambda pair: -pair[1]):
+        yield {"score": probability, "label": label}
+
+
+def model_info(facts: Mapping[str, Any], limits: ServerLimits, version: str) -> dict[str, Any]:
+    """Return what GET /info answers, of the first served model, from its entry in /v1/models."""
+    names = facts.get("labels") or []
+    labels = {
+        "id2label": {str(index): name for index, name in enumerate(names)},
+        "label2id": {name: index for index, name in enumerate(names)},
+    }
+    ranks = any(field["type"] == "ranking" for field in facts.get("call", {}).get("answer", ()))
+    kinds: dict[str, Any] = {"embedding": {"pooling": facts.get("pooling", "mean")}}
+    kinds = {"classifier": labels} if names else {"reranker": labels} if ranks else kinds
+    return {
+        "model_id": facts["name"],
+        "served_model_name": facts["name"],
+        "model_type": kinds,
+        "max_concurrent_requests": limits.queue,
+        "max_input_length": facts["length"],
+        "max_batch_tokens": limits.batch_tokens,
+        "max_client_batch_size": limits.texts,
+        "auto_truncate": False,
+        "version": version,
+    }
