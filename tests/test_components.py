@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import importlib.util
 import resource
 import subprocess
 import sys
@@ -11,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from osbert import components
+from osbert import components, recipe
 from osbert.errors import UserError
+from osbert.interop.huggingface import configs
 from osbert.objectives import Objective
+from osbert.tasks import Task
 from osbert.tasks.kinds.classify import Classify
 from refusals import refusal
 
@@ -57,6 +60,16 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 HEAD = "from osbert.objectives import Objective\n"
+
+
+def test_messages_on_unknown_names_say_that_the_lab_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with refusal("unknown-component", "osbert_lab", "pip install osbert"):
+        components.find("tasks", "generates", base=Task)
+    with refusal("unsupported-model", "t6", "osbert_lab"):
+        configs.architecture({"model_type": "t6"}, where="config.json")
+    with refusal("unknown-recipe", "t6-small", "osbert_lab"):
+        recipe.read("t6-small")
 
 
 def test_a_dotted_name_reaches_ones_own_code(module) -> None:

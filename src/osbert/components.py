@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from osbert.errors import UserError, nearest
-from osbert.extensions import Extension, extensions
+from osbert.extensions import Extension, advise_lab, extensions
 
 CONTRACT = "contract"
 """The file that declares the contract of a folder's components; it is not a component."""
@@ -72,8 +72,8 @@ def module_name(folder: str, name: str) -> str | None:
     >>> module_name("tasks", "classify")
     'osbert.tasks.kinds.classify'
     """
-    added = extension(folder, name)
-    return _modules(folder).get(name) or (added.value if added else None)
+    path = _modules(folder).get(name)
+    return added.value if path is None and (added := extension(folder, name)) else path
 
 
 def module(folder: str, name: str) -> ModuleType:
@@ -130,7 +130,8 @@ def find(folder: str, name: str, *, base: type, trust: bool = False) -> type:
         path = known
     else:
         raise UserError(
-            f"Unknown name '{name}' in {folder} (known: {', '.join(names(folder))}).{nearest(name, names(folder))}",
+            f"Unknown name '{name}' in {folder} (known: {', '.join(names(folder))}).{nearest(name, names(folder))}"
+            f"{advise_lab()}",
             code="unknown-component",
         )
     # A missing module on the way to `path` is the user's error; one that the module itself imports is a bug in it.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -32,6 +33,13 @@ class Extension:
 def extensions(group: str) -> Mapping[str, Extension]:
     """Return the extensions of a group, such as "osbert.verbs", by name."""
     return _groups(tuple(sys.path)).get(group, {})
+
+
+def advise_lab() -> str:
+    """Return a sentence on osbert_lab if this installation lacks it, for messages on unknown names; else ""."""
+    if importlib.util.find_spec("osbert_lab"):
+        return ""
+    return " The package osbert_lab, which has further ones, is missing here: pip install osbert installs both."
 
 
 @cache

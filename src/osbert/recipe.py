@@ -26,7 +26,7 @@ from typing import Any, Literal, TypeVar, Union
 
 from osbert import guarded, peers
 from osbert.errors import Problems, UnknownSetting, UserError, nearest
-from osbert.extensions import extensions
+from osbert.extensions import advise_lab, extensions
 
 Settings = TypeVar("Settings")
 Table = dict[str, Any]
@@ -71,7 +71,7 @@ def read(name_or_path: str | Path) -> Table:
     else:
         hint = nearest(str(name_or_path), [*recipes])
         raise UserError(
-            f"No recipe '{name_or_path}': it is neither a file nor one of {', '.join(recipes)}.{hint}",
+            f"No recipe '{name_or_path}': it is neither a file nor one of {', '.join(recipes)}.{hint}{advise_lab()}",
             code="unknown-recipe",
         )
     try:

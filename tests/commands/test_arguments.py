@@ -83,7 +83,9 @@ def test_words_are_taken_where_pydantic_is_loaded(tmp_path: Path, capsys: pytest
     assert codes_of(capsys, *words) == (1, {"missing-file", "not-a-model"})
 
 
-@pytest.mark.parametrize("verb", ["score", "generate", "explain", "compare", "search"])
+@pytest.mark.parametrize(
+    "verb", ["score", pytest.param("generate", marks=pytest.mark.lab), "explain", "compare", "search"]
+)
 def test_other_verbs_report_wrong_words_files_and_models_together(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], verb: str
 ) -> None:

@@ -215,7 +215,7 @@ def test_positions_must_begin_behind_the_padding_id(corpus: Path) -> None:
         read_plan(recipe, {**SIZES, **settings, "first_position": pad + 2}, corpus=corpus)
 
 
-@pytest.mark.parametrize("recipe", ["roberta-small", "bart-mini"])
+@pytest.mark.parametrize("recipe", ["roberta-small", pytest.param("bart-mini", marks=pytest.mark.lab)])
 def test_positions_of_a_packaged_recipe_begin_behind_any_padding_id(corpus: Path, recipe: str) -> None:
     pad = read_any_tokenizer(corpus).pad
     plan = read_plan(recipe, {"data_length": 24}, corpus=corpus)
@@ -235,7 +235,7 @@ def wordpiece(texts: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "corpus"
 
 
-@pytest.mark.parametrize("recipe", ["roberta-small", "bart-mini"])
+@pytest.mark.parametrize("recipe", ["roberta-small", pytest.param("bart-mini", marks=pytest.mark.lab)])
 def test_a_fitted_first_position_is_stored_and_the_run_resumes_bit_for_bit(
     wordpiece: Path, tmp_path: Path, recipe: str
 ) -> None:

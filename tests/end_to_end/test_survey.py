@@ -14,6 +14,8 @@ import osbert
 from terminal import run
 from vocabularies import train
 
+pytestmark = pytest.mark.lab  # many rows need it
+
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "survey.md"
 LINES = [
     (section.partition("\n")[0], shlex.split(line))

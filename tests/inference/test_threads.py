@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -52,7 +53,7 @@ CALLS: dict[str, Call] = {
 MODELS = {
     "classifier": ("predict", "embed", "states", "attention", "explain", "training rows"),
     "pretrained": ("embed", "states", "attention", "explain", "fill", "score"),
-    "writer": ("embed", "states", "attention", "score", "generate"),
+    "writer": ("embed", "states", "attention", "score", *(["generate"] if find_spec("osbert_lab") else [])),
 }
 
 

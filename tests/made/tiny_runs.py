@@ -9,7 +9,6 @@ from typing import Any
 import torch
 
 from osbert import recipe
-from osbert.data.modes import Writing
 from osbert.inference.engine import load
 from osbert.interop.huggingface.folders import write_model
 from osbert.interop.sentence_files import SentenceModel, write_sentence_model
@@ -18,6 +17,7 @@ from osbert.interop.tuned_files import keep_tuned
 from osbert.models.adapting.tuning import Factors
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
+from osbert.models.forms import Writing
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.runs.export import write
 from osbert.tasks import Task

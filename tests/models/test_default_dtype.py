@@ -107,6 +107,7 @@ def test_pretraining_is_the_same(recipe: str, tmp_path: Path) -> None:
     assert single == double
 
 
+@pytest.mark.lab
 def test_loaded_models_answer_the_same(runs: dict[str, Path], tmp_path: Path) -> None:
     writer = write_run(tmp_path / "writer", None, masks=True, direction="left_to_right")
     text = "the good [MASK]"

@@ -89,6 +89,7 @@ def test_scores_on_the_command_line(
     assert "s3://box/in.csv would replace" in done.error
 
 
+@pytest.mark.lab
 def test_texts_that_are_written(s3: Any, table: Path, tmp_path: Path) -> None:
     writer = write_run(tmp_path / "writer", None, masks=True, direction="left_to_right")
     local = osbert.generate(writer, table, out=tmp_path / "out.csv", most=4)

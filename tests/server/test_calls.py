@@ -7,11 +7,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from osbert.server.access import Hosts
 from osbert.server.calls.table import all_calls
 from osbert.server.http import application
 
 
+@pytest.mark.lab
 def test_requests_and_answers_are_described_as_before() -> None:
     pool: Any = SimpleNamespace(edges=[])
     service: Any = SimpleNamespace(pool=pool, calls=all_calls([]), refusal=None)

@@ -281,6 +281,7 @@ def test_what_is_no_request_is_refused(server: Any) -> None:
     assert "access-control-allow-origin" not in post(good, origin="https://example.org").headers
 
 
+@pytest.mark.lab
 def test_a_late_answer_names_the_field_that_makes_it_shorter(server: Any) -> None:
     (worker,) = server.workers()
     os.kill(worker, signal.SIGSTOP)  # so that the request has come whole, and its answer cannot

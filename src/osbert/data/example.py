@@ -46,7 +46,7 @@ class Example:
     needs it.
 
     `source`: the input of the encoder, to which all n tokens attend; the n tokens are then the decoder's input
-    (data/decoder_inputs.py). None without a decoder.
+    (osbert_lab/writing). None without a decoder.
     """
 
     ids: Integers

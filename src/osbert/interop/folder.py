@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from osbert import components
-from osbert.data.modes import Writing
 from osbert.errors import UserError
 from osbert.guarded import require_regular
 from osbert.interop import sentence_files
@@ -42,6 +41,7 @@ from osbert.interop.task_files import read_task
 from osbert.interop.tokenizers import read_any_tokenizer
 from osbert.interop.tuned_files import has_weights, read_whole
 from osbert.models.contract import Backbone, Head, Learner, Sizes
+from osbert.models.forms import Writing
 from osbert.models.heads.predictions import MaskedLanguageHead, SequenceHead
 from osbert.models.random_numbers import drawing
 from osbert.text.file_tokenizer import AnyTokenizer
@@ -227,7 +227,7 @@ class Folder:
 
     @property
     def writes(self) -> Writing | None:
-        """How the head of pretraining generates text (data/modes.py); None if it does not."""
+        """How the head of pretraining generates text (`Writing`); None if it does not."""
         value = self.config.get(WRITES)
         if value not in (None, *get_args(Writing)):
             raise UserError(

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from osbert.data.batch import Batch
 
 
+Writing = Literal["masked", "shifted"]
+"""Where a generated piece is predicted: at a [MASK] in its position, or at the token before it."""
 Form = Literal["", "sequence", "tokens", "span", "choice", "vectors", "text", "mlm", "nsp", "order", "replaced"]
 """The outputs of a head, for B sequences with N tokens:
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from osbert import components
-from osbert.models.architecture import Architecture, PairArchitecture
+from osbert.models.architecture import Architecture
 from osbert.models.sizes import DEFAULT_FAMILY, Sizes
 
 
@@ -13,9 +13,8 @@ def settings_of(family: str | None) -> type[Sizes]:
     The settings of a family of another package are found without torch if it has an entry point for them in the group
     `osbert.models.settings`.
     """
-    light: dict[str, type[Sizes]] = {settings.family: settings for settings in (Architecture, PairArchitecture)}
-    if (name := family or DEFAULT_FAMILY) in light:
-        return light[name]
+    if (name := family or DEFAULT_FAMILY) == Architecture.family:
+        return Architecture
     if extension := components.extension("models.settings", name):
         return extension.load()
     from osbert.models.contract import find_family  # loads torch, as the family's file does

@@ -20,10 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osbert.data.example import Booleans, Example
-from osbert.data.modes import Writing
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
-from osbert.models.forms import PER_TOKEN, Form, Values
+from osbert.models.forms import PER_TOKEN, Form, Values, Writing
 from osbert.objectives import Objective
 from osbert.reading.splits import USUAL, Names, find_splits, is_test, select_splits
 from osbert.reading.table import Origin

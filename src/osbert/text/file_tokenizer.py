@@ -327,3 +327,13 @@ def _find(text: list[int], ids: list[int], start: int) -> int:
 
 def _restore(content: str, specials: Mapping[str, str], settings: Mapping[str, Any]) -> FileTokenizer:
     return FileTokenizer(content, specials=specials, settings=settings)
+
+
+def starting_piece(tokenizer: AnyTokenizer) -> int:
+    """Return the first piece of a decoder's input: padding as in T5, or the end piece as in BART.
+
+    Texts have no piece before them in T5 (Raffel et al. 2020). In BART they begin with a special piece (Lewis et al.
+    2020), which the decoder learns to predict.
+    """
+    form = tokenizer.form
+    return form.after[-1] if form.before and form.after else tokenizer.pad

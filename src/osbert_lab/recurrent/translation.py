@@ -8,12 +8,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from osbert.data.decoder_inputs import decoder_example
 from osbert.data.example import Example
 from osbert.data.pack import Packer, trim_lengths
 from osbert.data.sequences import Sequences
-from osbert.objectives.contract import WritingObjective
 from osbert.text.document import Document, Documents
+from osbert_lab.writing.decoder_inputs import decoder_example
+from osbert_lab.writing.objectives.contract import WritingObjective
 
 SOURCE, TARGET = 0, 1
 """The segments of a laid-out pair. The model gets segment 0 in both."""
@@ -25,7 +25,7 @@ class Translation(WritingObjective):
 
     Other documents are skipped: where a text of three sentences has a translation of one, nothing in a corpus says
     where the text ends. Source and target fit into data.length together; pieces that do not fit are cut from the end of
-    the longer one. The decoder starts with the piece that starts every generated text (data/decoder_inputs.py) and ends
+    the longer one. The decoder starts with the piece that starts every generated text (decoder_inputs.py) and ends
     with the end piece.
     """
 

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from osbert.data.batch import Batch
-from osbert.models.architecture import PairArchitecture
 from osbert.models.contract import Head, HeadVectors, States, StepSize, matrix_weights
 from osbert.models.families.transformer import Transformer
 from osbert.models.heads.predictions import MaskedLanguageHead
@@ -19,6 +18,7 @@ from osbert.models.transformer.embeddings import Embeddings
 from osbert.models.transformer.layout import Layout
 from osbert_lab.writing.contract import WritingBackbone
 from osbert_lab.writing.decoders import SourceDecoder
+from osbert_lab.writing.pair_architecture import PairArchitecture
 
 
 class _Decoder(Transformer):

@@ -15,15 +15,15 @@ from sklearn.metrics import f1_score, matthews_corrcoef
 import osbert
 from osbert import components
 from osbert.errors import Problems
-from osbert.interop.huggingface.families.t5 import VALUES
 from osbert.interop.huggingface.folders import write_model
 from osbert.interop.tokenizers import write_tokenizer
-from osbert.models.architecture import PairArchitecture
 from osbert.models.contract import Learner
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.tasks import Prediction, Record, load
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 from osbert_lab.data_sets.text_to_text import TextToText, table
+from osbert_lab.writing.families.t5 import VALUES
+from osbert_lab.writing.pair_architecture import PairArchitecture
 from refusals import refusal
 from tiny_runs import WORDS
 

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from osbert.data.batch import Batch, collate
-from osbert.data.decoder_inputs import decoder_examples
 from osbert.data.example import Example
 from osbert.data.examples import Examples
 from osbert.models.contract import Learner, StepSize
@@ -18,6 +17,7 @@ from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.objectives.mlm import MaskedLanguage
 from osbert_lab.recurrent.translator import Translator
 from osbert_lab.recurrent.translator_architecture import TranslatorArchitecture
+from osbert_lab.writing.decoder_inputs import decoder_examples
 
 SIZES = TranslatorArchitecture(width=16, vocabulary=29, length=32, deviation=0.5)
 SOURCES, TEXTS = ([5, 6, 7, 8], [9, 10], [11, 12, 13]), ([20, 21, 22], [23, 24, 25, 26], [27, 28])

@@ -15,7 +15,6 @@ import osbert
 from osbert.inference.engine import Engine
 from osbert.interop.huggingface.folders import write_model
 from osbert.interop.tokenizers import write_tokenizer
-from osbert.models.architecture import PairArchitecture
 from osbert.models.contract import Learner
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.server import worker as worker_module
@@ -26,6 +25,7 @@ from osbert.server.worker import Worker
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 from osbert_lab.writing import prompt_writer
 from osbert_lab.writing.generate import Generate
+from osbert_lab.writing.pair_architecture import PairArchitecture
 from refusals import refusal
 from tiny_runs import write_run
 

@@ -55,6 +55,7 @@ def percent(share: float) -> str:
     return f"{100 * share:.1f}%"
 
 
+@pytest.mark.lab
 def test_every_kind_of_model_has_its_file_or_declares_its_fields() -> None:
     folder = Path(__file__).parents[3] / "src" / "osbert" / "server" / "page" / "kinds"
     tasks = [components.find("tasks", name, base=Task) for name in components.names("tasks")]

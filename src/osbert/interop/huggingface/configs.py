@@ -9,6 +9,7 @@ from typing import Any, get_args, get_type_hints
 
 from osbert import recipe
 from osbert.errors import Problems, UserError, nearest
+from osbert.extensions import advise_lab
 from osbert.interop.huggingface.family import (
     ACTIVATIONS,
     Family,
@@ -90,7 +91,8 @@ def architecture(config: Mapping[str, Any], *, where: str) -> Sizes:
     family = of_type(kind)
     if family is None and kind != OWN:
         known = ", ".join(type_name for family in every_family() for type_name in family.types)
-        problems.add(f"model_type is {kind!r}; only {known} and {OWN} can be read.", code="unsupported-model")
+        message = f"model_type is {kind!r}; only {known} and {OWN} can be read.{advise_lab()}"
+        problems.add(message, code="unsupported-model")
         problems.stop_if_any()
     original_config, config = config, family.in_bert_fields(config) if family else config
     for message in _refusals(config, family):

@@ -82,13 +82,14 @@ class Family:
     with the one supported value, which an absent field also means; `defaults`, values of fields that may be absent or
     null; `read`, further settings from the config; `written`, further fields for an Architecture.
 
-    The tensors: `tensors`, names; `heads`, names that apply if there is a head of a form; `fused`, parts of names of
-    tensors that stack several of BERT's; `transposed`, parts of names of matrices stored as the transpose of BERT's;
-    `axes`, the sizes of the last two axes of a tensor, by its name and the head width, if BERT's has one axis for both,
-    with -1 for the remaining size; `halves`, whether rotary positions pair element i of a head with i + K/2, not
-    with its neighbour; `rooted`, parts of BERT's names of tensors to multiply by sqrt(K) when read, because scores are
-    not divided by it; `aliases`, names that are read if the usual one is absent, and never written; `tables`, tensors
-    of an Architecture without learned numbers, by BERT's names; `buffers`, suffixes of such names, which are ignored.
+    The tensors: `parameters`, our tensors -> BERT's names, if `sizes` are not those of a Transformer; `tensors`, names;
+    `heads`, names that apply if there is a head of a form; `fused`, parts of names of tensors that stack several of
+    BERT's; `transposed`, parts of names of matrices stored as the transpose of BERT's; `axes`, the sizes of the last
+    two axes of a tensor, by its name and the head width, if BERT's has one axis for both, with -1 for the remaining
+    size; `halves`, whether rotary positions pair element i of a head with i + K/2, not with its neighbour; `rooted`,
+    parts of BERT's names of tensors to multiply by sqrt(K) when read, because scores are not divided by it; `aliases`,
+    names that are read if the usual one is absent, and never written; `tables`, tensors of an Architecture without
+    learned numbers, by BERT's names; `buffers`, suffixes of such names, which are ignored.
 
     The classes: `classes`, suffixes by the form of a head; a form is missing if their head differs from ours;
     `pretraining`, the class with heads for masked pieces and for next sentences or their order; `causal`, the class of
@@ -114,6 +115,7 @@ class Family:
     fused: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     transposed: tuple[str, ...] = ()
     axes: Callable[[str, int], tuple[int, int] | None] = lambda name, width: None
+    parameters: Callable[[Architecture], dict[str, tuple[str, ...]]] | None = None
     halves: bool = False
     rooted: tuple[str, ...] = ()
     aliases: Names = ()

@@ -20,7 +20,6 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from osbert.data.decoder_inputs import starting_piece
 from osbert.errors import Problems, UserError
 from osbert.files import write_json
 from osbert.interop.files.weight_files import SAFE, write_tensors
@@ -30,7 +29,7 @@ from osbert.interop.huggingface.names import PIECES
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Backbone, Head, Learner, Sizes
 from osbert.models.initialisation import initialise, with_memory
-from osbert.text.file_tokenizer import AnyTokenizer
+from osbert.text.file_tokenizer import AnyTokenizer, starting_piece
 
 ROUND = (8, 16, 32, 64, 128)
 """Tables of pieces are often padded to multiples of these numbers, for speed; their last rows belong to no piece."""
@@ -111,7 +110,7 @@ def of_pieces(row: TensorRow, pieces: int) -> TensorRow:
 
 
 WRITES = "osbert_writes"
-"""A config field of our own, for a head trained to generate from a source: the way it does (data/modes.py)."""
+"""A config field of our own, for a head trained to generate from a source: the way it does."""
 
 FORCED_END = "forced_eos_token_id"
 """BART's config field with the piece that transformers appends to a text of the greatest length."""

@@ -9,7 +9,7 @@ from collections.abc import Container, Mapping
 from dataclasses import fields
 
 from osbert.interop.huggingface.family import FREE, has_berts_names, of_architecture
-from osbert.models.architecture import Architecture, PairArchitecture
+from osbert.models.architecture import Architecture
 from osbert.models.contract import Head, Sizes
 from osbert.models.forms import Form, Values
 from osbert.models.heads.contrastive import ApartHead
@@ -118,14 +118,6 @@ _BLOCK = {
 _SHARING = {"attention.query": _BLOCK["attention.inward"][:1], "attention.inward": _BLOCK["attention.inward"][1:]}
 """The names for attention with shared keys and values."""
 
-_CROSS = {
-    "cross.query": ("crossattention.self.query",),
-    "cross.inward": ("crossattention.self.key", "crossattention.self.value"),
-    "cross.outward": ("crossattention.output.dense",),
-    "cross_norm": ("crossattention.output.LayerNorm",),
-}
-"""The names for a decoder's cross-attention."""
-
 _GATED = {"up": ("intermediate.dense", "intermediate.gate")}
 """The names for gated feed-forward layers: the input of the activation, and the factor of its output."""
 
@@ -149,11 +141,13 @@ def backbone(architecture: Sizes) -> dict[str, tuple[str, ...]]:
         # Hugging Face has no such family: its tensors have their own names, a shared one the first of its names.
         state = architecture.empty().state_dict(keep_vars=True)
         return {name: (name,) for name in {id(tensor): name for name, tensor in reversed(state.items())}.values()}
-    names = _pair_names(architecture) if isinstance(architecture, PairArchitecture) else _bert_names(architecture)
-    return _without(names, "norm.bias") if architecture.root_norm else names
+    family = None if type(architecture) is Architecture else of_architecture(architecture)
+    names = family.parameters(architecture) if family and family.parameters else transformer_names(architecture)
+    return without(names, "norm.bias") if architecture.root_norm else names
 
 
-def _bert_names(architecture: Architecture) -> dict[str, tuple[str, ...]]:
+def transformer_names(architecture: Architecture) -> dict[str, tuple[str, ...]]:
+    """Return the tensors of a Transformer -> BERT's."""
     absent = {
         "segments": not architecture.segments or architecture.segment_scores,
         "tasks": not architecture.tasks,
@@ -166,15 +160,15 @@ def _bert_names(architecture: Architecture) -> dict[str, tuple[str, ...]]:
     if architecture.distance_scores:
         names["embeddings.distance_scores.table.weight"] = ("encoder.relative_attention_bias.weight",)
     if architecture.normalization == "pre":
-        names |= _both("norm", ("encoder.LayerNorm",))
-    names |= _both("embeddings.norm", ("embeddings.LayerNorm",)) if architecture.embedding_norm else {}
+        names |= weight_and_bias("norm", ("encoder.LayerNorm",))
+    names |= weight_and_bias("embeddings.norm", ("embeddings.LayerNorm",)) if architecture.embedding_norm else {}
     if architecture.embedding:
-        names |= _both("embeddings.projection", ("embeddings_project",))
+        names |= weight_and_bias("embeddings.projection", ("embeddings_project",))
     if architecture.project_first:
         del names["embeddings.projection.bias"]
     if architecture.positions == "disentangled":
         names["embeddings.distances.table.weight"] = ("encoder.rel_embeddings.weight",)
-        names |= _both("embeddings.distances.norm", ("encoder.relative_norm",))
+        names |= weight_and_bias("embeddings.distances.norm", ("encoder.relative_norm",))
     names |= _block_names(architecture)
     if architecture.norm_biases:
         # Biases in norms alone (NomicBERT).
@@ -184,34 +178,8 @@ def _bert_names(architecture: Architecture) -> dict[str, tuple[str, ...]]:
             if not parameter.endswith(".bias") or "norm." in parameter
         }
     elif not architecture.biases:
-        names = _without(names, ".bias")
+        names = without(names, ".bias")
     return names | _extra_names(architecture)
-
-
-def _pair_names(architecture: PairArchitecture) -> dict[str, tuple[str, ...]]:
-    """Return the names of an encoder-decoder: BERT's for the encoder, and the same under "decoder." for the decoder."""
-    names = {
-        f"encoder.{parameter}": bert_names for parameter, bert_names in _bert_names(architecture.encoder_side).items()
-    }
-    sizes = architecture.decoder_side
-    written = _bert_names(sizes)
-    # Both sides share one table of pieces.
-    del written["embeddings.pieces.weight"]
-    for layer in range(sizes.layers):
-        for parameter, bert_names in _CROSS.items():
-            both = _both(f"blocks.{layer}.{parameter}", bert_names, inside=f"encoder.layer.{layer}.")
-            written |= both if sizes.biases else _without(both, ".bias")
-    for parameter, bert_names in written.items():
-        decoder_names = tuple(f"decoder.{name.removeprefix('encoder.')}" for name in bert_names)
-        names[f"writer.{parameter}"] = (
-            bert_names if parameter.startswith("pooler") else decoder_names
-        )  # one side at the most has a pooler
-    if architecture.gated:  # T5 names the first layer differently if there is a gate
-        names = {
-            parameter: tuple(name.replace(".intermediate.dense.", ".intermediate.first.") for name in bert_names)
-            for parameter, bert_names in names.items()
-        }
-    return names
 
 
 def _block_names(architecture: Architecture) -> dict[str, tuple[str, ...]]:
@@ -219,10 +187,12 @@ def _block_names(architecture: Architecture) -> dict[str, tuple[str, ...]]:
     parts = _BLOCK | (_GATED if architecture.gated else {}) | (_SHARING if architecture.key_heads else {})
     for layer in range(architecture.blocks):
         for module, bert_modules in parts.items():
-            names |= _both(f"blocks.{layer}.{module}", bert_modules, inside=f"encoder.layer.{layer}.")
+            names |= weight_and_bias(f"blocks.{layer}.{module}", bert_modules, inside=f"encoder.layer.{layer}.")
         if architecture.distance_projections:
             inside = f"encoder.layer.{layer}.attention.self."
-            names |= _both(f"blocks.{layer}.attention.distance_inward", ("pos_query", "pos_key"), inside=inside)
+            names |= weight_and_bias(
+                f"blocks.{layer}.attention.distance_inward", ("pos_query", "pos_key"), inside=inside
+            )
         if architecture.positions == "distances":
             own_ones = (name for name in _RELATIVE if architecture.segment_scores or "segment" not in name)
             names |= {
@@ -244,20 +214,21 @@ def _extra_names(architecture: Architecture) -> dict[str, tuple[str, ...]]:
     names: dict[str, tuple[str, ...]] = {}
     for layer in range(architecture.blocks) if architecture.adapters else ():
         for module, bert_modules in _ADAPTERS.items():
-            names |= _both(f"blocks.{layer}.{module}", bert_modules, inside=f"encoder.layer.{layer}.")
+            names |= weight_and_bias(f"blocks.{layer}.{module}", bert_modules, inside=f"encoder.layer.{layer}.")
     names |= {"embeddings.query.weight": ("embeddings.query",)} if architecture.query_vector else {}
     for layer in range(architecture.recurrent):
         for direction in ("", "_reverse"):
             for kind in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
                 name = f"{kind}_l{layer}{direction}"
                 names[f"recurrent.lstm.{name}"] = (f"recurrent.{name}",)
-    pooler = _both("pooler", ("pooler.dense",)) if architecture.pooling != "none" else {}
+    pooler = weight_and_bias("pooler", ("pooler.dense",)) if architecture.pooling != "none" else {}
     if architecture.head_transform:
-        pooler |= _both("pooler_norm", ("pooler.LayerNorm",))
-    return names | (pooler if architecture.head_biases else _without(pooler, ".bias"))
+        pooler |= weight_and_bias("pooler_norm", ("pooler.LayerNorm",))
+    return names | (pooler if architecture.head_biases else without(pooler, ".bias"))
 
 
-def _without(names: dict[str, tuple[str, ...]], ending: str) -> dict[str, tuple[str, ...]]:
+def without(names: dict[str, tuple[str, ...]], ending: str) -> dict[str, tuple[str, ...]]:
+    """Return the names without those of our tensors that end so."""
     return {parameter: bert_names for parameter, bert_names in names.items() if not parameter.endswith(ending)}
 
 
@@ -356,7 +327,7 @@ def model_class(forms: Container[str], architecture: Sizes) -> str:
     return family.class_name(forms, causal=architecture.direction == "left_to_right")
 
 
-def _both(module: str, bert_modules: tuple[str, ...], *, inside: str = "") -> dict[str, tuple[str, ...]]:
+def weight_and_bias(module: str, bert_modules: tuple[str, ...], *, inside: str = "") -> dict[str, tuple[str, ...]]:
     """Return the names of a module's weight and bias. `inside`: the prefix of the BERT modules."""
     parts = ("weight", "bias")
     return {f"{module}.{part}": tuple(f"{inside}{name}.{part}" for name in bert_modules) for part in parts}

@@ -12,12 +12,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from osbert.data.batch import Batch, BatchTarget
-from osbert.data.modes import Writing
 from osbert.models.contract import Backbone, Head, Loss, Sizes, States
 from osbert.models.fast.cross_entropy import linear_cross_entropy
 from osbert.models.fast.dropout import Dropout
 from osbert.models.fast.linear import Linear, linear
-from osbert.models.forms import Form
+from osbert.models.forms import Form, Writing
 from osbert.models.initialisation import initialise, initialise_scores
 from osbert.models.transformer.block import ACTIVATIONS, norm_of
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from osbert.data.example import Booleans, Example
 from osbert.data.examples import Examples
-from osbert.data.modes import Writing
 from osbert.data.noise import Noise
 from osbert.data.pack import Packer
 from osbert.errors import Problems as Problems
 from osbert.errors import UserError
+from osbert.models.forms import Writing
 from osbert.reading.columns import Header, headings
 from osbert.reading.splits import hold_out
 from osbert.reading.table import Origin, Row, Table

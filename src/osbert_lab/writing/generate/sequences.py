@@ -8,15 +8,17 @@ from typing import Literal
 
 import numpy as np
 
-from osbert.data.decoder_inputs import decoder_example, starting_piece
 from osbert.data.example import Example, Integers, Target
 from osbert.data.examples import Examples
-from osbert.data.modes import Writing, source_of, with_mask, with_target
 from osbert.data.noise import Noise
 from osbert.data.pack import Packer, PieceRun
 from osbert.errors import UserError
-from osbert.objectives.unified import UnifiedLanguage
+from osbert.models.forms import Writing
+from osbert.text.file_tokenizer import starting_piece
 from osbert.text.tokenizer import Form
+from osbert_lab.writing.decoder_inputs import decoder_example
+from osbert_lab.writing.modes import source_of, with_mask, with_target
+from osbert_lab.writing.objectives.unified import UnifiedLanguage
 
 Sight = Literal["auto", "left_to_right", "prefix", "source"]
 """The tokens to which those of a source attend: the ones before, or all of the source (`prefix`). `source`: an encoder
@@ -39,7 +41,7 @@ class SourceLayout:
     """Lays out sources and targets with a packer: `before source between target end`, all in segment 0.
 
     For a decoder the source is a separate text, and the prompt consists of the pieces before a text
-    (data/decoder_inputs.py). `most`: most pieces of a target, its end included. `name`: name of the target with the
+    (decoder_inputs.py). `most`: most pieces of a target, its end included. `name`: name of the target with the
     labels. `sight` as in `Sight`; `auto` means prefix.
     """
 

@@ -19,7 +19,6 @@ from safetensors.torch import load_file, save_file
 
 import osbert
 from osbert.data.batch import Batch, collate
-from osbert.data.decoder_inputs import decoder_examples
 from osbert.data.example import Example
 from osbert.data.examples import Examples
 from osbert.interop.conversion import model_of, open_any, write_model_as
@@ -29,6 +28,7 @@ from osbert.models.contract import Head, Learner
 from osbert.models.heads.grouped import SpanHead
 from osbert.models.heads.predictions import MaskedLanguageHead, SequenceHead
 from osbert.models.heads.tagging import TagHead
+from osbert_lab.writing.decoder_inputs import decoder_examples
 from osbert_lab.writing.search import Limits, WrittenRow, write
 from osbert_lab.writing.settings import GenerationOptions
 from refusals import refusal

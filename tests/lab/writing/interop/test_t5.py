@@ -20,14 +20,14 @@ from safetensors.torch import load_file
 
 import osbert
 from osbert.data.batch import collate
-from osbert.data.decoder_inputs import decoder_examples
 from osbert.data.example import Example
 from osbert.data.examples import Examples
 from osbert.interop.folder import open_folder
 from osbert.interop.huggingface.folders import write_model
 from osbert.models.contract import Learner
 from osbert.models.heads.predictions import MaskedLanguageHead
-from osbert.objectives.spans import sentinels
+from osbert_lab.writing.decoder_inputs import decoder_examples
+from osbert_lab.writing.objectives.spans import sentinels
 from osbert_lab.writing.search import Limits, WrittenRow, write
 from osbert_lab.writing.settings import GenerationOptions
 from refusals import refusal

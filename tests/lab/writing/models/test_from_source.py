@@ -13,13 +13,14 @@ from torch import Tensor
 
 from osbert.data.batch import collate
 from osbert.data.example import Example
-from osbert.data.modes import Writing, source_of, with_mask, with_target
 from osbert.data.pack import Packer
 from osbert.models.architecture import Architecture
 from osbert.models.families.transformer import Transformer
+from osbert.models.forms import Writing
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 from osbert_lab.writing.decoders import LeftToRightDecoder, decoder_of
+from osbert_lab.writing.modes import source_of, with_mask, with_target
 from osbert_lab.writing.search import Limits, WrittenRow, write
 from osbert_lab.writing.settings import GenerationOptions
 

@@ -10,15 +10,15 @@ import pytest
 import torch
 
 from osbert.data.batch import Batch, collate
-from osbert.data.decoder_inputs import decoder_examples
 from osbert.data.example import Example
 from osbert.data.examples import Examples
-from osbert.models.architecture import PairArchitecture
 from osbert.models.contract import Learner, StepSize
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.models.transformer.kernels import reference
 from osbert_lab.writing import steps
+from osbert_lab.writing.decoder_inputs import decoder_examples
 from osbert_lab.writing.pair import Pair, previous_index
+from osbert_lab.writing.pair_architecture import PairArchitecture
 
 KINDS: dict[str, dict[str, Any]] = {
     "learned": {},

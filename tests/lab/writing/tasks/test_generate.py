@@ -17,10 +17,9 @@ from osbert.data.pack import Packer
 from osbert.errors import Problems
 from osbert.evaluation.score import score
 from osbert.interop.folder import open_folder
-from osbert.interop.huggingface.families.t5 import VALUES
 from osbert.interop.huggingface.folders import osbert_only_reason, to_huggingface, write_model
 from osbert.interop.tokenizers import write_tokenizer
-from osbert.models.architecture import Architecture, PairArchitecture
+from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.runs.finetune.finetune import FinetuneRun
@@ -30,8 +29,10 @@ from osbert.runs.finetune.settings import FinetuneSettings
 from osbert.tasks import Record, load, with_data
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 from osbert_lab.commands.generate import generate
+from osbert_lab.writing.families.t5 import VALUES
 from osbert_lab.writing.generate import Generate, SourceColumns, WrittenText, choose
 from osbert_lab.writing.generate.sequences import Sight
+from osbert_lab.writing.pair_architecture import PairArchitecture
 from refusals import refusal
 from tiny_runs import WORDS, write_run
 

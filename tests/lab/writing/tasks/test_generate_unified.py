@@ -14,16 +14,17 @@ import osbert
 from osbert.data.batch import collate
 from osbert.data.encoded_records import EncodedAhead
 from osbert.data.examples import Examples
-from osbert.data.modes import SOURCE, TARGET, Writing
 from osbert.data.noise import Noise
 from osbert.data.pack import Packer
 from osbert.data.record_loader import RecordLoader
 from osbert.data.step import Cursor
 from osbert.interop.folder import open_folder
 from osbert.models.architecture import Architecture
+from osbert.models.forms import Writing
 from osbert.tasks import Record
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 from osbert_lab.writing.generate import Generate
+from osbert_lab.writing.modes import SOURCE, TARGET
 from tiny_runs import WORDS, write_run
 
 TOKENIZER = Tokenizer([*SPECIALS, *WORDS])

@@ -11,8 +11,8 @@ from scipy.stats import chisquare
 from osbert.data.example import Example
 from osbert.data.pack import Packer
 from osbert.models.architecture import Architecture
-from osbert.objectives.spans import Spans, pieces_of, sentinels
 from osbert.text.tokenizer import SPECIALS, Tokenizer
+from osbert_lab.writing.objectives.spans import Spans, pieces_of, sentinels
 
 WORDS = [f"w{number}" for number in range(700)]
 MASKS = Packer(tokenizer=Tokenizer([*SPECIALS, *WORDS]), length=700)

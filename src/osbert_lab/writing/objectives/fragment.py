@@ -7,10 +7,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from osbert.data.decoder_inputs import starting_piece
 from osbert.data.example import Example, Target
 from osbert.data.pack import Packer
-from osbert.objectives.contract import WritingObjective
+from osbert.text.file_tokenizer import starting_piece
+from osbert_lab.writing.objectives.contract import WritingObjective
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,7 +18,7 @@ class Fragment(WritingObjective):
     """Consecutive pieces of each text are masked in the source, and the decoder generates only these.
 
     The decoder's input is the piece before each, at its position in the text (section 3.2). Before the first piece of a
-    text it is the piece that starts every generated text (data/decoder_inputs.py); after the last one the decoder
+    text it is the piece that starts every generated text (decoder_inputs.py); after the last one the decoder
     predicts the end piece. A pretrained model thus begins and ends texts as in generation. The source keeps all special
     pieces around the text; those between two documents may be in a fragment.
     """

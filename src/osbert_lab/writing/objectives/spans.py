@@ -9,12 +9,12 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from osbert.data.decoder_inputs import decoder_example
 from osbert.data.example import Example, Integers
 from osbert.data.pack import Packer
-from osbert.objectives.contract import WritingObjective
 from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.text.sentinels import sentinel_ids
+from osbert_lab.writing.decoder_inputs import decoder_example
+from osbert_lab.writing.objectives.contract import WritingObjective
 
 
 @dataclass(frozen=True, kw_only=True)

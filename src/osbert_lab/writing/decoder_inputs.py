@@ -12,17 +12,7 @@ import numpy as np
 
 from osbert.data.example import Example
 from osbert.data.examples import Examples, Targets
-from osbert.text.file_tokenizer import AnyTokenizer
-
-
-def starting_piece(tokenizer: AnyTokenizer) -> int:
-    """Return the first piece of a decoder's input: padding as in T5, or the end piece as in BART.
-
-    Texts have no piece before them in T5 (Raffel et al. 2020). In BART they begin with a special piece (Lewis et al.
-    2020), which the decoder learns to predict.
-    """
-    form = tokenizer.form
-    return form.after[-1] if form.before and form.after else tokenizer.pad
+from osbert.text.file_tokenizer import AnyTokenizer, starting_piece
 
 
 def decoder_prompt(source: Example, tokenizer: AnyTokenizer, *, whole: bool = False) -> Example:

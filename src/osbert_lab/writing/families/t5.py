@@ -10,7 +10,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from osbert.interop.huggingface.family import ACTIVATIONS, Family, Names, Problem, activation_name
-from osbert.models.architecture import Architecture, PairArchitecture
+from osbert.models.architecture import Architecture
+from osbert_lab.writing.families.pair_names import pair_names
+from osbert_lab.writing.pair_architecture import PairArchitecture
 
 GATED = "gated-"
 SELF, CROSS = "layer.0.SelfAttention.", "layer.1.EncDecAttention."
@@ -47,7 +49,7 @@ def _read(config: Mapping[str, Any], problem: Problem) -> dict[str, Any]:
     width, heads, layers = (config.get(name) for name in ("d_model", "num_heads", "num_layers"))
     even = isinstance(width, int) and isinstance(heads, int) and heads > 0 and width == heads * numbers["head_width"]
     # A config that names a piece before texts is of a tokenizer in BERT's form: see
-    # `starting_piece` (data/decoder_inputs.py).
+    # `starting_piece` (text/file_tokenizer.py).
     begun = ("eos_token_id", 1) if config.get("bos_token_id") is not None else ("pad_token_id", 0)
     if config.get("decoder_start_token_id", begun[1]) != config.get(*begun):
         problem(f"decoder_start_token_id is not {begun[0]}, with which a text of its tokenizer's form starts.")
@@ -113,6 +115,7 @@ FAMILY = Family(
     types=("t5",),
     name="T5",
     sizes=PairArchitecture,
+    parameters=pair_names,
     bare=True,
     values=VALUES,
     varies=("activation", "gated", "head_width", "decoder_layers", "distance_scores", "tied", "scaled_pieces"),

@@ -10,7 +10,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from osbert.interop.huggingface.family import CLASSES, Family, Names, Problem
-from osbert.models.architecture import Architecture, PairArchitecture
+from osbert.models.architecture import Architecture
+from osbert_lab.writing.families.pair_names import pair_names
+from osbert_lab.writing.pair_architecture import PairArchitecture
 
 FIRST = 2
 """Number of unused position embeddings; the padding is then piece 1, as in RoBERTa."""
@@ -84,6 +86,7 @@ FAMILY = Family(
     types=("bart",),
     name="Bart",
     sizes=PairArchitecture,
+    parameters=pair_names,
     backbone="model",
     values=VALUES,
     varies=("activation", "decoder_layers"),

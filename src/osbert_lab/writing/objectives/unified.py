@@ -11,14 +11,15 @@ import numpy as np
 from osbert.data.corrupt import quotas
 from osbert.data.example import Booleans, Example
 from osbert.data.examples import Examples, Targets
-from osbert.data.modes import LEFT_TO_RIGHT, RIGHT_TO_LEFT, SEGMENTS, SOURCE, TARGET, Writing, orders
 from osbert.data.noise import Noise
 from osbert.data.pack import Packer, trim_lengths
 from osbert.data.pairs import consecutive
 from osbert.data.ragged import Places, begins, ranges
 from osbert.data.sequences import Sequences
+from osbert.models.forms import Writing
 from osbert.objectives.mlm import MaskedLanguage
 from osbert.text.document import Document, Documents
+from osbert_lab.writing.modes import LEFT_TO_RIGHT, RIGHT_TO_LEFT, SEGMENTS, SOURCE, TARGET, orders
 
 if TYPE_CHECKING:
     from osbert.models.contract import Backbone, Head, Sizes

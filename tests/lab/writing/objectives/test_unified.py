@@ -13,14 +13,14 @@ from torch import Tensor
 from osbert.data.batch import collate
 from osbert.data.example import Example
 from osbert.data.examples import Examples
-from osbert.data.modes import SEGMENTS, SOURCE, TARGET, source_of, with_target
 from osbert.data.noise import Noise
 from osbert.data.pack import Packer
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Backbone, Learner
 from osbert.models.families.transformer import Transformer
-from osbert.objectives.unified import UnifiedLanguage
 from osbert.text.document import Document
+from osbert_lab.writing.modes import SEGMENTS, SOURCE, TARGET, source_of, with_target
+from osbert_lab.writing.objectives.unified import UnifiedLanguage
 from unique import pairs
 
 MODES = tuple(SEGMENTS)

@@ -14,10 +14,11 @@ from scipy.stats import chisquare, poisson
 from osbert.data.example import Example
 from osbert.data.examples import Examples
 from osbert.data.pack import Packer
-from osbert.models.architecture import Architecture, PairArchitecture
-from osbert.objectives.denoise import Denoise, Fate, permute_sentences, span_lengths
+from osbert.models.architecture import Architecture
 from osbert.text.document import Document
 from osbert.text.tokenizer import SPECIALS, Tokenizer
+from osbert_lab.writing.objectives.denoise import Denoise, Fate, permute_sentences, span_lengths
+from osbert_lab.writing.pair_architecture import PairArchitecture
 
 TOKENIZER = Tokenizer([*SPECIALS, *(f"w{number}" if number % 3 else f"##w{number}" for number in range(1, 601))])
 PACKER = Packer(tokenizer=TOKENIZER, length=602, short=0)

@@ -9,12 +9,13 @@ import pytest
 import torch
 
 from osbert.data.batch import Batch, collate, halves, micro_batches, read_batches, write_batches
-from osbert.data.decoder_inputs import decoder_example, starting_piece
 from osbert.data.example import Example
 from osbert.data.examples import Examples
 from osbert.data.pack import Packer
 from osbert.data.rectangles import rectangles
+from osbert.text.file_tokenizer import starting_piece
 from osbert.text.tokenizer import SPECIALS, Tokenizer
+from osbert_lab.writing.decoder_inputs import decoder_example
 
 TOKENIZER = Tokenizer([*SPECIALS, "good", "bad", "film", "play"])
 PACKER = Packer(tokenizer=TOKENIZER, length=16)

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from osbert.data.decoder_inputs import decoder_prompt
 from osbert.data.example import Example
 from osbert.data.pack import Packer
 from osbert.models.architecture import Architecture
-from osbert.objectives.fragment import Fragment
 from osbert.text.tokenizer import SPECIALS, Tokenizer
+from osbert_lab.writing.decoder_inputs import decoder_prompt
+from osbert_lab.writing.objectives.fragment import Fragment
 
 TOKENIZER = Tokenizer([*SPECIALS, *(f"w{number}" for number in range(400))])
 PACKER = Packer(tokenizer=TOKENIZER, length=402)

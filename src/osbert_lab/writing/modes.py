@@ -13,8 +13,6 @@ from osbert.data.pack import Packer, PieceRun
 from osbert.data.ragged import Places, begins, ranges
 
 Mode = Literal["both", "left_to_right", "right_to_left", "sequence_to_sequence"]
-Writing = Literal["masked", "shifted"]
-"""Where a generated piece is predicted: at a [MASK] in its position, or at the token before it."""
 
 LEFT_TO_RIGHT, RIGHT_TO_LEFT, SOURCE, TARGET = 2, 3, 4, 5
 SEGMENTS: Mapping[Mode, tuple[int, ...]] = {

@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osbert.data.corrupt import word_bounds
-from osbert.data.decoder_inputs import decoder_example
 from osbert.data.example import Booleans, Example
 from osbert.data.pack import Packer
 from osbert.data.ragged import Places, begins, ranges
 from osbert.data.sequences import Sequences
-from osbert.objectives.contract import WritingObjective
 from osbert.text.document import Document
+from osbert_lab.writing.decoder_inputs import decoder_example
+from osbert_lab.writing.objectives.contract import WritingObjective
 
 if TYPE_CHECKING:
     from osbert.models.contract import Sizes
