@@ -199,6 +199,7 @@ class EmbedKeywords(FindDuplicatesKeywords, VectorKeywords, TaskKeywords, total=
 
     layers: str
     tokens: int
+    dtype: Literal["float32", "int8"]
     out_form: str
     keep_columns: bool
 

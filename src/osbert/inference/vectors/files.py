@@ -121,7 +121,7 @@ def _write_parquet(path: Path, columns: Mapping[str, Column], settings: Mapping[
     texts = [name.removesuffix(ENDS) for name in columns if name.endswith(ENDS)]
     vectors = columns["vectors"]
     names = ["vector"] if len(vectors.shape) == 2 else [f"vector_{index}" for index in range(vectors.shape[1])]
-    of_vector = pyarrow.list_(pyarrow.float32(), vectors.shape[-1])
+    of_vector = pyarrow.list_(pyarrow.from_numpy_dtype(np.dtype(vectors.dtype)), vectors.shape[-1])
     fields = [("line", pyarrow.int64()), *((name, pyarrow.string()) for name in texts)]
     metadata = {b"osbert": json.dumps(settings, ensure_ascii=False).encode()}
     schema = pyarrow.schema([*fields, *((name, of_vector) for name in names)], metadata=metadata)

@@ -52,9 +52,10 @@ class VectorFile(ABC):
         return ("text", "pair")[: len(self.settings["columns"])]
 
     def blocks(self) -> Iterator[NDArray[np.float32]]:
-        """Yield the vectors (n, ...) in blocks, in their order."""
+        """Yield the vectors (n, ...) in blocks, in their order; those of int8 without their lengths."""
         with _damage_as_error(self.path):
-            yield from self._blocks()
+            for block in self._blocks():
+                yield block.astype(np.float32, copy=False)
 
     def rows(self, indices: Sequence[int]) -> list[VectorRow]:
         """Return the rows at these indices, in the order given."""
@@ -80,7 +81,7 @@ class VectorFile(ABC):
         """The number of rows."""
 
     @abstractmethod
-    def _blocks(self) -> Iterator[NDArray[np.float32]]: ...
+    def _blocks(self) -> Iterator[NDArray[Any]]: ...
 
     @abstractmethod
     def _rows(self, indices: Sequence[int]) -> list[VectorRow]: ...
@@ -148,17 +149,17 @@ class _Arrays(VectorFile):
                 code="damaged-file",
             )
 
-    def _blocks(self) -> Iterator[NDArray[np.float32]]:
+    def _blocks(self) -> Iterator[NDArray[Any]]:
         if self.path.suffix == ".npy":
             yield from self._mapped_blocks()
             return
-        with self._array("vectors") as (file, shape):
-            size = 4 * int(np.prod(shape[1:], dtype=np.int64))
+        with self._array("vectors") as (file, shape, dtype):
+            size = dtype.itemsize * int(np.prod(shape[1:], dtype=np.int64))
             for first in range(0, shape[0], BLOCK):
                 count = min(BLOCK, shape[0] - first)
-                yield np.frombuffer(file.read(count * size), "<f4").reshape(count, *shape[1:])
+                yield np.frombuffer(file.read(count * size), dtype).reshape(count, *shape[1:])
 
-    def _mapped_blocks(self) -> Iterator[NDArray[np.float32]]:
+    def _mapped_blocks(self) -> Iterator[NDArray[Any]]:
         """Yield the blocks of an .npy. Raises ValueError after the last one if its content has changed."""
         whole = np.load(self.path, mmap_mode="r")
         with self.path.open("rb") as file:
@@ -174,7 +175,7 @@ class _Arrays(VectorFile):
     def _checked_texts(self) -> tuple[str, ...]:
         """The names of the columns of texts, read to the end once: an archive compares checksums there alone."""
         for name in self.names:
-            with self._array(name) as (file, _):
+            with self._array(name) as (file, *_):
                 while file.read(2**20):
                     pass
         return self.names
@@ -182,7 +183,7 @@ class _Arrays(VectorFile):
     def _rows(self, indices: Sequence[int]) -> list[VectorRow]:
         texts: dict[int, list[str]] = {index: [] for index in indices}
         for name in self._checked_texts:
-            with self._array(name) as (file, _):
+            with self._array(name) as (file, *_):
                 begin, ends = file.tell(), self.ends[name]
                 for index in sorted(texts):  # forwards: to go back in an archive is to begin anew
                     # `ends` has the end offset of each text, so a text starts where the one before it ends.
@@ -204,12 +205,12 @@ class _Arrays(VectorFile):
                 yield VectorRow(line=line, texts=texts)
 
     @contextlib.contextmanager
-    def _array(self, name: str) -> Iterator[tuple[IO[bytes], tuple[int, ...]]]:
-        """Open an array of the archive; yield the file, positioned at the first number, and the shape."""
+    def _array(self, name: str) -> Iterator[tuple[IO[bytes], tuple[int, ...], np.dtype[Any]]]:
+        """Open an array of the archive; yield the file, positioned at the first number, the shape and the type."""
         with zipfile.ZipFile(self.known) as archive, archive.open(f"{name}.npy") as file:
             np.lib.format.read_magic(file)
-            shape, _, _ = np.lib.format.read_array_header_1_0(file)
-            yield file, shape
+            shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+            yield file, shape, dtype
 
 
 class _Parquet(VectorFile):
@@ -235,7 +236,7 @@ class _Parquet(VectorFile):
     def _open_table(self) -> Any:
         return self.library.parquet.ParquetFile(self.path, page_checksum_verification=True)
 
-    def _blocks(self) -> Iterator[NDArray[np.float32]]:
+    def _blocks(self) -> Iterator[NDArray[Any]]:
         with self._open_table() as table:
             for batch in table.iter_batches(batch_size=BLOCK, columns=self.vectors):
                 layers = [column.flatten().to_numpy().reshape(len(batch), -1) for column in batch.columns]

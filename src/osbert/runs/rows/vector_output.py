@@ -6,11 +6,12 @@ import os
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, get_args
 
 from osbert.errors import UserError
 from osbert.files import is_stream
 from osbert.inference.vectors.files import beside
+from osbert.inference.vectors.quantizing import NumberType
 from osbert.inference.vectors.settings import NAMED
 from osbert.runs.rows.vector_options import VectorOptions
 
@@ -61,6 +62,14 @@ def fitting(options: VectorOptions, form: str, out: Output) -> VectorOptions:
     """
     if form == ".jsonl" and options.pooling is None and not is_streamed(out):
         options = replace(options, pooling="tokens")
+    if options.dtype not in get_args(NumberType):
+        choices = " or ".join(get_args(NumberType))
+        raise UserError(f"--dtype must be {choices}, not {options.dtype!r}.", code="invalid-value")
+    if options.dtype != "float32" and (form == ".jsonl" or options.pooling == "tokens"):
+        raise UserError(
+            f"{describe_output(out)}: --dtype {options.dtype} is for one vector a text, in .npy, .npz or .parquet.",
+            code="unknown-output-format",
+        )
     if options.pooling != "tokens":
         return options
     if form not in (".npz", ".jsonl"):
