@@ -73,6 +73,13 @@ class LikelihoodKeywords(TypedDict, total=False):
 
     masking: Literal["piece", "word"]
 
+class NamingKeywords(TypedDict, total=False):
+    """Settings of Engine.predict."""
+
+    multi: bool
+    template: str
+    calibrate: bool | None
+
 class ExtendTokenizerKeywords(TypedDict, total=False):
     """Settings of osbert.extend_tokenizer."""
 
@@ -184,7 +191,7 @@ class EvaluateRetrievalKeywords(VectorKeywords, OpeningKeywords, total=False):
 class ExplainKeywords(TrainingRowsKeywords, AttributionKeywords, TaskKeywords, total=False):
     """Settings of osbert.explain."""
 
-class PredictKeywords(TrainingRowsKeywords, TaskKeywords, total=False):
+class PredictKeywords(TrainingRowsKeywords, TaskKeywords, NamingKeywords, total=False):
     """Settings of osbert.predict."""
 
     top_k: int
@@ -193,6 +200,7 @@ class PredictKeywords(TrainingRowsKeywords, TaskKeywords, total=False):
     form: str
     out_form: str
     spreadsheet_safe: bool
+    labels_column: str
 
 class EmbedKeywords(FindDuplicatesKeywords, VectorKeywords, TaskKeywords, total=False):
     """Settings of osbert.embed."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -133,28 +133,44 @@ def compare(
 
 
 @takes_settings_of(
-    "osbert.runs.rows.prediction_settings:PredictionOptions", "osbert.runs.file_options:FileTaskOptions", OPENING
+    "osbert.runs.rows.prediction_settings:PredictionOptions",
+    "osbert.runs.file_options:FileTaskOptions",
+    "osbert.inference.label_settings:LabelOptions",
+    OPENING,
 )
 def predict(
-    run: str | Path, file: str | Path, *, out: str | Path, watch: Watch = ignore, **options: Unpack[PredictKeywords]
+    run: str | Path,
+    file: str | Path,
+    *,
+    out: str | Path,
+    watch: Watch = ignore,
+    labels: str | Iterable[str] | Mapping[str, str] = "",
+    **options: Unpack[PredictKeywords],
 ) -> PredictionTally:
     """Predict every row of a file with a fine-tuned run, into the file `out`; return row counts.
 
-    `file`: CSV, TSV, JSON lines or Parquet of any size; `out`: .csv, .tsv, .jsonl, .parquet, .xlsx or .md,
-    or .json for answers. `options`: those of `osbert predict --file`, such as top_k=3, probabilities=True, abstain=0.6
-    and the columns to read; trust and verify are as for `load`. The same call resumes one that was stopped. `watch` is
-    called with each event, such as a WorkProgress (osbert.runs.contract) after each window of rows. For texts in
-    memory: `load(run).predict`. Raises osbert.errors.UserError with every row that cannot be used, before the work.
+    `file`: CSV, TSV, JSON lines or Parquet of any size; `out`: .csv, .tsv, .jsonl, .parquet, .xlsx or .md, or .json for
+    answers. `options`: those of `osbert predict --file`, such as top_k=3, probabilities=True, abstain=0.6 and the
+    columns to read; trust and verify are as for `load`. `labels`: classes by name, or descriptions by name, which the
+    model was not trained for. The same call resumes one that was stopped. `watch` is called with each event, such as a
+    WorkProgress (osbert.runs.contract) after each window of rows. For texts in memory: `load(run).predict`. Raises
+    osbert.errors.UserError with every row that cannot be used, before the work.
 
     >>> counts = osbert.predict("run", "more.csv", out="predicted.csv", abstain=0.6)
     >>> counts.rows == counts.empty, Path("predicted.csv").read_text().startswith("text,label,prediction,")
     (False, True)
     """
+    from osbert.inference.label_settings import LabelOptions, spell_labels
     from osbert.interop.hub import locate
     from osbert.runs.rows.output import RowOutput
     from osbert.runs.rows.predict import predict_file
 
-    written, reading, opening = read_settings(predict, options)
+    written, reading, naming, opening = read_settings(predict, {**options, "labels": spell_labels(labels)})
+    more: dict[str, Any] = {}
+    if naming != LabelOptions():
+        from osbert.runs.rows.label_names import label_source
+
+        more = {"source": label_source(naming)}
     return predict_file(
         locate(run, watch=watch).path,
         Path(file),
@@ -163,6 +179,7 @@ def predict(
         options=reading,
         opening=opening,
         watch=watch,
+        **more,
     )
 
 

@@ -15,6 +15,7 @@ from osbert.console.file_consoles import showing_progress
 from osbert.console.opening_options import ModelFolder, OpeningOptions
 from osbert.console.output import Result, print_notices, row_stream, rows_as_json
 from osbert.errors import UserError
+from osbert.inference.label_settings import LabelOptions
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.remote.addresses import display_path
 from osbert.runs.contract import Notice, report_remarks
@@ -38,14 +39,14 @@ def predict(
     out: Annotated[Path | None, Parameter(allow_leading_hyphen=True)] = None,
     options: Annotated[FileTaskOptions | None, Parameter(name="*")] = None,
     written: Annotated[PredictionOptions | None, Parameter(name="*")] = None,
+    naming: Annotated[LabelOptions | None, Parameter(name="*")] = None,
     opening: OpeningOptions = CAREFUL,
 ) -> Result:
-    """Predict with a fine-tuned run: one text (or a pair, or all that it reads together), or every row of a file.
+    """Predict with a fine-tuned run, or classes by name (--labels): one text, a pair or more, or every row of a file.
 
     A file needs no label column. Its rows come out in their order with all their columns, and with the prediction, the
     probability of every label by its name, and `truncated`, the pieces at the text's end that were not read. Rows with
     an empty text have an empty prediction, and so have the blank lines of a file of one column, a .txt file included.
-
     Memory does not grow with the file. The same command resumes a stopped one after the last rows that it wrote.
 
     Parameters
@@ -61,6 +62,7 @@ def predict(
         that SQuAD's official scorer reads. A .csv file of a .csv file keeps its delimiter, line ends and byte-order
         mark. Without it, and with -, the rows go to standard output.
     """
+    from osbert.runs.rows.label_names import label_source
     from osbert.runs.rows.output import RowOutput
     from osbert.runs.rows.predict import predict_file
 
@@ -69,29 +71,32 @@ def predict(
     if file is None:
         if options or out or written:
             raise UserError(
-                "--out, what it holds (--top-k, --abstain, ...) and how to read a file (--text, ...) go with --file, "
-                "not with a single text.",
+                "--out, what it holds (--top-k, ...) and how to read a file (--text, ...) go with --file, not a text.",
                 code="options-exclude-each-other",
             )
         if not any(text.strip() for text in texts):
             raise UserError("The text is empty: there is nothing to predict for it.", code="empty-text")
-        return print_prediction(run, texts, opening)
+        return print_prediction(run, texts, opening, naming)
     written = written or PredictionOptions()
     if rows_as_json() and out in (None, STREAM):
         written = replace(written, out_form=written.out_form or "jsonl")
     output = RowOutput(path=out, stream=row_stream())
     with showing_progress("rows", sys.stderr) as watch:  # standard output is for the rows
-        tally = predict_file(run, file, output=output, written=written, options=options, opening=opening, watch=watch)
+        call: dict[str, Any] = {"output": output, "written": written, "options": options, "opening": opening}
+        if naming:
+            call["source"] = label_source(naming)
+        tally = predict_file(run, file, **call, watch=watch)
         watch(Notice(f"{', '.join(tally.describe())}{f' -> {display_path(out)}' if out and output.file else ''}"))
     return tally if output.file else None
 
 
-def print_prediction(run: Path, texts: tuple[str, ...], opening: Opening) -> Result:
+def print_prediction(run: Path, texts: tuple[str, ...], opening: Opening, naming: LabelOptions | None) -> Result:
     """Print the prediction for one text, or for several that the run reads together; return its fields."""
     from osbert.inference.engine import load
-    from osbert.runs.predict_single import predict_single
+    from osbert.runs.predict_single import by_names, predict_single
 
-    engine = load(run, opening=opening)
+    model = load(run, opening=opening)
+    engine: Any = by_names(model, naming) if naming else model
     prediction = predict_single(engine, texts)
     report_remarks(engine, print_notices(sys.stderr))
     for line in prediction.lines():

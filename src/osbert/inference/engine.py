@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import chain
 from numbers import Integral
@@ -33,8 +33,10 @@ if TYPE_CHECKING:
     from osbert.analysis.explanation import Explanation
     from osbert.inference.onnx_backend import OnnxBackend
     from osbert.inference.pieces import MaskFill
-    from osbert.keywords import AttributionKeywords, LikelihoodKeywords, VectorKeywords
+    from osbert.keywords import AttributionKeywords, LikelihoodKeywords, NamingKeywords, VectorKeywords
     from osbert.tasks import Prediction, Record, Task
+
+    EngineLabels = Iterable[str] | Mapping[str, str] | Sequence[Sequence[str]]
 
 # What one call alone needs is imported by it, so that a model that embeds or predicts starts sooner.
 
@@ -78,21 +80,46 @@ class Engine(LoadedModel):
         return self.pieces is not None and self.learner.backbone.writes(self.pieces)
 
     @overload
-    def predict(self, texts: Iterator[Text], *, tokens: int = TOKENS) -> Iterator[Prediction]: ...
+    def predict(
+        self,
+        texts: Iterator[Text],
+        *,
+        labels: EngineLabels | None = None,
+        tokens: int = TOKENS,
+        **options: Unpack[NamingKeywords],
+    ) -> Iterator[Prediction]: ...
 
     @overload
-    def predict(self, texts: Sequence[Text], *, tokens: int = TOKENS) -> list[Prediction]: ...
-
     def predict(
-        self, texts: Iterator[Text] | Sequence[Text], *, tokens: int = TOKENS
+        self,
+        texts: Sequence[Text],
+        *,
+        labels: EngineLabels | None = None,
+        tokens: int = TOKENS,
+        **options: Unpack[NamingKeywords],
+    ) -> list[Prediction]: ...
+
+    @takes_settings_of("osbert.inference.label_settings:NamingOptions")
+    def predict(
+        self,
+        texts: Iterator[Text] | Sequence[Text],
+        *,
+        labels: EngineLabels | None = None,
+        tokens: int = TOKENS,
+        **options: Unpack[NamingKeywords],
     ) -> Iterator[Prediction] | list[Prediction]:
         """Return the task's prediction for each text, or for each tuple of texts that the task reads together.
 
         For an iterator, such as a generator or an open file, the result is an iterator, too, in the same order. It
         reads ahead by at most one window of texts (`text_windows`).
 
-        `tokens`: most tokens in a batch. Raises UserError if the model was not fine-tuned, or if a sample has the wrong
-        number of texts (one instead of a pair, or a pair instead of one).
+        `labels`: predict these classes, which the model was not trained for: names, or descriptions by name, or a list
+        of names for each text (docs/classes-by-name.md). `options`, with labels alone: the fields of NamingOptions, as
+        in `osbert predict`: multi, template and calibrate.
+
+        `tokens`: most tokens in a batch. Raises UserError if the model was not fine-tuned, if a sample has the wrong
+        number of texts (one instead of a pair, or a pair instead of one), and with labels if the model is none of
+        entailment, sentences or masks.
 
         >>> import osbert
         >>> model = osbert.load("run")
@@ -102,7 +129,16 @@ class Engine(LoadedModel):
         >>> endless = model.predict(text for text in iter(lambda: "a bad film", None))
         >>> next(endless).value
         'neg'
+        >>> [prediction] = osbert.load("encoder").predict(["the [MASK] film"], labels=["good", "bad"])
+        >>> sorted(prediction.probabilities)
+        ['bad', 'good']
         """
+        if labels is not None or options:
+            from osbert.inference.label_predictor import predict_names
+            from osbert.inference.label_settings import NamingOptions
+
+            chosen = recipe.settings(NamingOptions, options)
+            return predict_names(self, texts, labels or (), chosen, tokens=tokens)
         given = texts if isinstance(texts, Iterator) else samples(texts, "predict")
         task = self.fine_tuned
         if isinstance(given, Iterator):

@@ -192,12 +192,12 @@ def score_texts(model: LanguageModel, packer: Packer, texts: Sequence[str], mask
             PieceLikelihood(piece=piece, start=start, end=end, log_probability=None if np.isnan(value) else value)
             for (piece, start, end), value in zip(bounds, values.tolist(), strict=True)
         ]
-        unknown = int((run.ids == _unknown(tokenizer)).sum())
+        unknown = int((run.ids == unknown_id(tokenizer)).sum())
         scores.append(TextLikelihood.of(text, pieces, starts=run.words.tolist(), unknown=unknown))
     return scores
 
 
-def _unknown(tokenizer: AnyTokenizer) -> int:
+def unknown_id(tokenizer: AnyTokenizer) -> int:
     """Return the id of the unknown piece, -1 if the vocabulary has none (byte-level tokenizers)."""
     try:
         return tokenizer.unknown

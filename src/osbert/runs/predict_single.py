@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from osbert.inference.engine import Engine
 from osbert.inference.pieces import MASK, MaskFill
 from osbert.tasks import Prediction
+
+if TYPE_CHECKING:
+    from osbert.inference.label_predictor import LabelPredictor
+    from osbert.inference.label_settings import LabelOptions
 
 
 @dataclass(frozen=True)
@@ -33,11 +37,19 @@ class FilledText:
         return {"fills": [[fill._asdict() for fill in mask] for mask in self.fills]}
 
 
-def predict_single(engine: Engine, texts: tuple[str, ...]) -> Prediction | FilledText:
+def by_names(engine: Engine, naming: LabelOptions) -> LabelPredictor:
+    """Return what predicts classes by name with a model. Raises UserError."""
+    from osbert.inference.label_predictor import LabelPredictor  # late: a run's own labels need none of it
+
+    return LabelPredictor(engine, naming.names(), naming)
+
+
+def predict_single(engine: Engine | LabelPredictor, texts: tuple[str, ...]) -> Prediction | FilledText:
     """Return the task's prediction for one sample; for an encoder without a task, the pieces for the masks of a text.
 
     Raises UserError if there is neither a task nor a mask.
     """
-    if engine.task is None and len(texts) == 1 and MASK in texts[0]:
+    if isinstance(engine, Engine) and engine.task is None and len(texts) == 1 and MASK in texts[0]:
         return FilledText(engine.fill(texts[0]))
-    return engine.predict([texts])[0]
+    [prediction] = engine.predict([texts])
+    return prediction

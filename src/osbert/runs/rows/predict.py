@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -180,10 +180,13 @@ def predict_file(
     output: RowOutput,
     written: PredictionOptions | None = None,
     options: FileOptions | None = None,
+    source: Callable[..., PredictionSource] = PredictionSource,
     opening: Opening = CAREFUL,
     watch: Watch = ignore,
 ) -> PredictionTally:
     """Predict every row of a file with the fine-tuned run in the folder `run`, and write the rows to `output`.
+
+    `source`: makes the source; label_names.py has one for classes that the model was not trained for.
 
     `file`: - for standard input. An output file gets its name when it is complete; until then its rows are in
     OUT.unfinished, and the same call resumes a stopped one.
@@ -193,7 +196,7 @@ def predict_file(
     """
     written = written or PredictionOptions()
     written.check()
-    source = PredictionSource(
+    opened = source(
         model=run,
         file=file,
         reading=options or FileOptions(),
@@ -202,6 +205,6 @@ def predict_file(
         output=replace(output, out_form=written.out_form, spreadsheet_safe=written.spreadsheet_safe),
         written=written,
     )
-    job, tally = write_table(source, watch)
+    job, tally = write_table(opened, watch)
     counts = {name: tally.get(name, 0) for name in ("rows", "empty", "cut", "withheld")}
     return PredictionTally(**counts, limit=job.task.description.limit(job.engine.packer))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,6 +19,8 @@ from osbert.tasks.edges import Edge
 if TYPE_CHECKING:
     from osbert.inference.embedder import Embedder
     from osbert.inference.engine import Engine
+    from osbert.inference.label_predictor import LabelPredictor
+    from osbert.inference.label_settings import LabelNames
 
 ENCODER = Edge(kind="encoder")
 """Edge of a model without a task or language head: it embeds texts."""
@@ -33,8 +36,13 @@ EXPLAIN = "explain"
 """Name of the call for models whose predictions can be explained."""
 ATTENTION = "attention"
 """Name of the call for models with attention that run in torch."""
+PREDICT = "predict"
+"""Name of the call that models of sentences and masks answer, too, for classes by name."""
 ANNOTATE, ANNOTATING = "annotate", ("predict", "tag")
 """Name of the call for records of an annotation tool, and the calls of the models that answer it."""
+
+KEPT = 16
+"""Most lists of classes by name that a model keeps ready."""
 
 
 def kinds() -> list[str]:
@@ -107,6 +115,7 @@ class ServerModel:
         sentences = engine.sentence_model("mean")
         prompts = name_prompts(sentences.prompts) if sentences and not sentences.prompts.of(None) else ()
         self.remarks = (*engine.remarks, *prompts)
+        self._predictors: dict[tuple[LabelNames, bool], LabelPredictor] = {}
 
     def facts(self) -> dict[str, Any]:
         """Return the model's entry in /v1/models."""
@@ -139,7 +148,32 @@ class ServerModel:
             return attends(self.engine)
         if call == WRITER.call and self.engine.writes:
             return True
+        if call == PREDICT and self.edge.call != call:
+            return self._names_classes
         return call in (EMBED, self.edge.call) or (call == ANNOTATE and self.edge.call in ANNOTATING)
+
+    @cached_property
+    def _names_classes(self) -> bool:
+        from osbert.inference.label_predictor import choose_scorer
+        from osbert.inference.label_settings import NamingOptions
+
+        try:
+            return bool(choose_scorer(self.engine, NamingOptions()))
+        except UserError:
+            return False
+
+    def label_predictor(self, labels: LabelNames, *, multi: bool) -> LabelPredictor:
+        """Return the predictor of classes by name, kept for the next request with the same ones. Raises UserError."""
+        from osbert.inference.label_predictor import LabelPredictor
+        from osbert.inference.label_settings import NamingOptions
+
+        if (labels, multi) not in self._predictors:
+            # Answers do not depend on the other texts of a request: nothing is calibrated.
+            predictor = LabelPredictor(self.engine, labels, NamingOptions(multi=multi, calibrate=False))
+            if len(self._predictors) >= KEPT:
+                self._predictors.clear()
+            self._predictors[labels, multi] = predictor
+        return self._predictors[labels, multi]
 
     def embedder(self, options: EmbeddingOptions) -> Embedder:
         """Return the embedder for these options.
@@ -178,8 +212,9 @@ def find(models: Mapping[str, ServerModel], name: str | None, call: str, what: s
     """
     able = [model for model in models.values() if model.answers(call)]
     if name is None:
+        # One whose own call it is, before those that answer it for classes by name alone.
         if able:
-            return able[0]
+            return next((model for model in able if model.edge.call == call), able[0])
         raise Refusal(404, f"None of the models here can {what}: {', '.join(_list_models(models))}.")
     if name not in models:
         short = shorten(name)

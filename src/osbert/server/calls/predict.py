@@ -11,10 +11,23 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field, create_model
 
 from osbert.errors import UserError
-from osbert.server.calls.contract import Call, Item, RequestFields, encode_record, item_of, require_text, windows
-from osbert.server.calls.models import ServerModel
+from osbert.inference.label_settings import LabelNames, list_names, read_labels
+from osbert.server.calls.contract import (
+    Call,
+    Item,
+    RequestFields,
+    encode_record,
+    item_of,
+    require_fit,
+    require_text,
+    windows,
+)
+from osbert.server.calls.models import PREDICT, ServerModel
 from osbert.server.calls.schemas import Refusal, Reply, Request, Row, Texts, shorten
 from osbert.tasks.edges import Edge, FieldType
+
+LABELS, LABELLED = 2_000, 20_000
+"""Most classes by name in a request, and most texts times classes."""
 
 
 class PredictRequest(Request, title="Predict"):
@@ -30,9 +43,18 @@ class PredictRequest(Request, title="Predict"):
         default=None, description="For a model that chooses: rows by column, or {context, choices: [...]}."
     )
 
+    labels: Annotated[list[str] | dict[str, str], Field(min_length=1, max_length=LABELS)] | None = Field(
+        default=None,
+        description="Predict these classes, which the model was not trained for: names, or descriptions by name.",
+    )
+    multi: bool = Field(default=False, description="With labels: several may hold, or none. For models of entailment.")
+
     def parts(self) -> Iterator[tuple[str, str]]:
         """Yield (field, text) for every text of the request."""
         yield from super().parts()
+        labels = self.labels.items() if isinstance(self.labels, dict) else [(label,) for label in self.labels or ()]
+        for index, texts in enumerate(labels):
+            yield from ((f"labels[{index}]", text) for text in texts)
         for index, record in enumerate(self.records or ()):
             for name, value in record.items():
                 for text in (value,) if isinstance(value, str) else value:
@@ -81,6 +103,10 @@ class PredictCall(Call):
     def items(self, model: ServerModel, values: RequestFields) -> list[Item]:
         """Return an item for each text, pair or row. Raises Refusal (422) if one does not fit the model."""
         texts, rows = values.get("texts"), values.get("records")
+        if values.get("labels") or values.get("multi"):
+            return _named_items(model, values)
+        if model.edge.call != PREDICT:
+            raise Refusal(422, f"The model {model.name} predicts classes by name alone: send labels.", field="labels")
         if (texts is None) == (rows is None):
             raise Refusal(422, "Send either texts or records, not both.", field="texts")
         if rows is not None:
@@ -92,13 +118,56 @@ class PredictCall(Call):
             for index, text in enumerate(texts or ())
         ]
 
+    def option(self, values: RequestFields) -> tuple[LabelNames, bool] | None:
+        """Return the classes by name, and whether several may hold; None for those of the model."""
+        labels = values.get("labels")
+        if not labels:
+            return None
+        return list_names(labels), bool(values.get("multi"))
+
+    def read(self, model: ServerModel, items: Sequence[Item], option: Any) -> Sequence[Any]:
+        """Return the model's prediction for each item."""
+        if option is None:
+            return super().read(model, items, option)
+        return model.label_predictor(option[0], multi=option[1]).predict_encoded(items)
+
     def fields(
         self, model: ServerModel, values: RequestFields, items: Sequence[Item], results: Sequence[Any]
     ) -> dict[str, Any]:
         """Return the predictions as objects."""
+        if option := self.option(values):
+            named = model.label_predictor(option[0], multi=option[1]).fine_tuned
+            return {"predictions": [named.reply(prediction) for prediction in results]}
         reply = model.engine.fine_tuned.reply
         pairs = zip(items, results, strict=True)
         return {"predictions": [reply(prediction) | windows(model, item) for item, prediction in pairs]}
+
+
+def _named_items(model: ServerModel, values: RequestFields) -> list[Item]:
+    """Return the items of texts with classes by name. Raises Refusal: 422, or 413 for too many of both together."""
+    texts, labels = values.get("texts"), values.get("labels")
+    if not labels:
+        raise Refusal(422, "multi goes with labels.", field="multi")
+    if texts is None or values.get("records") is not None:
+        raise Refusal(422, "Send texts with labels, and no records.", field="texts")
+    if (count := len(texts) * len(labels)) > LABELLED:
+        what = f"{len(texts):,} texts with {len(labels):,} labels are {count:,} questions, more than {LABELLED:,}."
+        raise Refusal(413, what, field="labels")
+    try:
+        names = read_labels(labels, multi=values["multi"], where="labels")
+        predictor = model.label_predictor(names, multi=values["multi"])
+    except UserError as error:
+        message = str(error).replace(str(model.engine.folder), f"the model {model.name}")
+        raise Refusal(422, message, field="labels") from error
+    items = []
+    for index, text in enumerate(texts):
+        field = f"texts[{index}]"
+        if not isinstance(text, str):
+            raise Refusal(422, "Classes by name are predicted for single texts, not for pairs.", field=field)
+        require_text(model, text, field)
+        record = predictor.fine_tuned.record_of((text,))
+        items.append(require_fit(Item(record, tuple(predictor.encode(record))), field, length=predictor.packer.length))
+    return items
 
 
 def _row(model: ServerModel, row: Mapping[str, Any], field: str) -> Item:

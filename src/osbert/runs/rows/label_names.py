@@ -1,0 +1,119 @@
+"""Predicts classes by name for every row of a file: the rows of `predict`, with a LabelPredictor as their engine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from itertools import islice
+from typing import Any
+
+from osbert.errors import Problems, UserError, nearest
+from osbert.inference.engine import Engine
+from osbert.inference.label_predictor import SAMPLE, LabelPredictor, candidate_record, make_task
+from osbert.inference.label_settings import LabelNames, LabelOptions, list_names, name_problems, split_names
+from osbert.reading.table import Row
+from osbert.runs.rows.predict import PredictionJob, PredictionSource
+from osbert.runs.rows.table import Results
+from osbert.tasks import Record
+from osbert.tasks.tables.cells import parse_list
+from osbert.terminal import one_line
+
+SEQUENCES = 2048
+"""About the most sequences of texts with classes in a window of rows."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelNamesSource(PredictionSource):
+    """A call that predicts classes by name for the rows of a file."""
+
+    labels: LabelNames
+    naming: LabelOptions
+
+    def load_model(self, device: str = "auto", *, resumable: bool = True) -> tuple[Any, str]:
+        """Return the predictor in place of an engine, and the fingerprint of the model's weights."""
+        engine, weights = super().load_model(device, resumable=resumable)
+        assert isinstance(engine, Engine)
+        predictor = LabelPredictor(engine, self.labels, self.naming)
+        if self.naming.labels_column:  # rows differ in their labels: no column has the probabilities of one
+            predictor.fine_tuned = make_task((), multi=self.naming.multi)
+        return predictor, weights
+
+    def open(self) -> LabelNamesJob:
+        """Open the model and the file. Raises UserError, as if the model can tell no classes by name."""
+        job = super().open()
+        column = self.naming.labels_column
+        if column and column not in job.inputs.columns:
+            raise UserError(
+                f"{self.name} has no column '{one_line(column)}' (--labels-column); it has "
+                f"{one_line(', '.join(job.inputs.columns))}.{nearest(column, job.inputs.columns)}",
+                code="unknown-column",
+            )
+        label_facts = json.loads(json.dumps({"labels": self.labels, "naming": asdict(self.naming) | {"labels": ""}}))
+        return LabelNamesJob(**(vars(job) | {"facts": {**job.facts, **label_facts}, "column": column}))
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelNamesJob(PredictionJob):
+    """The rows of a file with the classes that are asked for; `column`: that of rows' own labels, "" for none."""
+
+    engine: Any
+    column: str
+    cell_labels: dict[str, LabelNames] = field(default_factory=dict)
+    """The labels in each cell that was read, so that equal cells have the same ones."""
+
+    @property
+    def window_size(self) -> tuple[int, int]:
+        """About the most sequences, and characters, in memory at a time."""
+        return SEQUENCES, super().window_size[1]
+
+    def sizes(self, row: tuple[Row, Record | None]) -> tuple[int, int]:
+        """Return the most sequences of a row, and its number of characters."""
+        record = row[1]
+        candidates = getattr(record, "candidates", None) or self.engine.labels
+        return (len(candidates) or 1, super().sizes(row)[1]) if record else (1, 0)
+
+    def read(self, problems: Problems) -> Iterator[tuple[Row, Record | None]]:
+        """Yield the rows with their records, and labels of their own where they have any."""
+        for row, record in super().read(problems):
+            if record is None or not self.column:
+                yield row, record
+                continue
+            cell = row.values.get(self.column, "").strip()
+            if cell and cell not in self.cell_labels:
+                self._read_cell(cell, record, problems)
+            if cell:
+                if names := self.cell_labels.get(cell):
+                    yield row, candidate_record(record, names)
+            elif self.engine.labels:
+                yield row, record
+            else:
+                message = f"{record.place}: the column '{one_line(self.column)}' is empty."
+                problems.add(f"{message} Write labels, or give --labels for such rows.", code="missing-label")
+
+    def _read_cell(self, cell: str, record: Record, problems: Problems) -> None:
+        """Keep the labels in a row's cell; add those that cannot be to `problems`."""
+        listed = parse_list(cell) if cell.startswith("[") else None
+        names = split_names(cell) if listed is None else list_names(map(str, listed))
+        where = f"{record.place}: '{one_line(self.column)}'"
+        before = problems.count
+        for message, code in name_problems(names, multi=self.engine.options.multi):
+            problems.add(f"{where}: {message}", code=code)
+        self.engine.check(names, where, problems)
+        if problems.count == before:
+            if len(self.cell_labels) >= SEQUENCES:
+                self.cell_labels.clear()  # each row may have others
+            self.cell_labels[cell] = names
+
+    def results(self, window: Sequence[tuple[Row, Record | None]], tally: Mapping[str, int]) -> Results:
+        """Return the rows with their predictions, calibrated on the first rows of the file if on any."""
+        if self.engine.calibrates:
+            first = (record for _, record in self.read(self.before.problems()) if record is not None)
+            self.engine.calibrate([*islice(first, SAMPLE)])
+        return super().results(window, tally)
+
+
+def label_source(naming: LabelOptions) -> Callable[..., LabelNamesSource]:
+    """Return what makes the source of `predict_file` for classes by name. Raises UserError for names that cannot be."""
+    return partial(LabelNamesSource, labels=naming.names(), naming=naming)
