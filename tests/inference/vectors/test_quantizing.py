@@ -22,7 +22,7 @@ TEXTS = ["a good film", "the poor actor plays", "fine", "a bad film .", "the pla
 
 @given(arrays(np.float32, (3, 8), elements=st.floats(-4, 4, width=32)))
 def test_a_number_is_off_by_half_a_step_at_most(vectors: np.ndarray) -> None:
-    largest = np.abs(vectors).max(axis=1, keepdims=True)
+    largest = np.abs(vectors).max(axis=1, keepdims=True).astype(np.float64)
     back = quantize(vectors) * (largest / 127)
     assert (np.abs(back - vectors) <= largest / 254 * 1.001).all()
 

@@ -30,7 +30,7 @@ def quantize(vectors: NDArray[np.floating]) -> NDArray[np.int8]:
     [[127, -64, 25], [0, 0, 0]]
     """
     largest = np.abs(vectors).max(axis=-1, keepdims=True, initial=0)
-    return np.rint(vectors * (127 / np.where(largest > 0, largest, 1))).astype(np.int8)
+    return np.rint(vectors / np.where(largest > 0, largest, 1) * 127).astype(np.int8)
 
 
 def quantize_column(vectors: Column, path: Path) -> Column:
