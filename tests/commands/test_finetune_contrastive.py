@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from osbert.commands.evaluate import evaluate
 from osbert.commands.export import export
 from osbert.commands.finetune import finetune
 from osbert.commands.predict import predict
+from osbert.interop.sentence_files import Prompts, SentenceModel, read_sentence_model, write_sentence_model
+from osbert.runs.contract import Notice
 from osbert.runs.settings import ExportSettings
 from osbert.training.progress import Progress
 from refusals import refusal
@@ -174,3 +177,43 @@ def test_each_column_is_read_with_its_prompt_and_the_run_keeps_them(encoder: Pat
     )  # fmt: skip
     single = osbert.load(tmp_path / "single")
     np.testing.assert_allclose(single.embed(["fine"]), single.embed(["fine"], role="document"), atol=1e-6)
+
+
+def test_a_sentence_model_keeps_its_pooling_and_its_prompts(encoder: Path, pairs: Path, tmp_path: Path) -> None:
+    """A second stage starts from the vectors of the first: no other pooling, no new layer, no prompt lost."""
+    model = tmp_path / "model"
+    shutil.copytree(encoder, model)
+    texts = {"query": "the good ", "passage": "a film ", "topic": "play "}
+    before = SentenceModel(pooling="cls+mean", normalize=True, length=16, prompts=Prompts(texts=texts, pooled=False))
+    write_sentence_model(model, before, width=16)
+    events: list[Any] = []
+    settings: dict[str, Any] = {"epochs": 1, "batch": 16, "learning_rate": 1e-9, "precision": "fp32", "dimensions": [8]}
+    run = osbert.finetune(
+        "contrastive", model=model, data=pairs, out=tmp_path / "run", document_prompt="text: ", watch=events.append,
+        **settings,
+    )  # fmt: skip
+    after = read_sentence_model(run.folder)
+    assert after is not None
+    assert after.pooling == "cls+mean"
+    assert after.prompts.texts == {**texts, "document": "text: "} and after.prompts.pooled
+    told = "\n".join(event.text for event in events if isinstance(event, Notice))
+    assert "query 'the good ', document 'text: '" in told and "does not pool the tokens of prompts" in told
+    # At such a rate the vectors are those of before: what was trained is what is written.
+    one, other = (osbert.load(folder).embed(["good film"]) for folder in (model, run.folder))
+    assert float((one * other).sum()) > 0.999
+    assert run.predict([("good film", "fine film")])[0].value == pytest.approx(
+        float((run.model.embed(["good film"], role="query") * run.model.embed(["fine film"], role="document")).sum()),
+        abs=1e-5,
+    )
+
+
+def test_scores_and_judgements_are_learnt_from(encoder: Path, scored: Path, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"epochs": 8, "batch": 8, "learning_rate": 3e-3, "precision": "fp32", "pooling": "mean"}
+    run = osbert.finetune("contrastive", model=encoder, data=scored, dev=scored, out=tmp_path / "graded", **settings)
+    assert run.metrics["spearman"] > max(0.6, run.facts["before"]["spearman"])
+    rows = [row.split(",") for row in scored.read_text().splitlines()[1:]]
+    judged = [{"query": one, "document": other, "label": int(score) // 5} for one, other, score in rows]
+    run = osbert.finetune("contrastive", model=encoder, data=judged, out=tmp_path / "judged", held_out=0.3, **settings)
+    alike, other = run.predict([("good film", "fine film"), ("good film", "poor film")])
+    assert alike.value > other.value + 0.05
+    assert 'rows = "judged"' in (run.folder / "recipe.toml").read_text()

@@ -36,7 +36,8 @@ def texts_of(task: Contrastive, split: str) -> list[tuple[tuple[str, ...], objec
         ("labelled.csv", "text,label\na,b\nc,d\n", ("text", "")),
         ("search.csv", "query,document\na,b\nc,d\n", ("query", "document")),
         ("turned.csv", "text,query\na,b\nc,d\n", ("query", "text")),
-        ("scored.csv", "sentence1,sentence2,score\na,b,1\nc,d,2\n", ("sentence1", "sentence2")),
+        ("labelled.csv", "text,category\na,b\nc,d\n", ("text", "")),
+        ("context.csv", "context,question\na,b\nc,d\n", ("question", "context")),
     ],
 )
 def test_columns_are_found(tmp_path: Path, name: str, content: str, columns: tuple[str, str]) -> None:
@@ -49,7 +50,7 @@ def test_columns_are_found(tmp_path: Path, name: str, content: str, columns: tup
     assert texts_of(task, "dev") == [(("x", "y"), 3.0), (("x", "z"), 1.0)]
     told = "\n".join(findings(task))
     assert ("dropout makes the difference" in told) == (not columns[1])
-    assert ("is not read: every row counts as alike" in told) == (name in ("labelled.csv", "scored.csv"))
+    assert ("is not read: every row counts as alike" in told) == (name == "labelled.csv")
     assert "scored pairs: " in told
 
 
@@ -72,6 +73,73 @@ def test_a_column_of_negatives_is_read_or_said_not_to_be(
     assert [len(texts) for texts, _ in texts_of(task, "all")] == ([3, 2] if columns[2] else [2, 2])
     told = "\n".join(findings(task))
     assert ("not read: 'other'" in told) == (not columns[2]) and ("all in '" in told) == bool(columns[2])
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "rows", "records"),
+    [
+        (
+            "several.csv",
+            "query,positive,negative_1,negative_2\na,b,c,d\ne,f,,g\n",
+            "pairs",
+            [(("a", "b", "c", "d"), 1.0), (("e", "f", "g"), 1.0)],
+        ),
+        (
+            "lists.jsonl",
+            '{"query": "a", "pos": ["b", "c"], "neg": ["d", "e"]}\n{"query": "f", "pos": ["g"], "neg": []}\n',
+            "pairs",
+            [(("a", "b", "d", "e"), 1.0), (("a", "c", "d", "e"), 1.0), (("f", "g"), 1.0)],
+        ),
+        ("scored.csv", "sentence1,sentence2,score\na,b,1\nc,d,2.5\n", "graded", [(("a", "b"), 1.0), (("c", "d"), 2.5)]),
+        (
+            "comma.tsv",
+            "text1\ttext2\tsimilarity\na\tb\t0,5\nc\td\t1\n",
+            "graded",
+            [(("a", "b"), 0.5), (("c", "d"), 1.0)],
+        ),
+        (
+            "judged.csv",
+            "query,document,label\na,b,2\na,c,0\nd,e,0\nf,g,1\na,h,1\n",
+            "judged",
+            [(("a", "b", "c"), 1.0), (("a", "h", "c"), 1.0), (("f", "g"), 1.0)],
+        ),
+        ("quora.csv", "question1,question2,is_duplicate\na,b,1\nc,d,0\n", "judged", [(("a", "b"), 1.0)]),
+    ],
+)
+def test_the_columns_say_what_a_row_is(tmp_path: Path, name: str, content: str, rows: str, records: object) -> None:
+    task = Contrastive(data=str(written(tmp_path / name, content))).source.resolve()
+    assert task.rows == rows and texts_of(task, "all") == records
+    assert texts_of(dataclasses.replace(task), "all") == records  # as the recipe of the run names the columns
+    assert task.criterion == ("spearman" if rows == "graded" else "accuracy")
+    # Another choice is that of the user.
+    if rows in ("graded", "judged"):
+        plain = Contrastive(data=task.data, rows="pairs").source.resolve()
+        assert {(len(texts), label) for texts, label in texts_of(plain, "all")} == {(2, 1.0)}
+        assert "is not read: every row counts as alike" in "\n".join(findings(plain))
+
+
+def test_rows_that_cannot_be_read_so_are_refused(tmp_path: Path) -> None:
+    pairs = written(tmp_path / "pairs.csv", "text1,text2\na,b\n")
+    for rows in ("graded", "judged"):
+        with refusal("unknown-column", "--label", "query, document and label"):
+            Contrastive(data=str(pairs), rows=rows).source.resolve()
+    with refusal("unknown-column", "--pair"):
+        Contrastive(data=str(written(tmp_path / "lines.txt", "a\nb\n")), rows="pairs").source.resolve()
+    none = Contrastive(data=str(written(tmp_path / "none.csv", "query,document,label\na,b,0\n"))).source.resolve()
+    with refusal("nothing-to-learn", "'label'"):
+        texts_of(none, "all")
+    words = Contrastive(
+        data=str(written(tmp_path / "words.csv", "text1,text2,label\na,b,entailment\n"))
+    ).source.resolve()
+    with refusal("unusable-row", "entailment"):
+        texts_of(words, "all")
+
+
+def test_the_rows_of_a_text_are_held_out_together(tmp_path: Path) -> None:
+    rows = [f"query {n % 20},document {n}\n" for n in range(80)]
+    task = Contrastive(data=str(written(tmp_path / "rows.csv", "query,document\n" + "".join(rows)))).source.resolve()
+    train, dev = ({texts[0] for texts, _ in texts_of(task, split)} for split in ("train", "dev"))
+    assert len(train) == 18 and len(dev) == 2 and not train & dev
 
 
 def test_negatives_need_a_pair_and_a_column_that_there_is(tmp_path: Path) -> None:
@@ -136,4 +204,8 @@ def test_scores_are_scipys_and_cosines_are_counted() -> None:
     )
     unit = np.eye(4)
     found = [SimilarityPrediction(value=0.0, vectors=np.stack([unit[n % 3], unit[n]])) for n in range(4)]
-    assert Contrastive().metrics(found, records[:4]) == {"accuracy": 0.75}
+    records = [Record(number=n, texts=(str(n), "b")) for n in range(4)]
+    assert Contrastive().metrics(found, records) == {"accuracy": 0.75}
+    # The second text of another pair of the same first text is as good.
+    records[3] = dataclasses.replace(records[3], texts=("0", "b"))
+    assert Contrastive().metrics(found, records) == {"accuracy": 1.0}

@@ -58,7 +58,8 @@ class Batch:
 
     `lengths`: tokens in each of the B sequences, plain integers that never leave the CPU. `starts` (B,): index of each
     sequence's first token. `records` (B,): the record of each sequence. `together`: whether the sequences of a record
-    must stay in one batch because the loss compares them; `whole`: whether all sequences must.
+    must stay in one batch because the loss compares them; `whole`: whether all sequences must. `pass_tokens`: most
+    tokens of one pass through the model (`passes`) if only the outputs of a whole batch are compared, 0 for one pass.
 
     `source`: the input of the encoder of an encoder-decoder, one sequence for each of the B, in the same order; None
     without a decoder. N, the targets and `read` refer to the decoder's tokens only.
@@ -76,6 +77,7 @@ class Batch:
     targets: Mapping[str, BatchTarget] = field(default_factory=dict)
     together: bool = False
     whole: bool = False
+    pass_tokens: int = 0
 
     @property
     def tokens(self) -> int:
@@ -86,6 +88,11 @@ class Batch:
     def size(self) -> int:
         """Return the number of tokens in a forward pass: N plus the tokens of the source."""
         return self.tokens + (0 if self.source is None else self.source.tokens)
+
+    @property
+    def pass_size(self) -> int:
+        """Return the number of tokens in the largest pass, about."""
+        return min(self.size, max(self.pass_tokens, *self.lengths)) if self.pass_tokens else self.size
 
     @cached_property
     def read(self) -> Tensor:
@@ -270,10 +277,14 @@ def _send_target(target: BatchTarget, device: torch.device) -> BatchTarget:
 def halves(batch: Batch) -> list[Batch]:
     """Split a batch between sequences, or between records if `batch.together`, into two of similar size.
 
-    A batch of one sequence or record, or with `batch.whole`, is returned alone and unchanged.
+    A batch of one sequence or record, or with `batch.whole`, is returned alone and unchanged. A whole batch that can be
+    read in passes gets passes of half the size, if one has several sequences.
     """
     if batch.whole:
-        return [batch]
+        size = batch.pass_size
+        return [
+            replace(batch, pass_tokens=max(1, size // 2)) if batch.pass_tokens and size > max(batch.lengths) else batch
+        ]
     lengths = np.array(batch.lengths) + (0 if batch.source is None else np.array(batch.source.lengths))
     units = np.arange(len(lengths))
     if batch.together:
@@ -285,6 +296,34 @@ def halves(batch: Batch) -> list[Batch]:
     # The cut after which the cumulative size is nearest to half of the total.
     cut = min(range(1, len(ends)), key=lambda index: abs(2 * ends[index - 1] - ends[-1]))
     return [_part(batch, np.flatnonzero(half)) for half in (units < cut, units >= cut)]
+
+
+def passes(batch: Batch) -> list[Batch]:
+    """Return the parts of a batch that pass through the model one after the other, in order, without targets.
+
+    Each has at most `batch.pass_tokens` tokens, or one sequence; without passes the batch itself is the only one.
+    """
+    cuts = [*_cuts(batch.lengths, batch.pass_tokens)] if batch.pass_tokens else []
+    return [_run(batch, first, last) for first, last in cuts] if len(cuts) > 1 else [batch]
+
+
+def _run(batch: Batch, first: int, last: int) -> Batch:
+    """Return consecutive sequences as a batch, on the same device and without targets."""
+    start = sum(batch.lengths[:first])
+    tokens = slice(start, start + sum(batch.lengths[first:last]))
+    columns: dict[str, Any] = {name: getattr(batch, name) for name in TOKEN_COLUMNS}
+    columns = {name: None if column is None else column[tokens] for name, column in columns.items()}
+    return replace(
+        batch,
+        **columns,
+        lengths=batch.lengths[first:last],
+        starts=batch.starts[first:last] - start,
+        records=batch.records[first:last],
+        source=None if batch.source is None else _run(batch.source, first, last),
+        targets={},
+        whole=False,
+        pass_tokens=0,
+    )
 
 
 def _part(batch: Batch, rows: Places) -> Batch:

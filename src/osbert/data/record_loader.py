@@ -41,13 +41,15 @@ class RecordLoader:
     ) -> None:
         """Serve records in steps of `batch`, each in passes of at most `micro_tokens` tokens (0: one pass).
 
-        `together`: the sequences of a record stay in one pass, whatever their size; `whole`: those of a step do.
+        `together`: the sequences of a record stay in one pass, whatever their size. `whole`: those of a step stay in
+        one batch, whose passes are compared as a whole.
         """
         if not len(encoded):
             raise ValueError("there are no examples to load")
         self.encoded = encoded
         self.batch = batch
         self.micro_tokens = 0 if whole else micro_tokens
+        self.pass_tokens = micro_tokens if whole else 0
         self.seed = seed
         self.together = together
         self.whole = whole
@@ -81,7 +83,8 @@ class RecordLoader:
                     key = seed_of(self.seed, Purpose.NOISE, epoch, first).generate_state(1, np.uint64)[0]
                     examples = self.corrupt(examples, Noise.at(int(key), np.arange(len(examples))))
                 batches = micro_batches(examples, self.micro_tokens, together=self.together)
-                yield Step(batches=[replace(batch, whole=self.whole) for batch in batches], cursor=after)
+                batches = [replace(batch, whole=self.whole, pass_tokens=self.pass_tokens) for batch in batches]
+                yield Step(batches=batches, cursor=after)
             # Only the first epoch after resuming starts in the middle.
             start = 0
 

@@ -14,7 +14,7 @@ from osbert.data.batch import Batch
 from osbert.data.example import Example
 from osbert.evaluation import forward
 from osbert.models.contract import Learner, Sizes
-from osbert.models.forms import pool_states, split_pooling
+from osbert.models.forms import pool_texts
 
 if TYPE_CHECKING:
     from osbert.tasks import Prediction, Task
@@ -79,5 +79,4 @@ def _pool(states: Tensor, batch: Batch, pooling: str, summaries: Tensor, skip: i
     """Return the pooled vectors of each sequence from its states (N, layers, D); without pooling its states."""
     if pooling == "tokens":
         return list(states.split(list(batch.lengths)))
-    several = [pool_states(states, batch, name, summaries, skip=skip) for name in split_pooling(pooling)]
-    return several[0] if len(several) == 1 else [torch.cat(parts, dim=-1) for parts in zip(*several, strict=True)]
+    return pool_texts(states, batch, pooling, summaries, skip=skip)

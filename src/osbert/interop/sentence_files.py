@@ -6,7 +6,7 @@ In folder forms without such files, a field of the config stores the same.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +82,22 @@ class Prompts:
         names = DOCUMENTS if role == DOCUMENT else (role,)
         return next((self.texts[name] for name in names if name in self.texts), "")
 
+    def with_roles(self, prompts: Mapping[str | None, str]) -> Prompts:
+        """Return the prompts with those of some roles replaced, and pooled. One for None also becomes the default.
+
+        >>> Prompts(texts={"passage": "text: ", "topic": "on: "}).with_roles({"query": "query: ", "document": ""}).texts
+        {'passage': 'text: ', 'topic': 'on: ', 'query': 'query: ', 'document': ''}
+        """
+        changed = {role: prompt for role, prompt in prompts.items() if self.of(role) != prompt}
+        if None in changed:
+            changed = dict.fromkeys((QUERY, DOCUMENT), changed[None])
+        texts = {**self.texts, **{str(role): prompt for role, prompt in changed.items()}}
+        # Texts without a role have the prompt of both roles, if it is one.
+        default = self.default
+        if changed and len({*prompts.values()}) == 1:
+            default = QUERY if any(prompts.values()) else ""
+        return Prompts(texts=texts, default=default)
+
 
 @dataclass(frozen=True, kw_only=True)
 class SentenceModel:
@@ -99,6 +115,25 @@ class SentenceModel:
     prompts: Prompts = Prompts()
     parts: tuple[VectorPart, ...] = ()
     similarity: str = "cosine"
+
+    def prompt(self, role: str | None) -> str:
+        """Return the prompt of a role, or the default prompt for None; "" for none."""
+        return self.prompts.of(role)
+
+    def after_training(self, prompts: Mapping[str | None, str], *, pooling: str, length: int) -> SentenceModel:
+        """Return the model after a training by cosines, on texts with these prompts by role, all of which were pooled.
+
+        Prompts of further roles stay. Parts after the pooling are not trained, and are left out.
+        """
+        return replace(
+            self,
+            pooling=pooling,
+            length=length,
+            prompts=self.prompts.with_roles(prompts),
+            normalize=True,
+            parts=(),
+            similarity="cosine",
+        )
 
     @property
     def is_plain(self) -> bool:

@@ -10,12 +10,13 @@ from typing import Any, ClassVar, Protocol, Self
 
 from torch import Tensor, nn
 from torch.utils._pytree import register_dataclass
+from torch.utils.checkpoint import checkpoint
 
 from osbert import components
-from osbert.data.batch import Batch
+from osbert.data.batch import Batch, passes
 from osbert.data.example import Example
 from osbert.errors import UserError
-from osbert.models.forms import PER_TOKEN, Form, Pooling, Values
+from osbert.models.forms import PER_TOKEN, Form, Values
 from osbert.models.memory import Memory, Past
 from osbert.models.sizes import DEFAULT_FAMILY as DEFAULT_FAMILY
 from osbert.models.sizes import Direction as Direction
@@ -258,7 +259,7 @@ class Head(nn.Module):
     """The form of its outputs."""
     values: Values = "classes"
     """The kind of its outputs."""
-    pooling: Pooling | None = None
+    pooling: str | None = None
     """The pooling of a head of the form vectors; a run with one is a sentence model."""
     beside: tuple[str, ...] = ()
     """Prefixes of parameters that only decoding uses, not the outputs, such as those of a CRF."""
@@ -291,6 +292,10 @@ class Head(nn.Module):
 
     def forward(self, states: States, batch: Batch) -> Loss:
         """Return the summed loss over this objective's targets in the batch."""
+        raise NotImplementedError
+
+    def compare(self, outputs: Tensor, batch: Batch) -> Loss:
+        """Return the loss from the outputs of all sequences of a step, which it compares (`Batch.pass_tokens`)."""
         raise NotImplementedError
 
     def decoding_values(self) -> dict[str, list[Any]]:
@@ -342,13 +347,29 @@ class Learner(nn.Module):
     def forward(self, batch: Batch) -> dict[str, Loss]:
         """Return the loss of each objective and companion that has targets in this batch."""
         batch, losses = self.before(batch)
-        sparse = all(head.sparse for head in self.heads.values())
-        # Tokens are skipped only if every head allows it.
-        states = self.states(batch, self.backbone.readable(batch) if sparse else None)
-        losses |= {name: head(states, batch) for name, head in self.heads.items() if name in batch.targets}
+        heads = {name: head for name, head in self.heads.items() if name in batch.targets}
+        if len(parts := passes(batch)) > 1:
+            # Gradient caching (Gao et al. 2021, "Scaling Deep Contrastive Learning Batch Size under Memory Limited
+            # Setup"): of each pass the outputs alone are kept. The backward pass computes it again, with the same
+            # random numbers, so memory holds one pass, and the gradient is that of the whole batch.
+            outputs = [checkpoint(self._outputs, part.ids, part, [*heads], use_reentrant=False) for part in parts]
+            losses |= {name: heads[name].compare(torch.cat(rows), batch) for name, rows in zip(heads, zip(*outputs))}
+        else:
+            states = self._read(batch)
+            losses |= {name: head(states, batch) for name, head in heads.items()}
         for name in self.weights.keys() & losses.keys():
             losses[name] = dataclasses.replace(losses[name], weight=self.weights[name])
         return losses
+
+    def _read(self, batch: Batch) -> States:
+        """Return the states that the heads read; tokens are skipped only if every head allows it."""
+        sparse = all(head.sparse for head in self.heads.values())
+        return self.states(batch, self.backbone.readable(batch) if sparse else None)
+
+    def _outputs(self, ids: Tensor, batch: Batch, names: Sequence[str]) -> list[Tensor]:
+        """Return the outputs of some heads; `ids` are the batch's, by which torch knows the device."""
+        states = self._read(batch)
+        return [self.heads[name].outputs(states, batch) for name in names]
 
 
 def matrix_weights(module: nn.Module) -> int:

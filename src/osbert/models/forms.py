@@ -116,6 +116,14 @@ def pool_states(states: Tensor, batch: Batch, pooling: Pooling, summaries: Tenso
     ]
 
 
+def pool_texts(states: Tensor, batch: Batch, pooling: str, summaries: Tensor, *, skip: int = 0) -> list[Tensor]:
+    """Return a vector (..., P * D) of each sequence by P poolings joined by "+", as `pool_states` does by one."""
+    import torch
+
+    several = [pool_states(states, batch, name, summaries, skip=skip) for name in split_pooling(pooling)]
+    return several[0] if len(several) == 1 else [torch.cat(parts, dim=-1) for parts in zip(*several, strict=True)]
+
+
 def pair_blocks(u: Any, v: Any) -> list[Any]:
     """Return the features of a pair of unit vectors (..., D), in blocks: u, v, |u - v|, uv and the cosine.
 

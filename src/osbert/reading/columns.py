@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from typing import Literal
 
 from osbert.errors import UserError, nearest
 
@@ -12,7 +14,9 @@ ROLES: Mapping[str, tuple[str, ...]] = {
     # A text, or the texts of a pair (PAIRS), with a class or a number (TIERS), or with several labels.
     "text": ("text", "sentence", "review", "content", "comment", "document", "message", "tweet", "body", "question"),
     "labels": ("labels", "tags", "categories", "classes", "topics", "genres", "emotions", "targets"),
-    "hard negative": ("negative", "hard_negative", "hard_neg", "neg"),
+    # Of a pair of texts: how alike they are, from few to much; and whether they are alike, 0 for not at all.
+    "similarity": ("score", "similarity", "similarity_score", "cosine"),
+    "alike": ("label", "relevance", "grade", "is_duplicate"),
     # A text to read, and the one to write for it.
     "source": (
         *("source", "src", "input", "inputs", "document", "article", "dialogue", "passage"),
@@ -35,7 +39,7 @@ ROLES: Mapping[str, tuple[str, ...]] = {
     ),
     "relevance": ("label", "relevance", "score", "grade", "labels", "relevances", "scores", "grades"),
     "positive": ("positive", "positives", "pos"),
-    "negative": ("negative", "negatives", "neg"),
+    "negative": ("negative", "negatives", "neg", "hard_negative", "hard_negatives", "hard_neg"),
     # A question about a paragraph, and its answers.
     "question": ("question", "query"),
     "paragraph": ("context", "paragraph", "passage", "text", "document", "doc"),
@@ -89,6 +93,11 @@ _KNOWN = frozenset(
 )
 
 
+_NUMBERS = frozenset([*CLASS_HEADINGS, *chain.from_iterable(TIERS["number"]), *ROLES["similarity"], *ROLES["alike"]])
+"""Usual names of columns with a class or a number, in lower case."""
+_NUMBERED = re.compile(r"(hard[ _-]?)?neg(ative)?[ _-]?\d+", re.IGNORECASE)
+
+
 def headings(*roles: str) -> tuple[str, ...]:
     """Return the usual names of some roles: a first line that contains one of these is a header."""
     return tuple(name for role in roles for name in ROLES[role])
@@ -122,6 +131,17 @@ class Header:
         usual = (self.by_name[heading] for heading in ROLES[role] if heading in self.by_name)
         return next((column for column in usual if column not in but), "")
 
+    def find_negatives(self, names: Sequence[str] = (), *, but: Sequence[str] = ()) -> tuple[str, ...]:
+        """Return the columns of negatives: those that the user named, else all with a number, else one; () for none.
+
+        >>> Header(["query", "positive", "negative_1", "negative_2"], "rows.csv").find_negatives()
+        ('negative_1', 'negative_2')
+        """
+        if names:
+            return tuple(name for name in names if name in self.columns)
+        numbered = tuple(name for name in self.columns if _NUMBERED.fullmatch(name.strip()) and name not in but)
+        return numbered or tuple(filter(None, [self.find("negative", but=but)]))
+
     def missing(self, names: str, advice: str) -> UserError:
         """Return the error for a table in which no column has a usual name."""
         return UserError(f"{self.listed}; none is called {names}{advice}", code="unknown-column")
@@ -145,6 +165,120 @@ class TextColumns:
         texts = f"text from '{self.text}'" if not self.pair else f"pairs from '{self.text}' and '{self.pair}'"
         label = f"label from '{self.label}'" if labelled else f"the labels in '{self.label}' are not read"
         return f"{texts}, {label if self.label else 'no label'}"
+
+
+AlikeRows = Literal["texts", "pairs", "graded", "judged"]
+"""What a row of texts says: nothing more; that its two texts are alike, perhaps with texts that are not; how alike they
+are, by a number; or whether they are, by a number above 0."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlikeColumns(TextColumns):
+    """The chosen columns of texts that are alike or not: `label` has the score or the judgement, if rows have one."""
+
+    rows: AlikeRows
+    negatives: tuple[str, ...] = ()
+
+    def describe(self, *, labelled: bool = True) -> str:
+        """Describe what is read in a row."""
+        texts = f"'{self.text}' and '{self.pair}'"
+        if self.rows == "texts":
+            return f"text from '{self.text}': texts, each shown twice: dropout makes the difference"
+        if self.rows == "graded":
+            return f"pairs from {texts}, as alike as the number in '{self.label}' says"
+        if self.rows == "judged":
+            return (
+                f"pairs from {texts}, alike where '{self.label}' is above 0; the others are negatives of '{self.text}'"
+            )
+        return f"pairs from {texts}: pairs of alike texts"
+
+
+ALIKE_FORMS = (
+    "one text; two alike texts; a text, one like it (positive) and one or several that are not (negative, or "
+    "negative_1, negative_2, ...); two texts and their score; or query, document and label"
+)
+"""The forms of rows that are recognised, in words."""
+
+
+def choose_alike(
+    columns: Sequence[str],
+    *,
+    user_columns: TextColumns,
+    negatives: Sequence[str] = (),
+    rows: AlikeRows | Literal["auto"] = "auto",
+    path: str,
+) -> AlikeColumns:
+    """Return what to read of texts that are alike or not: the columns that the user named, else those of usual names.
+
+    Raises UserError with the columns and the forms that can be read if one does not exist, if several could be meant,
+    or if `rows` needs a column that there is not.
+    """
+    header = Header(columns, path)
+    header.require(user_columns.label, option="label")
+    for name in negatives:
+        header.require(name, option="negative")
+    negatives = header.find_negatives(negatives, but=(user_columns.text, user_columns.pair))
+    text, pair = _alike_texts(header, user_columns, negatives, path)
+    role, label = _judgement(header, user_columns.label, (text, pair, *negatives))
+    chosen = rows if rows != "auto" else role if pair and not negatives else "pairs" if pair else "texts"
+    if problem := _misfit(chosen, pair, label, negatives):
+        raise UserError(f"{header.listed}; {problem} Rows can be: {ALIKE_FORMS}.", code="unknown-column")
+    return AlikeColumns(
+        text=text,
+        pair="" if chosen == "texts" else pair,
+        label=label if chosen in ("graded", "judged") else "",
+        rows=chosen,
+        negatives=tuple(negatives) if chosen == "pairs" else (),
+    )
+
+
+def _alike_texts(header: Header, user_columns: TextColumns, negatives: Sequence[str], path: str) -> tuple[str, str]:
+    """Return the columns of the two texts; "" for the second of single texts. Raises UserError if several fit."""
+    names = [name for name in header.columns if name not in negatives]
+    named = user_columns.text or user_columns.pair
+    if not named and (first := header.find("query", but=negatives)):
+        # Prompts and roles depend on the order: a column of queries comes first.
+        second = header.find("positive", but=(first, *negatives))
+        others = [name for name in names if name != first and not is_label(name)]
+        if second or len(others) == 1:
+            return first, second or others[0]
+    try:
+        text_columns = choose(names, user_columns=user_columns, path=path, labelled=False)
+    except UserError as error:
+        if named or len(names) != 2:
+            raise UserError(f"{error} Rows can be: {ALIKE_FORMS}.", code=error.code) from error
+        return names[0], names[1]
+    if len(names) == 2 and not (named or text_columns.pair or text_columns.label):
+        return text_columns.text, next(name for name in names if name != text_columns.text)
+    return text_columns.text, text_columns.pair
+
+
+def _judgement(header: Header, named: str, but: Sequence[str]) -> tuple[AlikeRows, str]:
+    """Return what rows with two texts say, and the column of their score or label, "" if there is none."""
+    score, label = (header.find(role, but=but) for role in ("similarity", "alike"))
+    if named:
+        return ("judged" if named.strip().lower() in ROLES["alike"] else "graded"), named
+    return ("graded", score) if score else ("judged", label) if label else ("pairs", "")
+
+
+def _misfit(rows: AlikeRows, pair: str, label: str, negatives: Sequence[str]) -> str:
+    """Return why rows cannot be read as chosen, "" if they can."""
+    if negatives and not pair:
+        return f"{_list(negatives)} has negatives, but there is no second text like the first: give --pair NAME."
+    if rows != "texts" and not pair:
+        return f"rows = {rows} needs a second text: give --pair NAME."
+    if rows in ("graded", "judged") and not label:
+        return f"rows = {rows} needs a column with numbers: give --label NAME."
+    return ""
+
+
+def _list(names: Sequence[str]) -> str:
+    return ", ".join(f"'{name}'" for name in names)
+
+
+def is_label(name: str) -> bool:
+    """Return whether a name is usual for a column with classes or numbers."""
+    return name.strip().lower() in _NUMBERS
 
 
 def is_known(name: str) -> bool:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,24 @@ if TYPE_CHECKING:
     from osbert.text.file_tokenizer import AnyTokenizer
 
 TaskT = TypeVar("TaskT", bound="Task")
+
+
+class TrainedSentences(Protocol):
+    """How a sentence model computes the vector of a text, as far as training goes on from it."""
+
+    @property
+    def pooling(self) -> str:
+        """The pooling of a text's states: one of models/forms.py, or several joined by "+"."""
+        ...
+
+    @property
+    def lower_case(self) -> bool:
+        """Whether texts are read in lower case."""
+        ...
+
+    def prompt(self, role: str | None) -> str:
+        """Return the prompt of a role, or the default prompt for None; "" for none."""
+        ...
 
 
 class Source:
@@ -357,13 +375,16 @@ class Task(Objective):
         """Return the task adapted to a model's settings and pretraining, before records are encoded."""
         return self
 
-    def with_prompts(self, prompt_of: Callable[[str | None], str]) -> Self:
-        """Return the task with the model's prompts, by role, where its settings leave them to the model."""
+    def for_sentences(self, trained: TrainedSentences | None) -> Self:
+        """Return the task with the settings of a sentence model where its own leave them to the model.
+
+        None for an encoder that was not trained for sentence vectors.
+        """
         return self
 
     @property
-    def prompts(self) -> Mapping[str, str]:
-        """Return the prompts that texts are read with, by role; {} for none."""
+    def prompts(self) -> Mapping[str | None, str]:
+        """Return the prompts that texts are read with, by role, None for no role; {} for a task without roles."""
         return {}
 
     def encode(self, record: Record, packer: Packer) -> list[Example]:

@@ -65,9 +65,9 @@ class Shortage:
         """Measure `batches` and their halves."""
         return cls(
             message=message,
-            most=max((batch.size for batch in batches), default=0),
-            half=max((batch.size for batch in parts(batches, 1)), default=0),
-            single=all(len(halves(batch)) == 1 for batch in batches),
+            most=max((batch.pass_size for batch in batches), default=0),
+            half=max((batch.pass_size for batch in parts(batches, 1)), default=0),
+            single=all(halves(batch)[0] is batch for batch in batches),
             whole=any(batch.whole for batch in batches),
         )
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from osbert.data.batch import Batch, collate, halves
+from osbert.data.batch import Batch, collate, halves, passes
 from osbert.data.example import Example, Target
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
-from osbert.models.heads.contrastive import ContrastiveHead, partners
+from osbert.models.heads.contrastive import ContrastiveHead, alike_texts, partners
 
 RECORDS = {7: (3, 6), 2: (5, 4), 5: (6, 6), 9: (2, 3)}
 """The lengths of the two texts of each record."""
@@ -84,3 +84,109 @@ def test_a_step_that_must_stay_whole_has_no_halves(batch: Batch) -> None:
     assert len(halves(batch)) == 2
     whole = dataclasses.replace(batch, whole=True)
     assert halves(whole) == [whole]
+    # With passes it has smaller ones, until each has one sequence.
+    sizes = [(whole := dataclasses.replace(whole, pass_tokens=64)).pass_size]
+    while (smaller := halves(whole)[0]) is not whole:
+        whole = smaller
+        sizes.append(whole.pass_size)
+    assert sizes == [35, 17, 8, 6] and sum(len(part.lengths) for part in passes(whole)) == 8
+
+
+def vectors(shift: float) -> torch.Tensor:
+    numbers = torch.arange(60, dtype=torch.float64).reshape(5, 12)
+    return torch.sin(numbers * (1.7 + shift) + shift).float()
+
+
+def laid_out(negatives: int, labels: list[float] | None = None) -> Batch:
+    """Return a batch of five records with a token a sequence: queries, texts like them, negatives."""
+    no, examples = np.zeros(1, np.bool_), []
+    for side in range(2 + negatives):
+        for record in range(5):
+            target = Target(labels=np.array([int(side > 1)]), weights=np.array([float(side == 0)], np.float32))
+            if labels:
+                target = Target(labels=np.array([labels[record]], np.float32))
+            targets = {} if side == 1 or (labels and side) else {"own": target}
+            ids = np.array([5 * side + record])
+            examples.append(Example(ids=ids, segments=ids * 0, words=no, special=no, record=record, targets=targets))
+    return collate(examples)
+
+
+@pytest.mark.parametrize(
+    ("sides", "settings", "labels", "expected"),
+    [
+        (2, {}, None, 7.530271053314209),
+        (4, {}, None, 7.617413520812988),
+        (4, {"dimensions": (8, 3)}, None, 26.872493743896484),
+        (2, {"graded": True}, [0.1, 0.9, 0.5, 0.5, 0.3], 12.70163345336914),
+    ],
+)
+def test_losses_are_those_of_sentence_transformers(sides: int, settings, labels, expected: float) -> None:
+    """On the same vectors, in its version 6.2: MultipleNegativesRanking (and Cached), Matryoshka over it, CoSENT."""
+    backbone = Architecture(layers=1, heads=1, width=12, vocabulary=50, length=8).build()
+    head = ContrastiveHead(backbone, target="own", pooling="mean", temperature=0.05, projection=False, **settings)
+    outputs = torch.cat([vectors(shift) for shift in (0.1, 0.45, 0.9, 1.3)[:sides]])
+    loss = head.compare(outputs, laid_out(sides - 2, labels))
+    assert loss.count == 5 and loss.total.item() / 5 == pytest.approx(expected, abs=1e-5)
+
+
+def test_a_text_that_is_like_the_query_elsewhere_is_no_negative() -> None:
+    batch = laid_out(1)
+    index = torch.arange(5)
+    assert alike_texts(batch, index, index + 5) is None
+    # Records 0 and 3 have one query; the negative of record 1 is what is like it in record 0.
+    ids = batch.ids.clone()
+    ids[3], ids[11] = ids[0], ids[5]
+    mask = alike_texts(dataclasses.replace(batch, ids=ids), index, torch.cat([index + 5, index + 10]))
+    assert mask is not None and mask.nonzero().tolist() == [[0, 3], [0, 6], [3, 0], [3, 6]]
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_passes_have_the_gradient_of_the_whole_step_in_the_memory_of_one(
+    batch: Batch, dropout: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = Architecture(layers=2, heads=2, width=8, vocabulary=50, length=8)
+    sizes = dataclasses.replace(sizes, dropout=dropout, attention_dropout=dropout)
+    torch.manual_seed(0)
+    backbone = sizes.build()
+    heads = {"own": ContrastiveHead(backbone, target="own", pooling="mean", temperature=0.05, dimensions=(4,))}
+    learner = Learner(backbone, heads)
+
+    def gradient(pass_tokens: int) -> tuple[float, list[torch.Tensor], int, list[int]]:
+        learner.zero_grad()
+        torch.manual_seed(1)
+        kept, read = 0, []
+        monkeypatch.setattr(backbone, "forward", counting(type(backbone).forward.__get__(backbone), read))
+
+        def keep(tensor: torch.Tensor) -> torch.Tensor:
+            nonlocal kept
+            kept += tensor.nbytes
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            loss = learner(dataclasses.replace(batch, whole=True, pass_tokens=pass_tokens))["own"]
+        loss.total.backward()
+        grads = [weight.grad.clone() for weight in learner.parameters() if weight.grad is not None]
+        return loss.total.item(), grads, kept, read
+
+    cached = gradient(12)
+    if dropout:
+        # The same passes without the cache: all of their activations are kept, none is computed again.
+        monkeypatch.setattr(
+            "osbert.models.contract.checkpoint", lambda function, *given, use_reentrant: function(*given)
+        )
+        reference = gradient(12)
+    else:
+        reference = gradient(0)
+    assert cached[0] == pytest.approx(reference[0], rel=1e-5)
+    for one, other in zip(cached[1], reference[1], strict=True):
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
+    assert max(cached[3]) <= 12 and sum(cached[3]) == 2 * 35
+    assert cached[2] < reference[2] / 4
+
+
+def counting(forward, read: list[int]):
+    def counted(batch: Batch, states=None):
+        read.append(batch.tokens)
+        return forward(batch, states)
+
+    return counted

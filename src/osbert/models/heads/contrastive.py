@@ -1,8 +1,9 @@
-"""Heads that learn vectors of texts: in-batch negatives (SimCSE), pairs of one label (SetFit), pairs scored apart."""
+"""Heads that learn vectors of texts: from negatives, scores, labels (SetFit), and pairs that are scored apart."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,45 +14,81 @@ from torch.nn import functional
 from osbert.data.batch import TOKEN_COLUMNS, Batch
 from osbert.models.contract import Backbone, Head, Loss, States
 from osbert.models.fast.linear import Linear
-from osbert.models.forms import Pooling, Values, pair_blocks, pool_states
+from osbert.models.forms import Pooling, Values, pair_blocks, pool_states, pool_texts, split_pooling
 from osbert.models.heads.predictions import SequenceHead, classification_loss, regression_loss
 from osbert.models.initialisation import initialise
 
 
 class ContrastiveHead(Head):
-    """States of texts -> a vector each; the negatives of a text are the second texts of the other records in the pass.
+    """States of texts -> a vector each; the negatives of a text are the other texts of its step, and hard negatives.
 
-    A record may have a hard negative as third text, which then is a negative of all records in the pass.
-    The loss cannot be split into sums over records, so a step must be one pass (`Batch.whole`).
+    The loss cannot be split into sums over records: all vectors of a step are compared (`Batch.whole`).
     """
 
     form = "vectors"
-    pooling: Pooling
+    pooling: str
 
-    def __init__(self, backbone: Backbone, *, target: str, pooling: Pooling, temperature: float) -> None:
+    def __init__(
+        self,
+        backbone: Backbone,
+        *,
+        target: str,
+        pooling: str,
+        temperature: float,
+        dimensions: Sequence[int] = (),
+        projection: bool = True,
+        graded: bool = False,
+    ) -> None:
         """Stand on `backbone`; the batch's targets `target` are 0 at the first sequence of a record, 1 at a negative.
 
-        In training only, a dense layer and tanh follow the pooling: SimCSE's "w/ MLP (train)".
+        `graded`: they are scores at the first sequences instead. `projection`: in training, a dense layer and tanh
+        follow the pooling (SimCSE's "w/ MLP (train)"). `dimensions`: the loss is added over these first numbers of each
+        vector (Matryoshka representations, Kusupati et al. 2022, equation 1).
         """
         super().__init__()
         self.target = target
         self.pooling = pooling
         self.temperature = temperature
+        self.dimensions = tuple(dimensions)
+        self.graded = graded
         self.summaries = backbone.summaries
-        self.dense = Linear(backbone.architecture.width, backbone.architecture.width)
-        initialise(self, backbone.architecture.deviation)
+        width = backbone.architecture.width * len(split_pooling(pooling))
+        self.dense = Linear(width, width) if projection else None
+        if projection:
+            initialise(self, backbone.architecture.deviation)
 
     def outputs(self, states: States, batch: Batch) -> Tensor:
         """Return the vector (B, D) of every text."""
-        return torch.stack(pool_states(states.hidden, batch, self.pooling, self.summaries(batch)))
+        return torch.stack(pool_texts(states.hidden, batch, self.pooling, self.summaries(batch)))
 
-    def forward(self, states: States, batch: Batch) -> Loss:
-        """Return the summed cross-entropy in nats of R records, each a choice among all second texts and negatives."""
-        target = batch.targets[self.target]
+    def compare(self, outputs: Tensor, batch: Batch) -> Loss:
+        """Return the summed loss of R records from all vectors (B, D) of a step.
+
+        The cross-entropy in nats of each record, a choice among all second texts and negatives; of graded pairs CoSENT.
+        """
+        vectors = outputs.float() if self.dense is None else torch.tanh(self.dense(outputs)).float()
+        losses = [self._compare(vectors[:, :size], batch) for size in (vectors.shape[1], *self.dimensions)]
+        return replace(losses[0], total=torch.stack([loss.total for loss in losses]).sum()) if losses[1:] else losses[0]
+
+    def _compare(self, vectors: Tensor, batch: Batch) -> Loss:
+        """Return the loss of vectors (B, d) of any length."""
+        target, unit = batch.targets[self.target], functional.normalize(vectors, dim=-1)
+        if self.graded:
+            cosines = (unit[target.index] * unit[partners(batch, target.index)]).sum(dim=-1)
+            return cosent(cosines, target.labels, temperature=self.temperature)
         first, negatives = target.index[target.labels == 0], target.index[target.labels == 1]
         candidates = torch.cat([partners(batch, first, but=negatives), negatives])
-        vectors = functional.normalize(torch.tanh(self.dense(self.outputs(states, batch))).float(), dim=-1)
-        return in_batch(vectors[first], vectors[candidates], temperature=self.temperature, count=target.count)
+        return in_batch(
+            unit[first],
+            unit[candidates],
+            temperature=self.temperature,
+            count=target.count,
+            alike=alike_texts(batch, first, candidates),
+        )
+
+    def forward(self, states: States, batch: Batch) -> Loss:
+        """Return the summed loss of the records in nats."""
+        return self.compare(self.outputs(states, batch), batch)
 
 
 class SameTextHead(Head):
@@ -91,16 +128,71 @@ class SameTextHead(Head):
         return torch.stack(pool_states(states.hidden, batch, self.pooling, self.summaries(batch)))
 
 
-def in_batch(first: Tensor, second: Tensor, *, temperature: float, count: float) -> Loss:
+def in_batch(first: Tensor, second: Tensor, *, temperature: float, count: float, alike: Tensor | None = None) -> Loss:
     """Return the summed cross-entropy in nats of unit vectors `first` (R, D), each a choice among `second` (R + H, D).
 
-    The first R of `second` are the positives, the others H hard negatives.
+    The first R of `second` are the positives, the others H hard negatives. `alike` (R, R + H): those that are no
+    negatives, None for none.
     """
     # Cosines over the temperature (SimCSE, equation 5); the diagonal holds the positives.
     scores = first @ second.T / temperature  # (R, R + H)
+    if alike is not None:
+        scores = scores.masked_fill(alike, -math.inf)
     right = torch.arange(len(first), device=scores.device)
     hits = (scores.detach().argmax(dim=-1) == right).sum()
     return Loss(total=functional.cross_entropy(scores, right, reduction="sum"), count=count, hits=hits)
+
+
+def cosent(cosines: Tensor, scores: Tensor, *, temperature: float) -> Loss:
+    """Return R times the CoSENT loss of pairs with the cosines (R,) and the scores (R,): ln(1 + sum of exp(d)).
+
+    The sum is over all two pairs of which the first has the higher score; d is the second's cosine less the first's,
+    over the temperature (Su 2022, kexue.fm/archives/8847, equation 5). Only the order of the scores counts.
+
+    >>> round(cosent(torch.tensor([0.5, 0.1]), torch.tensor([4.0, 1.0]), temperature=0.05).total.item() / 2, 6)
+    0.000335
+    """
+    differences = (cosines[None] - cosines[:, None]) / temperature  # (R, R): row i has j's cosine less i's
+    differences = differences.masked_fill(scores[:, None] <= scores[None], -math.inf)
+    none = differences.new_zeros(1)
+    return Loss(
+        total=torch.cat([none, differences.flatten()]).logsumexp(dim=0) * len(cosines), count=float(len(cosines))
+    )
+
+
+def alike_texts(batch: Batch, first: Tensor, candidates: Tensor) -> Tensor | None:
+    """Return a mask (R, C) of candidates that are no negatives of R first texts, though not their own; None for none.
+
+    They are texts that are like the same first text in another record of the step. The first R candidates are the
+    texts like those in `first`. Sequences of equal pieces are one text.
+    """
+    numbers = text_numbers(batch)
+    own, every = [numbers[index] for index in first.tolist()], [numbers[index] for index in candidates.tolist()]
+    if len({*own}) + len({*every}) == len(own) + len(every):
+        return None
+    places: dict[int, list[int]] = {}
+    for place, number in enumerate(every):
+        places.setdefault(number, []).append(place)
+    like: dict[int, set[int]] = {}
+    for text, number in zip(own, every):
+        like.setdefault(text, set()).add(number)
+    hits = [
+        (row, place)
+        for row, text in enumerate(own)
+        for number in like[text]
+        for place in places[number]
+        if place != row
+    ]
+    alike = torch.zeros(len(own), len(every), dtype=torch.bool)
+    alike[tuple(torch.tensor(hits, dtype=torch.int64).reshape(-1, 2).T)] = True
+    return alike.to(first.device)
+
+
+def text_numbers(batch: Batch) -> list[int]:
+    """Return a number (B,) for each sequence: that of the first one with the same pieces."""
+    numbers: dict[bytes, int] = {}
+    pieces = [part.numpy().tobytes() for part in batch.ids.cpu().split(list(batch.lengths))]
+    return [numbers.setdefault(text, index) for index, text in enumerate(pieces)]
 
 
 def twice(batch: Batch) -> Batch:

@@ -129,13 +129,15 @@ class TaskRows:
     def loader(self, *, batch: int, micro_tokens: int, seed: int) -> RecordLoader:
         """Return the loader of steps."""
         task, packer = self.task, self.packer
+        whole = self.whole or task.batching == "step"
         loader = RecordLoader(
             self.targeted,
             batch=records_per_step(batch, self.training),
-            micro_tokens=micro_tokens,
+            # Passes of a whole step are for a loss that compares the outputs of the task's head.
+            micro_tokens=0 if self.whole or (whole and self.auxiliary) else micro_tokens,
             seed=seed,
             together=task.batching != "sequences",
-            whole=self.whole or task.batching == "step",
+            whole=whole,
         )
         if not task.corrupts():
             return loader

@@ -58,8 +58,9 @@ class FinetuneSettings:
     """Examples per optimiser step. With --context document: whole documents, about this many sentences in total.
     By default fewer if there are few rows (--settings)."""
     micro_tokens: int = 4096
-    """Most tokens in one pass through the model. A step with more tokens is split, with the same gradient. No effect if
-    the loss compares all rows of a step, as with --few-shot contrastive: the step is then one pass."""
+    """Most tokens in one pass through the model. A step with more tokens is split, with the same gradient. The passes
+    of contrastive, whose loss compares all rows of a step, are computed twice. No effect with --few-shot contrastive,
+    whose step is one pass."""
     seed: int = 0
     """Seed of the new weights, the order of the rows and the dropout."""
     dropout: float = 0.1

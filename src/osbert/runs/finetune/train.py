@@ -56,7 +56,7 @@ def lay_out(plan: FinetunePlan, records: Sequence[Splits], model: StartingModel,
     longest, wanted = model.backbone.architecture.length, plan.training
     laid_out = []
     for task, splits in zip(plan.tasks, records, strict=True):
-        task = task.for_model(model.backbone.architecture, model.source.writes).with_prompts(model.source.prompt)
+        task = task.for_model(model.backbone.architecture, model.source.writes).for_sentences(model.source.sentences)
         if task.form == "vectors":
             for line in _vector_notices(task, model):
                 watch(Notice(line))
@@ -241,12 +241,15 @@ def introduce(plan: FinetunePlan, model: StartingModel, watch: Watch) -> None:
 
 
 def _vector_notices(task: Task, model: StartingModel) -> Iterator[str]:
-    """Yield a line on the prompts that a task on vectors reads texts with, and one on parts that it does not train."""
-    if task.prompts:
-        yield f"prompts: {', '.join(f'{role} {prompt[:60]!r}' for role, prompt in task.prompts.items())}"
+    """Yield lines on the prompts that a task on vectors reads texts with, and on what of a model is not trained."""
+    if any(task.prompts.values()):
+        roles = (f"{role or 'default'} {prompt[:60]!r}" for role, prompt in task.prompts.items())
+        yield f"prompts: {', '.join(roles)}"
     if (sentences := model.source.sentences) and sentences.parts:
         kinds = ", ".join(part.kind for part in sentences.parts)
         yield f"{model.source}: its parts after the pooling ({kinds}) are left out: the encoder alone is trained"
+    if sentences and not sentences.prompts.pooled and any(task.prompts.values()):
+        yield f"{model.source} does not pool the tokens of prompts; the trained model does (include_prompt is true)"
 
 
 def stage_before(model: Path) -> str:

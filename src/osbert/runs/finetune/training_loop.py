@@ -19,7 +19,7 @@ from osbert.evaluation.score import Score, predict
 from osbert.files import writing_output
 from osbert.interop.files.weight_files import fingerprint, read_file, write_tensors
 from osbert.interop.huggingface.folders import write_model
-from osbert.interop.sentence_files import Prompts, SentenceModel, write_sentence_model
+from osbert.interop.sentence_files import SentenceModel, write_sentence_model
 from osbert.interop.tokenizers import write_any_tokenizer
 from osbert.interop.tuned_files import keep_tuned
 from osbert.models.contract import Head, Learner
@@ -78,6 +78,7 @@ class FinetuneTrainer:
         self.settings = settings
         self.scores = scores
         self.start = model.source.path
+        self.sentences = model.source.sentences or SentenceModel(pooling="cls", normalize=True)
         for head in heads.values():
             if head.form == "text" and model.language:
                 head.load_state_dict(model.language.state_dict())
@@ -190,15 +191,8 @@ class FinetuneTrainer:
             write_any_tokenizer(tokenizer, folder, length=sizes.length, segments=sizes.segments)
             if head.pooling:
                 length = min(outcome.task.length, sizes.length)
-                prompts = outcome.task.prompts
-                default = "query" if prompts and len(set(prompts.values())) == 1 else ""
-                model = SentenceModel(
-                    pooling=head.pooling,
-                    normalize=True,
-                    length=length,
-                    prompts=Prompts(texts=prompts, default=default),
-                )
-                write_sentence_model(folder, model, width=sizes.width)
+                trained = self.sentences.after_training(outcome.task.prompts, pooling=head.pooling, length=length)
+                write_sentence_model(folder, trained, width=sizes.width)
             if self.settings.tuning in ("adapters", "lora") and not self.settings.merge:
                 keep_tuned(folder, self.start, low_rank)
 

@@ -1,9 +1,9 @@
-"""contrastive: text vectors, close for similar texts: pairs, or texts twice with dropout (SimCSE, Gao et al. 2021)."""
+"""contrastive: text vectors, close for alike texts: of pairs, negatives, scores and judgements, or of texts alone."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,18 +12,21 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from osbert.data.example import Example, Target
+from osbert.data.example import Booleans, Example, Target
 from osbert.data.long_texts import lay_out_texts
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
-from osbert.models.forms import Pooling
-from osbert.reading.columns import Header, TextColumns
+from osbert.models.forms import split_pooling
+from osbert.reading.columns import AlikeColumns, AlikeRows, Header, TextColumns, choose_alike, is_label
+from osbert.reading.splits import hold_out
 from osbert.reading.table import Origin, Row, Table
 from osbert.tasks import Prediction, Record, Source, Task
+from osbert.tasks.contract import TrainedSentences
 from osbert.tasks.edges import Edge
 from osbert.tasks.kinds.regress import correlation
-from osbert.tasks.tables import default_of
-from osbert.tasks.tables.numbers import DecimalMark, NumberSource, ScoredPairs
+from osbert.tasks.tables import UnlabelledRow, default_of
+from osbert.tasks.tables.cells import cell_texts
+from osbert.tasks.tables.numbers import DecimalMark, NumberSource, ScoredPairs, parse_number
 from osbert.tasks.tables.texts import TextSource, TextTask
 
 if TYPE_CHECKING:
@@ -34,7 +37,7 @@ BLOCK = 1024
 READ = ("text", "pair", "label", "delimiter", "header", "quotes", "encoding", "decimal")
 """The settings for reading a file."""
 AUTO = "auto"
-"""The value of a prompt that the model decides."""
+"""The value of a setting that the model decides."""
 IN_MEMORY = "rows in memory"
 """The name of scored pairs in memory, in place of a file."""
 
@@ -46,8 +49,15 @@ class SimilarityPrediction(Prediction):
     vectors: NDArray[np.floating]
 
 
-class ContrastiveSource(TextSource):
-    """Reads texts or pairs of similar texts, without labels; and scored pairs, if the task has some."""
+@dataclass(frozen=True, kw_only=True)
+class AlikeTexts(Record):
+    """A text, one like it, and texts that are not; `others`: further texts like it, each for a record of its own."""
+
+    others: tuple[str, ...] = ()
+
+
+class ContrastiveSource(NumberSource):
+    """Reads texts, alike pairs with or without negatives, scored or judged pairs; and scored pairs for development."""
 
     task: Contrastive
     pairs: Mapping[str, Origin] | None = None
@@ -58,62 +68,43 @@ class ContrastiveSource(TextSource):
         """Return the name of the data in messages; when a run is scored, that of the pairs."""
         return super().called or self.task.sts
 
-    def columns(self, table: Table, *, labelled: bool) -> TextColumns:
-        """Return the columns with the texts; a file with two columns, beside that of negatives, has pairs."""
-        negative = self.negative(table)
-        names = [name for name in table.columns if name != negative]
-        only = len(names) == 2 and not any(self.named)
-        try:
-            text_columns = super().columns(table, labelled=False)
-        except UserError:
-            if not only:
-                raise
-            text_columns = TextColumns(text=names[0])
-        if only and not (text_columns.pair or text_columns.label):
-            # Prompts and roles depend on the order: a column of queries comes first.
-            first = Header(names, table.called).find("query") or text_columns.text
-            (other,) = (name for name in names if name != first)
-            text_columns = TextColumns(text=first, pair=other)
-        if negative and not text_columns.pair:
-            raise UserError(
-                f"{table.called} has negatives in '{negative}', but no second text like the first: give --pair.",
-                code="unknown-column",
-            )
-        return text_columns
-
-    def negative(self, table: Table) -> str:
-        """Return the column with the hard negatives: the one of the setting, or of a usual name; "" if none."""
-        if self.task.negative:
-            return self.task.negative if self.task.negative in table.columns else ""
-        return Header(table.columns, table.called).find("hard negative", but=(self.task.text, self.task.pair))
+    def columns(self, table: Table, *, labelled: bool) -> AlikeColumns:
+        """Return what to read of a row."""
+        task = self.task
+        return choose_alike(
+            table.columns,
+            user_columns=TextColumns(text=task.text, pair=task.pair, label=task.label if labelled else ""),
+            # A file of development rows need not have negatives.
+            negatives=[name for name in task.negatives(table.columns) if name in table.columns],
+            rows=task.rows if labelled else "auto",
+            path=table.called,
+        )
 
     def resolve(self) -> Task:
         """Return the task with the columns of its training file. Raises UserError without them, or scored pairs."""
         table = self.open(self.file("train"))
-        Header(table.columns, table.called).require(self.task.negative, option="negative")
-        columns = self.columns(table, labelled=False)
+        for name in self.task.negatives(table.columns):
+            Header(table.columns, table.called).require(name, option="negative")
+        columns = self.columns(table, labelled=True)
         if self.task.sts:
             self._describe_scored()
-        negative = self.negative(table)
-        named = dataclasses.replace(self.task, text=columns.text, pair=columns.pair, negative=negative)
-        return self.attach_to(named)
+        names = dataclasses.asdict(columns)
+        return self.attach_to(dataclasses.replace(self.task, negative=",".join(names.pop("negatives")), **names))
 
     def findings(self) -> list[str]:
         """Describe the data that were read, and the negatives of a text."""
         table = self.open(self.file("train"))
-        columns = self.columns(table, labelled=False)
-        kind = "pairs of alike texts" if columns.pair else "texts, each shown twice: dropout makes the difference"
-        lines = [
-            table.describe(),
-            f"{TextColumns(text=columns.text, pair=columns.pair).describe().removesuffix(', no label')}: {kind}",
-        ]
-        if columns.label:
-            lines.append(f"the column '{columns.label}' is not read: every row counts as alike")
-        hard = f", and all in '{self.task.negative}'" if self.task.negative else ""
-        lines.append(f"a text's negatives are the other texts of its step (--batch), which is one pass{hard}")
-        read = {columns.text, columns.pair, columns.label, self.task.negative}
-        if unread := [f"'{name}'" for name in table.columns if name not in read]:
-            lines.append(f"not read: {', '.join(unread)}")
+        columns = self.columns(table, labelled=True)
+        lines = [table.describe(), columns.describe()]
+        if columns.rows != "graded":
+            hard = "".join(f", and all in '{name}'" for name in columns.negatives)
+            lines.append(f"a text's negatives are the other texts of its step (--batch){hard}")
+        read = {columns.text, columns.pair, columns.label, *columns.negatives}
+        unread = [name for name in table.columns if name not in read]
+        if labels := [name for name in unread if is_label(name)]:
+            lines.append(f"the column '{labels[0]}' is not read: every row counts as alike")
+        if others := [f"'{name}'" for name in unread if name not in labels]:
+            lines.append(f"not read: {', '.join(others)}")
         if self.task.sts:
             return [*lines, f"scored pairs: {self._describe_scored()}"]
         if "dev" not in self.files():
@@ -140,21 +131,56 @@ class ContrastiveSource(TextSource):
         elif split != "train":
             yield from self.scored.records(self._split(split), problems)
         else:
-            for number, record in enumerate(self.read(self.file("train"), problems, labelled=False)):
+            for number, record in enumerate(self.read(self.file("train"), problems, labelled=True)):
                 yield dataclasses.replace(record, number=number)
 
     def is_held_out(self, split: str) -> bool:
         """Return whether the rows of a split are held out; scored pairs are held out of their own training file."""
         return self.scored.is_held_out(self._split(split)) if self.task.sts else super().is_held_out(split)
 
+    def mark_held_out(self, records: Sequence[Record]) -> Booleans:
+        """Return which of the training rows (n,) are held out: all of a first text, or none."""
+        texts, first = np.unique([record.texts[0] for record in records], return_inverse=True)
+        if len(texts) in (1, len(records)):
+            return super().mark_held_out(records)
+        return hold_out(range(len(texts)), self.task.held_out, stratified=False)[first]
+
+    def read(self, origin: Origin, problems: Problems, *, labelled: bool) -> Iterator[Record]:
+        """Yield the records of a file: one for each text that is like another."""
+        records = split_others(super().read(origin, problems, labelled=labelled))
+        if not labelled or self.task.rows != "judged":
+            yield from records
+            return
+        joined = [*join_judged(records)]
+        if not joined and not problems.count:
+            problems.add(
+                f"no number in '{self.task.label}' is above 0, so no text is like another. To learn from every row as "
+                "a pair of alike texts, give --rows pairs.",
+                code="nothing-to-learn",
+            )
+        yield from joined
+
     def record(self, row: Row, columns: TextColumns, *, path: str = "") -> Record:
-        """Return the record of a row of texts, which are similar. Raises ValueError if one of a pair is empty."""
+        """Return the record of a row. Raises ValueError if one of a pair is empty, or its score is not a number."""
+        assert isinstance(columns, AlikeColumns)
+        if columns.text in row.nested:
+            raise ValueError(f"'{columns.text}' is a list. Write a text")
+        first, *others = cell_texts(row, columns.pair) or [""] if columns.pair in row.nested else [""]
+        if columns.pair in row.nested:
+            row = dataclasses.replace(row, values={**row.values, columns.pair: first})
         record = super().record(row, dataclasses.replace(columns, label=""), path=path)
         if len({bool(text.strip()) for text in record.texts}) > 1:
             raise ValueError("one of its two texts is empty")
-        negative = row.values.get(self.task.negative, "") if self.task.negative else ""
-        texts = (*record.texts, negative) if negative.strip() else record.texts
-        return dataclasses.replace(record, texts=texts, label=1.0)
+        cells = [cell_texts(row, name) for name in columns.negatives if name in row.values]
+        negatives = [text for texts in cells for text in texts if text.strip()]
+        label = 1.0
+        if columns.label:
+            cell = row.values.get(columns.label, "").strip()
+            if not cell:
+                raise UnlabelledRow("the number is empty")
+            label = parse_number(cell)
+        changed = {"texts": (*record.texts, *negatives), "label": label, "others": tuple(others)}
+        return AlikeTexts(**{**vars(record), **changed})
 
     @cached_property
     def scored(self) -> TextSource:
@@ -173,13 +199,40 @@ class ContrastiveSource(TextSource):
         return f"{table.describe()}; {self.scored.columns(table, labelled=True).describe()}"
 
 
+def split_others(records: Iterable[Record]) -> Iterator[Record]:
+    """Yield a record for each text that is like the first one of a row."""
+    for record in records:
+        assert isinstance(record, AlikeTexts)
+        yield dataclasses.replace(record, others=())
+        for other in record.others:
+            yield dataclasses.replace(record, texts=(record.texts[0], other, *record.texts[2:]), others=())
+
+
+def join_judged(records: Iterable[Record]) -> Iterator[Record]:
+    """Yield a record for each text that was judged to be like another, with all that were judged not to be.
+
+    Texts without one like them are left out.
+    """
+    judged: dict[str, tuple[list[Record], dict[str, None]]] = {}
+    for record in records:
+        alike, others = judged.setdefault(record.texts[0], ([], {}))
+        if record.label > 0:
+            alike.append(record)
+        else:
+            others[record.texts[1]] = None
+    for alike, others in judged.values():
+        yield from (dataclasses.replace(record, texts=(*record.texts, *others), label=1.0) for record in alike)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Contrastive(TextTask):
-    """Texts, each encoded twice with different dropout; or pairs of similar texts.
+    """Texts, each encoded twice with different dropout (SimCSE, Gao et al. 2021); or pairs of texts.
 
-    In a step each first text is scored against the second texts of all records; the others are its negatives (in-batch
-    negatives), and so are the hard negatives of all records. So a step is one pass, whatever micro_tokens says, and
-    `batch` is part of the task. Labels are ignored: all rows count as similar pairs.
+    In a step each first text is scored against the second texts of all records and all their hard negatives; those that
+    are not its own are its negatives (in-batch negatives), unless they are texts that are like it in another row. So
+    `batch` is part of the task. A step of more than micro_tokens is computed in several passes with the same gradient,
+    each twice (gradient caching, Gao et al. 2021a). Pairs with a score learn the order of the scores by their cosines
+    (CoSENT), which is what Spearman's correlation measures: the scores need no particular range.
     """
 
     form = "vectors"
@@ -192,47 +245,75 @@ class Contrastive(TextTask):
 
     length: int = 128
     """Most tokens in a text, [CLS] and [SEP] included; at most the model's limit."""
+    rows: Literal["auto", AlikeRows] = "auto"
+    """What a row says. texts: nothing more; pairs: that its two texts are alike, perhaps with texts that are not;
+    graded: how alike they are, by a number; judged: whether the second is like the first, by a number above 0. auto: by
+    the columns."""
     negative: str = ""
-    """The column with a text that is not like the first although it may seem so (a hard negative); detected by its
-    name. Only pairs have one, and a cell may be empty."""
+    """The column with a text, or a list of texts, that is not like the first although it may seem so (hard negatives),
+    or several columns with commas between them; detected by their names (negative, or negative_1, negative_2, ...). A
+    cell may be empty."""
     sts: str = ""
     """A file of pairs with a score of similarity, or GLUE's folder STS-B. The Spearman correlation of these scores with
     the cosines is reported before training and after every epoch, and selects the best epoch."""
     decimal: DecimalMark = "auto"
     """The decimal mark of these scores: point or comma; detected, but a comma only if all fractions have it."""
-    pooling: Pooling = "cls"
-    """Pooling of a text's hidden states to its vector: cls in SimCSE, mean in Sentence-BERT."""
+    pooling: str = AUTO
+    """Pooling of a text's hidden states to its vector: cls (SimCSE), mean (Sentence-BERT), max, weighted, mean_sqrt or
+    last; several joined by "+" are concatenated. auto: that of a model that was trained for sentence vectors, else
+    cls."""
+    projection: Literal["auto", "yes", "no"] = "auto"
+    """Whether a dense layer and tanh follow the pooling in training only (SimCSE's "w/ MLP (train)"). auto: for an
+    encoder that was not trained for sentence vectors, without scores and --dimensions."""
+    dimensions: tuple[int, ...] = ()
+    """Fewer numbers that are to do for a vector, such as 256,128,64: the loss is the sum over the whole vectors and
+    over their first numbers (Matryoshka, Kusupati et al. 2022). `embed --dimensions` then cuts them."""
     temperature: float = 0.05
-    """Divisor of the cosines before the softmax."""
+    """Divisor of the cosines before the softmax, and of their differences with scores."""
     query_prompt: str = AUTO
     """What is put before each first text, such as "query: ". auto: the model's prompt for queries; of single texts its
     default prompt."""
     document_prompt: str = AUTO
     """What is put before each second text and each negative. auto: the model's prompt for documents; of single texts
     its default prompt."""
+    lower_case: bool = False
+    """Read texts in lower case, as a sentence model does whose files say so."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a temperature that is not positive, and for windows."""
+        """Raise ValueError for numbers out of range, an unknown pooling, and for windows."""
         super().__post_init__()
         if not self.temperature > 0:
             raise ValueError(f"temperature must be above 0, not {self.temperature}")
         if self.long == "window":
             raise ValueError("long = window would give a text several vectors: give truncate, head+tail or error")
+        if self.pooling != AUTO:
+            try:
+                split_pooling(self.pooling)
+            except UserError as error:
+                raise ValueError(str(error)) from error
+        if any(size < 1 for size in self.dimensions):
+            raise ValueError(f"dimensions must be at least 1, not {min(self.dimensions)}")
+        if self.dimensions and self.projection == "yes":
+            raise ValueError("dimensions are those of the vectors, which projection = yes replaces in training")
+
+    @property
+    def criterion(self) -> str:
+        """Return Spearman's correlation if there are scored pairs, else the retrieval accuracy."""
+        return "spearman" if self.by_rows else "accuracy"
+
+    @property
+    def by_rows(self) -> bool:  # type: ignore[override]
+        """Return whether there are scored pairs; else texts are searched among all rows, easier among fewer."""
+        return bool(self.sts) or self.rows == "graded"
+
+    def negatives(self, columns: Sequence[str]) -> list[str]:
+        """Return the names of the columns of negatives that the setting has, for a table with these columns."""
+        return [self.negative] if self.negative in columns else list(filter(None, self.negative.split(",")))
 
     @property
     def request_fields(self) -> tuple[str, ...]:
         """Return a single field, because a vector belongs to one text."""
         return ("text",)
-
-    @property
-    def criterion(self) -> str:
-        """Return Spearman's correlation if there are scored pairs, else the retrieval accuracy."""
-        return "spearman" if self.sts else "accuracy"
-
-    @property
-    def by_rows(self) -> bool:  # type: ignore[override]
-        """Return whether there are scored pairs; else texts are searched among all rows, easier among fewer."""
-        return bool(self.sts)
 
     def record_of(self, texts: Sequence[str]) -> Record:
         """Return the record of two texts; UserError for another number."""
@@ -242,47 +323,61 @@ class Contrastive(TextTask):
 
     # The model.
 
-    def with_prompts(self, prompt_of: Callable[[str | None], str]) -> Self:
-        """Return the task with the model's prompts in place of auto; single texts have no role."""
-        model_prompts: dict[str, Any] = {
-            f"{role}_prompt": prompt_of(role if self.pair else None)
-            for role in ("query", "document")
-            if getattr(self, f"{role}_prompt") == AUTO
-        }
-        return dataclasses.replace(self, **model_prompts)
+    def for_sentences(self, trained: TrainedSentences | None) -> Self:
+        """Return the task with the model's pooling and prompts in place of auto; single texts have no role."""
+        settings: dict[str, Any] = {}
+        if self.pooling == AUTO:
+            settings["pooling"] = trained.pooling if trained else "cls"
+        if self.projection == AUTO:
+            without = trained or self.rows == "graded" or self.dimensions
+            settings["projection"] = "no" if without else "yes"
+        for role in ("query", "document"):
+            if getattr(self, f"{role}_prompt") == AUTO:
+                settings[f"{role}_prompt"] = trained.prompt(role if self.pair else None) if trained else ""
+        if trained and trained.lower_case:
+            settings["lower_case"] = True
+        return dataclasses.replace(self, **settings)
 
     @property
-    def prompts(self) -> Mapping[str, str]:
-        """Return the prompts of both roles, {} if there are none. Runs of earlier versions have none."""
+    def prompts(self) -> Mapping[str | None, str]:
+        """Return the prompts of both roles, "" for none; of single texts one for None, if both are the same."""
         settings = {"query": self.query_prompt, "document": self.document_prompt}
         prompts = {role: "" if prompt == AUTO else prompt for role, prompt in settings.items()}
-        return prompts if any(prompts.values()) else {}
+        if self.text and not self.pair and len(set(prompts.values())) == 1:
+            prompts = {None: prompts["query"]}  # type: ignore[dict-item]
+        return prompts  # type: ignore[return-value]
 
     def encode(self, record: Record, packer: Packer) -> list[Example]:
         """Return the two texts of a record as sequences, a single text twice; the first has the target.
 
-        In training a hard negative is a third sequence, whose target of weight 0 names it.
+        In training hard negatives follow, each with a target of weight 0 that names it.
         """
-        if len(record.texts) > 2 + bool(self.negative):
+        if len(record.texts) > 2 and self.rows not in ("pairs", "judged"):
             raise UserError(
                 f"{record.place}: {self.name} reads one text or two, not {len(record.texts)}.",
                 code="wrong-number-of-texts",
             )
-        query, document = (self.prompts.get(role, "") for role in ("query", "document"))
-        first_text, *others = record.texts
+        prompts = self.prompts
+        query, document = (prompts.get(role, prompts.get(None, "")) for role in ("query", "document"))
+        first_text, *others = record.texts if record.label is not None else record.texts[:2]
         examples = [self._sequence(first_text, packer, record.number, query)]
         examples += [self._sequence(text, packer, record.number, document) for text in others or [first_text]]
         first, second, *negatives = examples
         if record.label is None:
-            return [first, second]
+            return examples
+        if self.rows == "graded":
+            target = Target(labels=np.array([record.label], np.float32))
+            return [dataclasses.replace(first, targets={self.name: target}), second]
         return [self._aimed(first, 0), second, *(self._aimed(negative, 1) for negative in negatives)]
 
     def _aimed(self, example: Example, label: int) -> Example:
-        weights = np.array([1.0 - label], np.float32) if self.negative else None
+        weighted = self.negative or self.rows == "judged"
+        weights = np.array([1.0 - label], np.float32) if weighted else None
         target = Target(labels=np.array([label], np.int64), weights=weights)
         return dataclasses.replace(example, targets={self.name: target})
 
     def _sequence(self, text: str, packer: Packer, number: int, prompt: str) -> Example:
+        text, prompt = (text.lower(), prompt.lower()) if self.lower_case else (text, prompt)
         (example,) = lay_out_texts([text], packer, prompt=prompt, long=self.long, overlap=self.overlap, record=number)
         return example
 
@@ -295,24 +390,36 @@ class Contrastive(TextTask):
                 "Without dropout both vectors of a text are equal: remove --dropout 0, or give pairs.",
                 code="options-exclude-each-other",
             )
-        return ContrastiveHead(backbone, target=self.name, pooling=self.pooling, temperature=self.temperature)
+        pooling = "cls" if self.pooling == AUTO else self.pooling
+        width = backbone.architecture.width * len(split_pooling(pooling))
+        if too_many := [size for size in self.dimensions if size >= width]:
+            raise UserError(
+                f"--dimensions {too_many[0]} is not fewer than the {width} numbers of a vector. Remove it.",
+                code="invalid-value",
+            )
+        return ContrastiveHead(
+            backbone,
+            target=self.name,
+            pooling=pooling,
+            temperature=self.temperature,
+            dimensions=self.dimensions,
+            projection=self.projection != "no",
+            graded=self.rows == "graded",
+        )
 
     def decode(
         self, outputs: Sequence[NDArray[np.floating]], record: Record, examples: Sequence[Example]
     ) -> SimilarityPrediction:
         """Return the cosine of the two vectors."""
-        vectors = np.stack([outputs[0], outputs[-1]]).astype(np.float64)
+        vectors = np.stack([outputs[0], outputs[1]]).astype(np.float64)
         vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
         return SimilarityPrediction(value=float(vectors[0] @ vectors[1]), vectors=vectors)
 
     def metrics(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, float]:
         """Return the correlations with the scores; without scored pairs the retrieval accuracy of the pairs."""
-        if not self.sts:
-            return {
-                "accuracy": retrieval_accuracy(
-                    [prediction.vectors for prediction in predictions if isinstance(prediction, SimilarityPrediction)]
-                )
-            }
+        if not self.by_rows:
+            vectors = [prediction.vectors for prediction in predictions if isinstance(prediction, SimilarityPrediction)]
+            return {"accuracy": retrieval_accuracy(vectors, [record.texts[0] for record in records])}
         from scipy.stats import rankdata
 
         cosines = np.array([prediction.value for prediction in predictions], np.float64)
@@ -320,13 +427,17 @@ class Contrastive(TextTask):
         return {"spearman": correlation(rankdata(cosines), rankdata(true)), "pearson": correlation(cosines, true)}
 
 
-def retrieval_accuracy(vectors: Sequence[NDArray[np.floating]]) -> float:
-    """Return the fraction of n pairs of vectors (2, D) whose first vector is closest to its own second vector."""
+def retrieval_accuracy(vectors: Sequence[NDArray[np.floating]], texts: Sequence[str]) -> float:
+    """Return the fraction of n pairs of vectors (2, D) whose first is closest to a second one of the same text.
+
+    `texts` (n,): the first texts, of which several pairs may have the same.
+    """
     first, second = (np.stack([pair[side] for pair in vectors]) for side in (0, 1))
-    pair_cosines = (first * second).sum(axis=1)
+    _, numbers = np.unique(texts, return_inverse=True)
     hits = 0
+    # Blocks bound the memory of the n x n cosines; 1e-9 allows for rounding.
     for start in range(0, len(first), BLOCK):
-        best = (first[start : start + BLOCK] @ second.T).max(axis=1)
-        # Blocks bound the memory of the n x n cosines; 1e-9 allows for rounding.
-        hits += int((pair_cosines[start : start + BLOCK] >= best - 1e-9).sum())
+        cosines = first[start : start + BLOCK] @ second.T
+        own = np.where(numbers[start : start + BLOCK, None] == numbers, cosines, -np.inf)
+        hits += int((own.max(axis=1) >= cosines.max(axis=1) - 1e-9).sum())
     return hits / len(first)

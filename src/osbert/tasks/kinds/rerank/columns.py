@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,7 +16,6 @@ from osbert.tasks.tables import UnlabelledRow, require_cells
 from osbert.tasks.tables.cells import cell_texts, parse_cell
 from osbert.terminal import one_line
 
-_NUMBERED = re.compile(r"negative[ _-]?\d+", re.IGNORECASE)
 HEADINGS = headings("query", "candidate", "relevance", "positive", "negative")
 """A first line that contains one of these is a header."""
 FORMS = (("document", "label"), ("positive", "negative"))
@@ -79,9 +77,7 @@ def choose(columns: Sequence[str], *, user_columns: CandidateColumns, path: str,
             f": '{user_columns.negative[0]}' (--negative) needs a column with relevant documents: --positive NAME.",
         )
     if positive:
-        numbered = tuple(name for name in columns if _NUMBERED.fullmatch(name.strip()))
-        single = header.find("negative", but=(query, positive))
-        negative = user_columns.negative or numbered or ((single,) if single else ())
+        negative = user_columns.negative or header.find_negatives(but=(query, positive))
         return CandidateColumns(query=query, positive=positive, negative=negative)
     if not document:
         advice = ": give --document NAME, or --positive NAME and --negative NAME (for a run that is trained, --columns."
