@@ -180,13 +180,13 @@ class EvaluateRetrievalKeywords(VectorKeywords, OpeningKeywords, total=False):
     """Settings of osbert.evaluate_retrieval."""
 
     layers: str
-    measures: str
-    depth: int
     bm25: bool
     allow_unknown: bool
     encoding: str
     tokens: int
     device: str
+    measures: str
+    depth: int
 
 class ExplainKeywords(TrainingRowsKeywords, AttributionKeywords, TaskKeywords, total=False):
     """Settings of osbert.explain."""
@@ -247,25 +247,43 @@ class FinetuneKeywords(TrainingKeywords, OptimizerKeywords, OpeningKeywords, tot
     held_out: float
     skip_empty: bool
     skip_unlabelled: bool
-    temperature: float
-    context: str | Sequence[str] | Literal["sentence", "document"]
-    choices: str | Sequence[str]
-    prefix: str
-    label: str
-    counting: Literal["auto", "0", "1", "A", "text"]
-    long: Literal["truncate", "head+tail", "window", "error"]
-    from_scratch: bool
     text: str | Sequence[str]
     pair: str
+    label: str
+    long: Literal["truncate", "head+tail", "window", "error"]
     overlap: int
     class_weights: str
     weights: str | Sequence[float]
     both_orders: bool
     apart: bool
+    temperature: float
     labels: str | Sequence[str]
     label_smoothing: float
     focal: float
     ordered: str | Sequence[str]
+    from_scratch: bool
+    context: str | Sequence[str] | Literal["sentence", "document"]
+    choices: str | Sequence[str]
+    prefix: str
+    counting: Literal["auto", "0", "1", "A", "text"]
+    types: str | Sequence[str]
+    scheme: Literal["bio", "bioes", "words"]
+    pieces: Literal["first", "all"]
+    decoder: Literal["linear", "crf"]
+    legal: bool
+    features: Literal[
+        "none",
+        "last",
+        "second-to-last",
+        "sum-last-four",
+        "concat-last-four",
+        "concat-ends",
+        "sum-all",
+        "embeddings",
+        "mix",
+    ]
+    split: Literal["words", "characters"]
+    column: int
     rows: Literal["auto", "texts", "pairs", "graded", "judged"]
     negative: str | Sequence[str]
     sts: str
@@ -310,24 +328,10 @@ class FinetuneKeywords(TrainingKeywords, OptimizerKeywords, OpeningKeywords, tot
     paragraph: str
     answer: str
     answer_start: str
-    types: str | Sequence[str]
-    scheme: Literal["bio", "bioes", "words"]
-    pieces: Literal["first", "all"]
-    decoder: Literal["linear", "crf"]
-    legal: bool
-    features: Literal[
-        "none",
-        "last",
-        "second-to-last",
-        "sum-last-four",
-        "concat-last-four",
-        "concat-ends",
-        "sum-all",
-        "embeddings",
-        "mix",
-    ]
-    split: Literal["words", "characters"]
-    column: int
+    release: Literal["any", "1.1", "2.0"]
+    data_set: Literal["cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte"]
+    rule: Literal["majority", "model"]
+    majority: str
 
 class PretrainKeywords(OptimizerKeywords, total=False):
     """Settings of osbert.pretrain."""

@@ -174,18 +174,21 @@ def read_run(path: Path, *, encoding: str = "") -> Scores:
     return run
 
 
-def read_single_table(data: Data, *, encoding: str = "") -> tuple[TextCollection, TextCollection, Scores]:
+def read_single_table(
+    data: Data, *, encoding: str = "", labelled: bool = True
+) -> tuple[TextCollection, TextCollection, Scores]:
     """Return corpus, queries and judgements of one table with a query, a document and a label in each row.
 
-    Equal texts are one query, or one document; the ids count them from 1.
+    Equal texts are one query, or one document; the ids count them from 1. Without `labelled` the table need not have
+    labels: each document, which may be called positive, is then relevant.
     """
     table = _open(data, "data", encoding)
     header = Header(table.columns, table.called)
     query = header.find("query")
-    document = header.find("candidate", but=(query,))
+    document = header.find("candidate", but=(query,)) or ("" if labelled else header.find("positive", but=(query,)))
     label = header.find("relevance", but=(query, document))
     names = {"query": query, "document": document, "label": label}
-    if missing := [name for name, column in names.items() if not column]:
+    if missing := [name for name, column in names.items() if not column and (labelled or name != "label")]:
         raise header.missing(" or ".join(missing), ": the table needs the columns query, document and label.")
     problems = Problems(heading=f"{table.called} cannot be used")
     seen: dict[str, dict[str, tuple[str, int]]] = {"query": {}, "document": {}}
@@ -197,7 +200,7 @@ def read_single_table(data: Data, *, encoding: str = "") -> tuple[TextCollection
             if not text:
                 problems.add(f"{table.place(row.line)}: the {role} is empty.", code="empty-text")
             ids.append(seen[role].setdefault(text, (str(len(seen[role]) + 1), index))[0])
-        value = _number(row.values.get(label, ""))
+        value = _number(row.values.get(label, "")) if label else 1.0
         if value is None:
             problems.add(
                 f"{table.place(row.line)}: the label {row.values.get(label, '')[:40]!r} is not a number.",

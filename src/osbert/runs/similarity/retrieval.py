@@ -61,16 +61,11 @@ BM25 = "bm25"
 
 
 @dataclass(frozen=True, kw_only=True)
-class RetrievalOptions(EmbeddingOptions):
-    """How a search is measured, and how its vectors are made."""
+class CorpusOptions(EmbeddingOptions):
+    """How a corpus is read and searched, and how its vectors are made."""
 
     role: str | None = None
     """The role of the queries, whose prompt is put before them. Default: query. Documents have the role document."""
-    measures: str = ",".join(MEASURES)
-    """Measures, separated by commas: ndcg, map, mrr, recall or precision, of the first documents of a ranking, such as
-    ndcg@10. The systems are tested by the first."""
-    depth: int = 1000
-    """Most documents of a ranking."""
     bm25: bool = True
     """Also search by words (BM25)."""
     allow_unknown: bool = False
@@ -83,6 +78,27 @@ class RetrievalOptions(EmbeddingOptions):
     device: str = "auto"
     """cpu, cuda or cuda:N. auto: a GPU if there is one."""
 
+    def note_invalid(self, problems: Problems) -> None:
+        """Report settings that a search cannot use."""
+        if self.tokens < 1:
+            problems.add(f"--tokens must be at least 1, not {self.tokens}.", code="invalid-value")
+        if self.pooling == "tokens" or self.long == "error":
+            problems.add(
+                "A search needs one vector for each text: --pooling tokens and --long error are not possible.",
+                code="invalid-value",
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetrievalOptions(CorpusOptions):
+    """How a search is measured, and how its vectors are made."""
+
+    measures: str = ",".join(MEASURES)
+    """Measures, separated by commas: ndcg, map, mrr, recall or precision, of the first documents of a ranking, such as
+    ndcg@10. The systems are tested by the first."""
+    depth: int = 1000
+    """Most documents of a ranking."""
+
     def check(self) -> list[Measure]:
         """Return the measures. Raises UserError that lists invalid settings."""
         problems = Problems(heading="The search cannot be measured")
@@ -94,19 +110,14 @@ class RetrievalOptions(EmbeddingOptions):
                 problems.add_error(error)
         if not self.measures.strip(", "):
             problems.add("--measures is empty. Name one, such as ndcg@10.", code="missing-value")
-        for name, value in (("depth", self.depth), ("tokens", self.tokens)):
-            if value < 1:
-                problems.add(f"--{name} must be at least 1, not {value}.", code="invalid-value")
+        if self.depth < 1:
+            problems.add(f"--depth must be at least 1, not {self.depth}.", code="invalid-value")
         if too_deep := [measure.name for measure in measures if measure.cutoff > self.depth >= 1]:
             problems.add(
                 f"{', '.join(too_deep)} reads more documents than --depth {self.depth} ranks. Raise --depth.",
                 code="invalid-value",
             )
-        if self.pooling == "tokens" or self.long == "error":
-            problems.add(
-                "A search needs one vector for each text: --pooling tokens and --long error are not possible.",
-                code="invalid-value",
-            )
+        self.note_invalid(problems)
         problems.stop_if_any()
         return measures
 
@@ -164,11 +175,14 @@ class RetrievalInput:
                 code="duplicate-name",
             )
 
-    def read(self, options: RetrievalOptions, watch: Watch) -> SearchData:
-        """Return the data, without queries that have no judgement. Raises UserError that lists what is wrong."""
+    def read(self, options: CorpusOptions, watch: Watch, *, labelled: bool = True) -> SearchData:
+        """Return the data, without queries that have no judgement. Raises UserError that lists what is wrong.
+
+        Without `labelled` the rows of one table need no label: each is a query with a relevant document.
+        """
         read = {"encoding": options.encoding}
         if self.data is not None:
-            corpus, queries, judgements = read_single_table(local_data(self.data), **read)
+            corpus, queries, judgements = read_single_table(local_data(self.data), labelled=labelled, **read)
             return SearchData(corpus=corpus, queries=queries, judgements=judgements)
         judgements = read_judgements(local_data(self.qrels), **read)
         if self.corpus is None or self.queries is None:
@@ -195,7 +209,7 @@ class SearchData:
     queries: TextCollection | None = None
     judgements: Judgements
 
-    def match(self, options: RetrievalOptions, watch: Watch) -> SearchData:
+    def match(self, options: CorpusOptions, watch: Watch) -> SearchData:
         """Return the data of the queries that are judged. Raises UserError for judgements of unknown ids."""
         assert self.corpus is not None and self.queries is not None
         documents, queries = {*self.corpus.ids}, {*self.queries.ids}
@@ -332,7 +346,7 @@ def evaluate_retrieval(
         }
         systems: dict[str, Rankings] = {}
         if data.corpus and data.queries:
-            search = _Search(corpus=data.corpus, queries=data.queries, depth=options.depth, watch=watch)
+            search = CorpusSearch(corpus=data.corpus, queries=data.queries, depth=options.depth, watch=watch)
             if model is not None:
                 systems[name_model(model)] = search.by_vectors(model, options, opening)
             systems |= finished
@@ -376,7 +390,7 @@ def write_run(path: Path, rankings: Rankings, tag: str) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Search:
+class CorpusSearch:
     """A corpus in which documents for queries are searched; `depth`: most documents of a ranking."""
 
     corpus: TextCollection
@@ -384,8 +398,10 @@ class _Search:
     depth: int
     watch: Watch
 
-    def by_vectors(self, model: Path, options: RetrievalOptions, opening: Opening) -> Rankings:
-        """Return the documents with the largest cosines for each query."""
+    def encode(
+        self, model: Path, options: CorpusOptions, opening: Opening
+    ) -> tuple[NDArray[np.float32], Iterator[NDArray[np.float32]]]:
+        """Return the vectors (Q, D) of the queries, and an iterator over those of the documents, block by block."""
         from osbert.inference.embedder import remarks  # torch takes seconds to import
         from osbert.inference.engine import load
         from osbert.interop.sentence_files import DOCUMENT, QUERY
@@ -404,10 +420,15 @@ class _Search:
         for line in dict.fromkeys(line for chosen in roles for line in remarks(chosen, engine)):
             self.watch(Notice(line))
         queries = np.concatenate([*self._encode(self.queries, of_queries, "queries")])
+        return queries, self._encode(self.corpus, of_documents, "documents")
+
+    def by_vectors(self, model: Path, options: CorpusOptions, opening: Opening) -> Rankings:
+        """Return the documents with the largest cosines for each query."""
+        queries, blocks = self.encode(model, options, opening)
         starts = range(0, len(queries), QUERIES)
         nearest = [NearestRows(queries[first : first + QUERIES], self.depth) for first in starts]
         documents, indices = self._order()
-        for block in self._encode(self.corpus, of_documents, "documents"):
+        for block in blocks:
             for part in nearest:
                 part.compare(block, indices[part.rows : part.rows + len(block)])
         rows = (row for part in nearest for row in zip(part.places.tolist(), part.cosines, strict=True))
@@ -419,19 +440,19 @@ class _Search:
     def by_words(self) -> Rankings:
         """Return the documents with the highest BM25 scores for each query."""
         documents, indices = self._order()
-        count = len(self.corpus.ids)
-
-        def texts() -> Iterator[str]:
-            for done, text in enumerate(self.corpus.texts(), 1):
-                yield text
-                if done % WINDOW == 0 or done == count:
-                    self.watch(RetrievalProgress(done, count, "documents by words"))
-
-        scored = bm25(texts(), [*self.queries.texts()], self.depth, indices)
+        scored = bm25(self.texts(), [*self.queries.texts()], self.depth, indices)
         return {
             query: RankedDocuments.of([documents[index] for index, _ in row], [score for _, score in row])
             for query, row in zip(self.queries.ids, scored, strict=True)
         }
+
+    def texts(self) -> Iterator[str]:
+        """Yield the texts of the corpus, and report progress."""
+        count = len(self.corpus.ids)
+        for done, text in enumerate(self.corpus.texts(), 1):
+            yield text
+            if done % WINDOW == 0 or done == count:
+                self.watch(RetrievalProgress(done, count, "documents by words"))
 
     def _order(self) -> tuple[list[str], NDArray[np.int64]]:
         """Return the ids of the corpus in falling order, in which ties are broken, and the rank of each row (n,)."""

@@ -1,0 +1,319 @@
+"""Mines hard negatives for contrastive training: documents that an encoder or BM25 ranks high for a query.
+
+Where a document scores far above all that are known to be like the query, it is likelier that a judgement is missing
+than that the ranking is wrong: such a document is no negative, and goes into a file for review.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from osbert.data.long_texts import Long  # noqa: F401  (the command line looks up inherited fields' types here)
+from osbert.errors import Problems, UserError
+from osbert.inference.vectors.lexical import bm25_scores
+from osbert.inference.vectors.nearest import NearestRows, pair_cosines
+from osbert.inference.vectors.settings import Pooling, normalize_vectors  # noqa: F401
+from osbert.interop.opening import CAREFUL, Opening
+from osbert.reading.retrieval import select
+from osbert.remote.cache import reading_copies
+from osbert.runs.contract import Watch, ignore
+from osbert.runs.rows.table import require_output, write_values
+from osbert.runs.similarity.retrieval import QUERIES, CorpusOptions, CorpusSearch, RetrievalInput
+from osbert.terminal import format_count
+
+Choice: TypeAlias = tuple[list[NDArray[np.int64]], NDArray[np.int64], int]
+"""The negatives of each document that is like a query, the doubtful documents, and the number of close ones."""
+TOGETHER = 4096
+"""Queries that are written together: the texts of their documents are in memory, in one pass over the corpus."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MiningOptions(CorpusOptions):
+    """Which documents become negatives. Scores are cosines, or without an encoder those of BM25."""
+
+    negatives: int = 5
+    """Most negatives of a query and a document that is like it."""
+    first_rank: int = 1
+    """First rank of the documents that are considered, in the ranking of the encoder and in that of BM25."""
+    last_rank: int = 100
+    """Last rank of the documents that are considered."""
+    margin: float = 0.05
+    """A negative scores at least this fraction less than the document that is like the query. One that scores at least
+    this fraction more than all documents that are like it is written for review."""
+    above: float = 0.0
+    """A document is like a query if its judgement is above this number."""
+
+    def check(self) -> None:
+        """Raise UserError that lists invalid settings."""
+        problems = Problems(heading="These negatives cannot be mined")
+        if not 1 <= self.first_rank <= self.last_rank:
+            ranks = f"--first-rank {self.first_rank} and --last-rank {self.last_rank}"
+            problems.add(f"{ranks} must be ranks from 1 on, in this order.", code="invalid-value")
+        if self.negatives < 1:
+            problems.add(f"--negatives must be at least 1, not {self.negatives}.", code="invalid-value")
+        if not 0 <= self.margin < 1:
+            problems.add(f"--margin must be at least 0 and below 1, not {self.margin:g}.", code="invalid-value")
+        self.note_invalid(problems)
+        problems.stop_if_any()
+
+
+@dataclass(frozen=True, kw_only=True)
+class MiningTally:
+    """The rows that were written, and their negatives; `fewer`: rows with fewer than the most, `none`: without any.
+
+    `doubtful`: documents in the file for `review`; `close`: further ones that score too much to be negatives.
+    """
+
+    reported: ClassVar[tuple[str, ...]] = ("path", "rows", "negatives", "fewer", "none", "review", "doubtful", "close")
+
+    path: Path
+    review: Path
+    rows: int = 0
+    negatives: int = 0
+    fewer: int = 0
+    none: int = 0
+    doubtful: int = 0
+    close: int = 0
+
+    def lines(self) -> Iterator[str]:
+        """Yield sentences with the counts."""
+        yield f"{format_count(self.rows, 'row')} with {format_count(self.negatives, 'negative')} -> {self.path}"
+        if self.fewer:
+            rows = format_count(self.fewer, "row")
+            yield f"fewer negatives than --negatives in {rows}, {self.none:,} of them without any"
+        if self.close:
+            yield f"no negatives, because of --margin: {format_count(self.close, 'document')} of a query"
+        documents = format_count(self.doubtful, "document")
+        yield (
+            f"{documents} may be like a query, for their scores are above those of all that are -> {self.review}"
+            + (". Look at them before training; none is among the negatives." if self.doubtful else "")
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoredDocuments:
+    """The documents of a query by index: those that are `alike` (A,), and `others` (C,), with their scores."""
+
+    alike: NDArray[np.int64]
+    alike_scores: NDArray[np.floating]
+    others: NDArray[np.int64]
+    other_scores: NDArray[np.floating]
+
+    def choose(self, margin: float, count: int) -> Choice:
+        """Return the negatives of each alike document, the best first; doubtful ones; and the number of close ones.
+
+        >>> documents = ScoredDocuments(
+        ...     alike=np.array([7]), alike_scores=np.array([0.8]),
+        ...     others=np.array([3, 1, 2, 5]), other_scores=np.array([0.9, 0.79, 0.2, 0.7]),
+        ... )
+        >>> documents.choose(0.05, 5)
+        ([array([5, 2])], array([3]), 1)
+        """
+        order = np.lexsort((self.others, -self.other_scores))
+        others, scores = self.others[order], self.other_scores[order]
+        width = margin * np.abs(self.alike_scores)  # (A,)
+        doubtful = scores >= (self.alike_scores + width).max()
+        below = (scores <= (self.alike_scores - width)[:, None]) & ~doubtful  # (A, C)
+        close = int((~doubtful & ~below.any(axis=0)).sum())
+        return [others[row][:count] for row in below], others[doubtful], close
+
+
+class KnownPairs:
+    """The cosines of chosen pairs of a query and a document, collected while the documents pass by in blocks."""
+
+    def __init__(self, queries: NDArray[np.float32], documents: Sequence[NDArray[np.int64]]) -> None:
+        """Prepare for queries (Q, D) of length 1 and the indices (P,) of documents for each."""
+        self.queries = queries
+        self.documents = documents
+        rows = np.concatenate([*documents, np.empty(0, np.int64)])
+        numbers = np.repeat(np.arange(len(documents)), [len(row) for row in documents])
+        self.order = np.argsort(rows, kind="stable")
+        self.rows, self.numbers = rows[self.order], numbers[self.order]
+        self.cosines = np.empty(len(rows), np.float32)
+        self.done = 0
+
+    def compare(self, block: NDArray[np.float32]) -> None:
+        """Compute the cosines of the pairs with the next documents (n, D)."""
+        first, last = np.searchsorted(self.rows, [self.done, self.done + len(block)])
+        part = slice(first, last)
+        self.cosines[self.order[part]] = pair_cosines(
+            self.queries, self.numbers[part], block, self.rows[part] - self.done
+        )
+        self.done += len(block)
+
+    def by_query(self) -> list[NDArray[np.float32]]:
+        """Return the cosines (P,) of the documents of each query."""
+        return np.split(self.cosines, np.cumsum([len(row) for row in self.documents])[:-1])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Miner:
+    """Scores the documents of queries. The vectors of the corpus are in memory a block at a time.
+
+    `alike`: for each query the indices (A,) of the documents that are like it.
+    """
+
+    search: CorpusSearch
+    options: MiningOptions
+    alike: Sequence[NDArray[np.int64]]
+
+    @cached_property
+    def numbers(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """A number for the text of each document (n,) and each query (Q,); equal texts have one number."""
+        corpus, queries = self.search.corpus, self.search.queries
+        documents = np.fromiter(map(hash, corpus.texts()), np.int64, len(corpus.ids))
+        return documents, np.fromiter(map(hash, queries.texts()), np.int64, len(queries.ids))
+
+    def by_words(self) -> Iterator[ScoredDocuments]:
+        """Yield the documents of each query, ranked and scored by BM25."""
+        for query, (scores, alike) in enumerate(zip(self._score_words(), self.alike, strict=True)):
+            others = self._drop_alike(query, self._rank(scores))
+            yield ScoredDocuments(alike=alike, alike_scores=scores[alike], others=others, other_scores=scores[others])
+
+    def by_vectors(self, model: Path, opening: Opening) -> Iterator[ScoredDocuments]:
+        """Yield the documents of each query, ranked by an encoder and, if the options say so, BM25, with cosines."""
+        ranked = (
+            [self._rank(scores) for scores in self._score_words()]
+            if self.options.bm25
+            else [row[:0] for row in self.alike]
+        )
+        queries, blocks = self.search.encode(model, self.options, opening)
+        known = KnownPairs(normalize_vectors(queries), [np.concatenate(row) for row in zip(self.alike, ranked)])
+        starts = range(0, len(queries), QUERIES)
+        nearest = [NearestRows(queries[first : first + QUERIES], self.options.last_rank) for first in starts]
+        for block in blocks:
+            known.compare(block)
+            for part in nearest:
+                part.compare(block)
+        rankings = (row for part in nearest for row in zip(part.places, part.cosines, strict=True))
+        skipped = self.options.first_rank - 1
+        for query, (alike, cosines, (places, scores)) in enumerate(zip(self.alike, known.by_query(), rankings)):
+            size = len(alike)
+            every = np.concatenate([places[skipped:], ranked[query]])
+            values = np.concatenate([scores[skipped:], cosines[size:]])
+            _, first = np.unique(every, return_index=True)  # a document of both rankings once
+            by_index = dict(zip(every[first].tolist(), values[first].tolist()))
+            others = self._drop_alike(query, every[np.sort(first)])
+            yield ScoredDocuments(
+                alike=alike,
+                alike_scores=cosines[:size],
+                others=others,
+                other_scores=np.array([by_index[index] for index in others.tolist()]),
+            )
+
+    def _score_words(self) -> Iterator[NDArray[np.float64]]:
+        return bm25_scores(self.search.texts(), [*self.search.queries.texts()])
+
+    def _rank(self, scores: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Return the documents at the ranks that are considered, of those that share a word with the query."""
+        order = np.argsort(-scores, kind="stable")[self.options.first_rank - 1 : self.options.last_rank]
+        return order[scores[order] > 0]
+
+    def _drop_alike(self, query: int, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the documents without those whose text is the query, like it, or that of another one."""
+        documents, queries = self.numbers
+        known = {int(queries[query]), *documents[self.alike[query]].tolist()}
+        chosen = []
+        for index in indices.tolist():
+            if (number := int(documents[index])) not in known:
+                known.add(number)
+                chosen.append(index)
+        return np.array(chosen, np.int64)
+
+
+def mine_negatives(
+    data_input: RetrievalInput,
+    *,
+    out: Path,
+    model: Path | None = None,
+    review: Path | None = None,
+    options: MiningOptions = MiningOptions(),
+    opening: Opening = CAREFUL,
+    watch: Watch = ignore,
+) -> MiningTally:
+    """Write a row for each query and document that is like it: query, positive, negative_1 and so on; "" for none.
+
+    `model`: an encoder; without one BM25 ranks. `review`: a table of the documents that may be like a query; by default
+    beside `out`, with .review in its name. Raises UserError for invalid options and data, before any computation.
+    """
+    options.check()
+    review = review or out.with_name(f"{out.stem}.review{out.suffix}")
+    data_input.check(model, words=True)
+    for path, other in ((out, review), (review, out)):
+        require_output(path, [*data_input.files, other])
+    if not (model or options.bm25):
+        raise UserError("There is nothing to rank with. Give --model, or remove --no-bm25.", code="missing-option")
+    with reading_copies():
+        data = data_input.read(options, watch, labelled=False)
+        assert data.corpus is not None and data.queries is not None
+        places = {name: index for index, name in enumerate(data.corpus.ids)}
+        alike = {
+            query: sorted(places[name] for name, value in row.items() if value > options.above and name in places)
+            for query, row in data.judgements.items()
+        }
+        queries = select(data.queries, {query for query, indices in alike.items() if indices})
+        if not queries.ids:
+            raise UserError(f"No document is judged above {options.above:g}: nothing is like a query.", code="no-data")
+        search = CorpusSearch(corpus=data.corpus, queries=queries, depth=options.last_rank, watch=watch)
+        indices = [np.array(alike[query], np.int64) for query in queries.ids]
+        miner = Miner(search=search, options=options, alike=indices)
+        writer = MinedRows(miner=miner, model=model, opening=opening)
+        names = [f"negative_{number}" for number in range(1, options.negatives + 1)]
+        write_values(out, ["query", "positive", *names], writer.rows())
+        columns = ["query", "document", "score", "positive", "positive_score"]
+        write_values(review, columns, writer.doubtful)
+    return MiningTally(path=out, review=review, **writer.counts)
+
+
+class MinedRows:
+    """The rows to write, with the documents for review and the counts, which are complete after the last row."""
+
+    def __init__(self, *, miner: Miner, model: Path | None, opening: Opening) -> None:
+        """Take the rankings of an encoder, or of BM25 without one."""
+        self.miner = miner
+        self.model = model
+        self.opening = opening
+        self.doubtful: list[list[object]] = []
+        self.counts = dict.fromkeys(("rows", "negatives", "fewer", "none", "doubtful", "close"), 0)
+
+    def rows(self) -> Iterator[list[object]]:
+        """Yield a row for each query and document that is like it."""
+        miner, options = self.miner, self.miner.options
+        scored = miner.by_words() if self.model is None else miner.by_vectors(self.model, self.opening)
+        queries = miner.search.queries.texts()
+        while group := [pair for _, pair in zip(range(TOGETHER), zip(queries, scored))]:
+            choices = [documents.choose(options.margin, options.negatives) for _, documents in group]
+            texts = self._texts(group, choices)
+            for (query, documents), (negatives, doubtful, close) in zip(group, choices):
+                self._note(query, documents, doubtful, texts)
+                self.counts["close"] += close
+                for positive, chosen in zip(documents.alike.tolist(), negatives):
+                    self.counts["rows"] += 1
+                    self.counts["negatives"] += len(chosen)
+                    self.counts["fewer"] += len(chosen) < options.negatives
+                    self.counts["none"] += not len(chosen)
+                    cells = [texts[index] for index in chosen.tolist()]
+                    yield [query, texts[positive], *cells, *[""] * (options.negatives - len(cells))]
+
+    def _texts(self, group: Sequence[tuple[str, ScoredDocuments]], choices: Sequence[Choice]) -> dict[int, str]:
+        """Return the texts of the documents of some queries by index."""
+        chosen = [row for negatives, doubtful, _ in choices for row in (*negatives, doubtful)]
+        indices = np.unique(np.concatenate([*chosen, *(documents.alike for _, documents in group)])).tolist()
+        corpus = self.miner.search.corpus
+        return dict(zip(indices, select(corpus, {corpus.ids[index] for index in indices}).texts(), strict=True))
+
+    def _note(self, query: str, documents: ScoredDocuments, doubtful: NDArray[np.int64], texts: dict[int, str]) -> None:
+        """Collect the documents of a query for review, beside the best one that is like it."""
+        best = int(documents.alike_scores.argmax())
+        scores = dict(zip(documents.others.tolist(), documents.other_scores.tolist()))
+        known = [texts[int(documents.alike[best])], round(float(documents.alike_scores[best]), 4)]
+        for index in doubtful.tolist():
+            self.counts["doubtful"] += 1
+            self.doubtful.append([query, texts[index], round(scores[index], 4), *known])

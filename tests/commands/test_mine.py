@@ -1,0 +1,126 @@
+"""osbert mine: negatives by ranks and margin, doubtful documents for review, as finetune reads them; bad input."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import osbert
+import terminal
+from osbert.runs.similarity import mine as runs
+from osbert.runs.similarity.retrieval import RetrievalInput
+from refusals import refusal
+
+DOCUMENTS = {
+    "d0": "a good film", "d1": "the good film", "d2": "a good play", "d3": "the bad actor", "d4": "a film",
+    "d5": "the good film", "d6": "good film good film", "d7": "poor plays",
+}  # fmt: skip
+QUERIES = {"q1": "good film", "q2": "bad actor", "q3": "poor"}
+QRELS = {"q1": {"d0": 2, "d4": 1, "d2": 0}, "q2": {"d3": 1}, "q3": {"d1": 0}}
+
+
+def mined(out: Path, **options: Any) -> tuple[runs.MiningTally, list[dict[str, str]], list[dict[str, Any]]]:
+    model = options.pop("model", None)
+    given = RetrievalInput(corpus=DOCUMENTS, queries=QUERIES, qrels=QRELS)
+    tally = runs.mine_negatives(given, out=out, model=model, options=runs.MiningOptions(**options))
+    rows, review = ([json.loads(line) for line in path.read_text().splitlines()] for path in (tally.path, tally.review))
+    return tally, rows, review
+
+
+def test_bm25_alone_ranks_without_a_model(tmp_path: Path) -> None:
+    tally, rows, review = mined(tmp_path / "mined.jsonl", negatives=2)
+    # d6 has both words twice: more than any that is judged; d1 and d5 are one text, and close to d0.
+    assert [row["document"] for row in review] == ["good film good film"]
+    assert (tally.doubtful, tally.rows, tally.path.name, tally.review.name) == (
+        1,
+        3,
+        "mined.jsonl",
+        "mined.review.jsonl",
+    )
+    assert [(row["query"], row["positive"]) for row in rows] == [
+        ("good film", "a good film"), ("good film", "a film"), ("bad actor", "the bad actor"),
+    ]  # fmt: skip
+    assert rows[0]["negative_1"] == "a good play" and rows[2]["negative_1"] == ""
+    assert tally.none == sum(not row["negative_1"] for row in rows) and tally.negatives == sum(
+        bool(row[name]) for row in rows for name in ("negative_1", "negative_2")
+    )
+    # Ranks and a margin of more.
+    assert all(row["negative_1"] == "" for row in mined(tmp_path / "none.jsonl", last_rank=1)[1])
+    assert mined(tmp_path / "wide.jsonl", margin=0.99)[0].negatives == 0
+
+
+def test_an_encoder_ranks_as_its_cosines(encoder: Path, tmp_path: Path) -> None:
+    model = osbert.load(encoder)
+    queries, documents = (model.embed([*texts.values()]) for texts in (QUERIES, DOCUMENTS))
+    queries, documents = (one / np.linalg.norm(one, axis=1, keepdims=True) for one in (queries, documents))
+    texts = [*DOCUMENTS.values()]
+    for bm25 in (False, True):
+        _, rows, review = mined(tmp_path / f"{bm25}.jsonl", model=encoder, bm25=bm25, margin=0.01, negatives=8)
+        for row in rows:
+            query = [*QUERIES.values()].index(row["query"])
+            cosines = queries[query] @ documents.T
+            own = cosines[texts.index(row["positive"])]
+            alike = {DOCUMENTS[name] for name, value in QRELS[[*QUERIES][query]].items() if value > 0}
+            best = max(cosines[texts.index(text)] for text in alike)
+            chosen = {texts[i]: cosines[i] for i in np.argsort(-cosines, kind="stable") if texts[i] not in alike}
+            expected = [text for text, cosine in chosen.items() if cosine <= own - 0.01 * abs(own)]
+            expected = [text for text in expected if chosen[text] < best + 0.01 * abs(best)]
+            assert [row[f"negative_{n}"] for n in range(1, 9)] == [*expected, *[""] * (8 - len(expected))]
+            doubtful = [text for text, cosine in chosen.items() if cosine >= best + 0.01 * abs(best)]
+            assert [line["document"] for line in review if line["query"] == row["query"]] == doubtful
+
+
+@given(
+    st.lists(st.floats(0.1, 1), min_size=1, max_size=4), st.lists(st.floats(-1, 1), max_size=9), st.floats(0, 0.5),
+)  # fmt: skip
+def test_a_negative_is_below_and_a_doubtful_document_above(
+    alike: list[float], others: list[float], margin: float
+) -> None:
+    scores = np.array(others)
+    documents = runs.ScoredDocuments(
+        alike=np.arange(len(alike)), alike_scores=np.array(alike), others=np.arange(len(others)), other_scores=scores
+    )
+    negatives, doubtful, close = documents.choose(margin, 3)
+    for own, row in zip(alike, negatives, strict=True):
+        assert len(row) <= 3 and (scores[row] <= own * (1 - margin)).all() and (np.diff(scores[row]) <= 0).all()
+        assert not {*row.tolist()} & {*doubtful.tolist()}
+    assert all(scores[index] >= value * (1 + margin) for index in doubtful for value in alike)
+    reachable = (scores <= max(alike) * (1 - margin)).sum()
+    assert close + len(doubtful) + reachable >= len(others)
+
+
+def test_a_table_of_pairs_is_mined_and_trained_on(
+    encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [f"{one} {other}" for one in ("good", "bad", "poor", "fine") for other in ("film", "actor", "play")]
+    pairs = tmp_path / "pairs.csv"
+    pairs.write_text("query,positive\n" + "".join(f"{word},the {word}\n" for word in words))
+    out, review = tmp_path / "mined.csv", tmp_path / "doubtful.csv"
+    terminal.run("mine", "--data", pairs, "--model", encoder, "--out", out, "--review", review, "--negatives", "2")
+    told = capsys.readouterr().out
+    assert "12 rows with" in told and str(review) in told
+    assert out.read_text().splitlines()[0] == "query,positive,negative_1,negative_2"
+    run = osbert.finetune("contrastive", model=encoder, data=out, out=tmp_path / "run", epochs=1, batch=8)
+    assert 'negative = "negative_1,negative_2"' in (run.folder / "recipe.toml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        ({"first_rank": 5, "last_rank": 2}, "invalid-value"),
+        ({"negatives": 0}, "invalid-value"),
+        ({"margin": 1.0}, "invalid-value"),
+        ({"bm25": False}, "missing-option"),
+        ({"above": 9.0}, "no-data"),
+    ],
+)
+def test_what_cannot_be_mined_is_refused(tmp_path: Path, options: dict[str, Any], code: str) -> None:
+    with refusal(code):
+        mined(tmp_path / "mined.jsonl", **options)
+    assert not [*tmp_path.iterdir()]
