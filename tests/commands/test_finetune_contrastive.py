@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -194,7 +195,7 @@ def test_a_sentence_model_keeps_its_pooling_and_its_prompts(encoder: Path, pairs
     )  # fmt: skip
     after = read_sentence_model(run.folder)
     assert after is not None
-    assert after.pooling == "cls+mean"
+    assert after.pooling == "cls+mean" and list(run.model.source.matryoshka) == [8]
     assert after.prompts.texts == {**texts, "document": "text: "} and after.prompts.pooled
     told = "\n".join(event.text for event in events if isinstance(event, Notice))
     assert "query 'the good ', document 'text: '" in told and "does not pool the tokens of prompts" in told
@@ -205,6 +206,14 @@ def test_a_sentence_model_keeps_its_pooling_and_its_prompts(encoder: Path, pairs
         float((run.model.embed(["good film"], role="query") * run.model.embed(["fine film"], role="document")).sum()),
         abs=1e-5,
     )
+    # Its vectors can be cut: by the user, and by the folder as sentence-transformers' truncate_dim.
+    cut = run.model.embed(["good film"])[:, :8]
+    cut /= np.linalg.norm(cut)
+    np.testing.assert_allclose(run.model.embed(["good film"], dimensions=8), cut, atol=1e-6)
+    write_sentence_model(run.folder, replace(after, dimensions=8), width=16)
+    np.testing.assert_allclose(osbert.load(run.folder).embed(["good film"]), cut, atol=1e-6)
+    with refusal("invalid-value", "33", "32"):
+        osbert.load(run.folder).embed(["good film"], dimensions=33)
 
 
 def test_scores_and_judgements_are_learnt_from(encoder: Path, scored: Path, tmp_path: Path) -> None:

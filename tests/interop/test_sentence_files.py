@@ -26,8 +26,10 @@ MODEL = SentenceModel(pooling="max", normalize=True, length=24)
 
 
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:
-    write_sentence_model(tmp_path / "model", MODEL, width=8)
-    assert read_sentence_model(tmp_path / "model") == MODEL
+    for number, model in enumerate((MODEL, replace(MODEL, dimensions=4))):
+        write_sentence_model(tmp_path / f"{number}", model, width=8)
+        assert read_sentence_model(tmp_path / f"{number}") == model
+        assert of_field({FIELD: as_field(model)}, where="config.json") == model
 
 
 @pytest.mark.parametrize("name", ["1_Pooling", "parts/pooling", "./1_Pooling/", "", "..pooling"])
@@ -91,11 +93,11 @@ def moved(folder: Path, name: object) -> SentenceModel | None:
     return read_sentence_model(folder)
 
 
-def test_code_of_others_and_shortened_vectors_are_refused(tmp_path: Path) -> None:
+def test_code_of_others_and_damaged_dimensions_are_refused(tmp_path: Path) -> None:
     write_sentence_model(tmp_path, MODEL, width=8)
     modules = json.loads((tmp_path / MODULES).read_text())
-    (tmp_path / PROMPTS).write_text(json.dumps({"truncate_dim": 4}))
-    with refusal("unsupported-model", "truncate_dim"):
+    (tmp_path / PROMPTS).write_text(json.dumps({"truncate_dim": "4"}))
+    with refusal("wrong-format", "truncate_dim"):
         read_sentence_model(tmp_path)
     (tmp_path / PROMPTS).write_text("{}")
     modules[1]["type"] = "custom_code.pooling.Pooling"

@@ -50,7 +50,8 @@ def vector_settings(options: EmbeddingOptions, engine: LoadedModel) -> VectorSet
         pooling=pooling, layers=options.layers, normalize=normalize, length=length, long=options.long,
         overlap=options.overlap, role=options.role, prompt=prompt, prompt_pooled=model.prompts.pooled or not prompt,
         lower_case=model.lower_case and not (per_token and options.role is None),
-        parts=hash_parts(model.parts) if has_parts else "", dimensions=options.dimensions,
+        parts=hash_parts(model.parts) if has_parts else "",
+        dimensions=options.dimensions or (model.dimensions if has_parts and not per_token else 0),
     )  # fmt: skip
     for problem in settings.problems():
         problems.add(problem, code="invalid-value")

@@ -24,6 +24,8 @@ PROMPTS = "config_sentence_transformers.json"
 TOKENIZER = "tokenizer_config.json"
 ENDLESS = 2**31
 """Above the length of any text: tokenizer files without a limit store a larger number."""
+MATRYOSHKA = "matryoshka_dimensions"
+"""The field of a config with the dimensions to which vectors may be cut."""
 FIELD = "osbert_sentences"
 """The field of a config."""
 LIBRARY = "sentence_transformers."
@@ -105,7 +107,8 @@ class SentenceModel:
 
     `pooling`: one of models/forms.py, or several joined by "+". `length`: most tokens, 0 if not specified.
     `lower_case`: whether texts are read in lower case. `parts`: what is computed between pooling and normalisation.
-    `similarity`: how sentence-transformers compares vectors.
+    `similarity`: how sentence-transformers compares vectors. `dimensions`: how many of the first numbers of a vector
+    are kept, 0 for all (its truncate_dim).
     """
 
     pooling: str
@@ -115,6 +118,7 @@ class SentenceModel:
     prompts: Prompts = Prompts()
     parts: tuple[VectorPart, ...] = ()
     similarity: str = "cosine"
+    dimensions: int = 0
 
     def prompt(self, role: str | None) -> str:
         """Return the prompt of a role, or the default prompt for None; "" for none."""
@@ -187,11 +191,11 @@ def read_sentence_model(folder: Path) -> SentenceModel | None:
         raise UserError(
             f"{folder / LENGTHS}: the transformer_task {task!r:.80} gives no states to pool.", code="unsupported-model"
         )
-    if files[PROMPTS].get("truncate_dim") is not None:
+    dimensions = files[PROMPTS].get("truncate_dim") or 0
+    if type(dimensions) is not int or dimensions < 0:
         raise UserError(
-            f"{folder / PROMPTS}: truncate_dim {files[PROMPTS]['truncate_dim']!r:.40} shortens the vectors, which "
-            "osbert does not do. Set it to null for the full vectors.",
-            code="unsupported-model",
+            f"{folder / PROMPTS}: truncate_dim must be a whole number above 0, not {dimensions!r:.40}.",
+            code="wrong-format",
         )
     return SentenceModel(
         pooling=pooling_name,
@@ -201,6 +205,7 @@ def read_sentence_model(folder: Path) -> SentenceModel | None:
         prompts=read_prompts(folder, pooled=pooling.get("include_prompt") is not False),
         parts=tuple(chain[:-1] if normalize else chain),
         similarity=str(files[PROMPTS].get("similarity_fn_name") or "cosine"),
+        dimensions=dimensions,
     )
 
 
@@ -215,8 +220,9 @@ def write_sentence_model(folder: Path, model: SentenceModel, *, width: int) -> N
         part.write(folder / name)
     write_json(folder / POOLING / "config.json", _pooling_config(model, width))
     write_json(folder / LENGTHS, {"max_seq_length": model.length or None, "do_lower_case": model.lower_case})
-    if model.prompts.texts or model.prompts.default or model.similarity != "cosine":
-        settings = {
+    optional = {"truncate_dim": model.dimensions} if model.dimensions else {}
+    if model.prompts.texts or model.prompts.default or model.similarity != "cosine" or optional:
+        settings = optional | {
             "prompts": dict(model.prompts.texts),
             "default_prompt_name": model.prompts.default or None,
             "similarity_fn_name": model.similarity,
@@ -243,6 +249,7 @@ def as_field(model: SentenceModel) -> dict[str, Any]:
     optional_fields = {
         "lower_case": (model.lower_case, False),
         "similarity": (model.similarity, "cosine"),
+        "dimensions": (model.dimensions, 0),
         "prompts": (prompts, {"texts": {}, "default": "", "pooled": True}),
     }
     fields = {"pooling": model.pooling, "normalize": model.normalize, "length": model.length}
@@ -257,6 +264,7 @@ def of_field(config: Mapping[str, Any], *, where: str) -> SentenceModel | None:
     try:
         prompts = dict(settings.get("prompts", {}))
         types = {"pooling": str, "normalize": bool, "length": int, "lower_case": bool, "similarity": str}
+        types |= {"dimensions": int}
         prompt_types = {"texts": dict, "default": str, "pooled": bool}
         for values, kinds in ((settings, types | {"prompts": dict}), (prompts, prompt_types)):
             if wrong := [name for name, value in values.items() if type(value) is not kinds.get(name)]:
@@ -280,7 +288,7 @@ def matryoshka(config: Mapping[str, Any]) -> Sequence[int]:
     >>> list(matryoshka({"matryoshka_dimensions": [64, 128]})), 7 in matryoshka({"is_matryoshka": True})
     ([64, 128], True)
     """
-    sizes = config.get("matryoshka_dimensions")
+    sizes = config.get(MATRYOSHKA)
     if isinstance(sizes, list) and all(type(size) is int and size > 0 for size in sizes):
         return sizes
     return range(1, ENDLESS) if config.get("is_matryoshka") is True else ()

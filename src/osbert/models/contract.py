@@ -261,6 +261,8 @@ class Head(nn.Module):
     """The kind of its outputs."""
     pooling: str | None = None
     """The pooling of a head of the form vectors; a run with one is a sentence model."""
+    dimensions: tuple[int, ...] = ()
+    """To how many numbers the vectors of such a head are trained to be cut."""
     beside: tuple[str, ...] = ()
     """Prefixes of parameters that only decoding uses, not the outputs, such as those of a CRF."""
     sparse: bool = False

@@ -167,23 +167,26 @@ def alike_texts(batch: Batch, first: Tensor, candidates: Tensor) -> Tensor | Non
     texts like those in `first`. Sequences of equal pieces are one text.
     """
     numbers = text_numbers(batch)
-    own, every = [numbers[index] for index in first.tolist()], [numbers[index] for index in candidates.tolist()]
-    if len({*own}) + len({*every}) == len(own) + len(every):
+    of_first, of_candidates = (
+        [numbers[index] for index in first.tolist()],
+        [numbers[index] for index in candidates.tolist()],
+    )
+    if len({*of_first}) + len({*of_candidates}) == len(first) + len(candidates):
         return None
-    places: dict[int, list[int]] = {}
-    for place, number in enumerate(every):
-        places.setdefault(number, []).append(place)
+    columns: dict[int, list[int]] = {}
+    for column, number in enumerate(of_candidates):
+        columns.setdefault(number, []).append(column)
     like: dict[int, set[int]] = {}
-    for text, number in zip(own, every):
+    for text, number in zip(of_first, of_candidates):
         like.setdefault(text, set()).add(number)
     hits = [
-        (row, place)
-        for row, text in enumerate(own)
+        (row, column)
+        for row, text in enumerate(of_first)
         for number in like[text]
-        for place in places[number]
-        if place != row
+        for column in columns[number]
+        if column != row
     ]
-    alike = torch.zeros(len(own), len(every), dtype=torch.bool)
+    alike = torch.zeros(len(first), len(candidates), dtype=torch.bool)
     alike[tuple(torch.tensor(hits, dtype=torch.int64).reshape(-1, 2).T)] = True
     return alike.to(first.device)
 

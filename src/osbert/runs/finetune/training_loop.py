@@ -16,10 +16,11 @@ from osbert.errors import Problems, UserError
 from osbert.evaluation.bootstrap import ScoreInterval
 from osbert.evaluation.compare import sortable
 from osbert.evaluation.score import Score, predict
-from osbert.files import writing_output
+from osbert.files import write_json, writing_output
+from osbert.interop.files.json_files import read_object
 from osbert.interop.files.weight_files import fingerprint, read_file, write_tensors
 from osbert.interop.huggingface.folders import write_model
-from osbert.interop.sentence_files import SentenceModel, write_sentence_model
+from osbert.interop.sentence_files import MATRYOSHKA, SentenceModel, write_sentence_model
 from osbert.interop.tokenizers import write_any_tokenizer
 from osbert.interop.tuned_files import keep_tuned
 from osbert.models.contract import Head, Learner
@@ -193,6 +194,9 @@ class FinetuneTrainer:
                 length = min(outcome.task.length, sizes.length)
                 trained = self.sentences.after_training(outcome.task.prompts, pooling=head.pooling, length=length)
                 write_sentence_model(folder, trained, width=sizes.width)
+                if head.dimensions:
+                    config = folder / "config.json"
+                    write_json(config, {**read_object(config), MATRYOSHKA: sorted(head.dimensions)})
             if self.settings.tuning in ("adapters", "lora") and not self.settings.merge:
                 keep_tuned(folder, self.start, low_rank)
 

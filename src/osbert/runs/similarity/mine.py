@@ -24,7 +24,6 @@ from osbert.interop.opening import CAREFUL, Opening
 from osbert.reading.retrieval import select
 from osbert.remote.cache import reading_copies
 from osbert.runs.contract import Watch, ignore
-from osbert.runs.rows.table import require_output, write_values
 from osbert.runs.similarity.retrieval import QUERIES, CorpusOptions, CorpusSearch, RetrievalInput
 from osbert.terminal import format_count
 
@@ -194,9 +193,9 @@ class Miner:
                 part.compare(block)
         rankings = (row for part in nearest for row in zip(part.places, part.cosines, strict=True))
         skipped = self.options.first_rank - 1
-        for query, (alike, cosines, (places, scores)) in enumerate(zip(self.alike, known.by_query(), rankings)):
+        for query, (alike, cosines, (nearest_rows, scores)) in enumerate(zip(self.alike, known.by_query(), rankings)):
             size = len(alike)
-            every = np.concatenate([places[skipped:], ranked[query]])
+            every = np.concatenate([nearest_rows[skipped:], ranked[query]])
             values = np.concatenate([scores[skipped:], cosines[size:]])
             _, first = np.unique(every, return_index=True)  # a document of both rankings once
             by_index = dict(zip(every[first].tolist(), values[first].tolist()))
@@ -243,6 +242,8 @@ def mine_negatives(
     `model`: an encoder; without one BM25 ranks. `review`: a table of the documents that may be like a query; by default
     beside `out`, with .review in its name. Raises UserError for invalid options and data, before any computation.
     """
+    from osbert.runs.rows.table import require_output, write_values  # loads torch
+
     options.check()
     review = review or out.with_name(f"{out.stem}.review{out.suffix}")
     data_input.check(model, words=True)
@@ -253,9 +254,9 @@ def mine_negatives(
     with reading_copies():
         data = data_input.read(options, watch, labelled=False)
         assert data.corpus is not None and data.queries is not None
-        places = {name: index for index, name in enumerate(data.corpus.ids)}
+        rows = {name: index for index, name in enumerate(data.corpus.ids)}
         alike = {
-            query: sorted(places[name] for name, value in row.items() if value > options.above and name in places)
+            query: sorted(rows[name] for name, value in row.items() if value > options.above and name in rows)
             for query, row in data.judgements.items()
         }
         queries = select(data.queries, {query for query, indices in alike.items() if indices})
