@@ -20,9 +20,10 @@ from refusals import refusal
 DOCUMENTS = {
     "d0": "a good film", "d1": "the good film", "d2": "a good play", "d3": "the bad actor", "d4": "a film",
     "d5": "the good film", "d6": "good film good film", "d7": "poor plays",
+    "d8": "",
 }  # fmt: skip
 QUERIES = {"q1": "good film", "q2": "bad actor", "q3": "poor"}
-QRELS = {"q1": {"d0": 2, "d4": 1, "d2": 0}, "q2": {"d3": 1}, "q3": {"d1": 0}}
+QRELS = {"q1": {"d0": 2, "d4": 1, "d2": 0}, "q2": {"d3": 1, "d8": 1}, "q3": {"d1": 0}}
 
 
 def mined(out: Path, **options: Any) -> tuple[runs.MiningTally, list[dict[str, str]], list[dict[str, Any]]]:
@@ -66,8 +67,8 @@ def test_an_encoder_ranks_as_its_cosines(encoder: Path, tmp_path: Path) -> None:
             query = [*QUERIES.values()].index(row["query"])
             cosines = queries[query] @ documents.T
             own = cosines[texts.index(row["positive"])]
-            alike = {DOCUMENTS[name] for name, value in QRELS[[*QUERIES][query]].items() if value > 0}
-            best = max(cosines[texts.index(text)] for text in alike)
+            alike = {""} | {DOCUMENTS[name] for name, value in QRELS[[*QUERIES][query]].items() if value > 0}
+            best = max(cosines[texts.index(text)] for text in alike if text)
             chosen = {texts[i]: cosines[i] for i in np.argsort(-cosines, kind="stable") if texts[i] not in alike}
             expected = [text for text, cosine in chosen.items() if cosine <= own - 0.01 * abs(own)]
             expected = [text for text in expected if chosen[text] < best + 0.01 * abs(best)]

@@ -55,13 +55,7 @@ def mine(
     given = RetrievalInput(corpus=corpus, queries=queries, qrels=qrels, data=data)
     with showing_progress("texts") as watch:
         tally = mine_negatives(
-            given,
-            out=out,
-            model=model,
-            review=review,
-            options=options or MiningOptions(),
-            opening=opening,
-            watch=watch,
+            given, out=out, model=model, review=review, options=options, opening=opening, watch=watch
         )
     print(*map(one_line, tally.lines()), sep="\n")
     return tally

@@ -109,7 +109,9 @@ def _fewer(settings: VectorSettings, engine: LoadedModel) -> Iterator[str]:
 
 
 def _cut(settings: VectorSettings, engine: LoadedModel) -> Iterator[str]:
-    if settings.dimensions and settings.dimensions not in engine.source.matryoshka:
+    model = engine.sentence_model()
+    by_folder = model.dimensions if model else 0
+    if settings.dimensions not in (0, by_folder) and settings.dimensions not in engine.source.matryoshka:
         yield (
             f"{engine.folder} does not say that it was trained for vectors of {settings.dimensions} numbers "
             "(Matryoshka): compare a search with one of the full vectors"

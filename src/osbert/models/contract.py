@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
 
+import torch
 from torch import Tensor, nn
 from torch.utils._pytree import register_dataclass
 from torch.utils.checkpoint import checkpoint

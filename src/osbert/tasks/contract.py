@@ -380,6 +380,10 @@ class Task(Objective):
 
         None for an encoder that was not trained for sentence vectors.
         """
+        return self.with_prompts(trained.prompt if trained else lambda role: "")
+
+    def with_prompts(self, prompt_of: Callable[[str | None], str]) -> Self:
+        """Return the task with the model's prompts, by role, where its settings leave them to the model."""
         return self
 
     @property

@@ -7,7 +7,7 @@ than that the ranking is wrong: such a document is no negative, and goes into a 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, TypeAlias
@@ -29,6 +29,8 @@ from osbert.terminal import format_count
 
 Choice: TypeAlias = tuple[list[NDArray[np.int64]], NDArray[np.int64], int]
 """The negatives of each document that is like a query, the doubtful documents, and the number of close ones."""
+EMPTY = hash("")
+"""The number of a document without text, which is never in a row."""
 TOGETHER = 4096
 """Queries that are written together: the texts of their documents are in memory, in one pass over the corpus."""
 
@@ -218,7 +220,7 @@ class Miner:
     def _drop_alike(self, query: int, indices: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the documents without those whose text is the query, like it, or that of another one."""
         documents, queries = self.numbers
-        known = {int(queries[query]), *documents[self.alike[query]].tolist()}
+        known = {EMPTY, int(queries[query]), *documents[self.alike[query]].tolist()}
         chosen = []
         for index in indices.tolist():
             if (number := int(documents[index])) not in known:
@@ -233,7 +235,7 @@ def mine_negatives(
     out: Path,
     model: Path | None = None,
     review: Path | None = None,
-    options: MiningOptions = MiningOptions(),
+    options: MiningOptions | None = None,
     opening: Opening = CAREFUL,
     watch: Watch = ignore,
 ) -> MiningTally:
@@ -244,6 +246,7 @@ def mine_negatives(
     """
     from osbert.runs.rows.table import require_output, write_values  # loads torch
 
+    options = options or MiningOptions()
     options.check()
     review = review or out.with_name(f"{out.stem}.review{out.suffix}")
     data_input.check(model, words=True)
@@ -265,6 +268,7 @@ def mine_negatives(
         search = CorpusSearch(corpus=data.corpus, queries=queries, depth=options.last_rank, watch=watch)
         indices = [np.array(alike[query], np.int64) for query in queries.ids]
         miner = Miner(search=search, options=options, alike=indices)
+        miner = replace(miner, alike=[row[miner.numbers[0][row] != EMPTY] for row in indices])
         writer = MinedRows(miner=miner, model=model, opening=opening)
         names = [f"negative_{number}" for number in range(1, options.negatives + 1)]
         write_values(out, ["query", "positive", *names], writer.rows())
@@ -290,6 +294,7 @@ class MinedRows:
         scored = miner.by_words() if self.model is None else miner.by_vectors(self.model, self.opening)
         queries = miner.search.queries.texts()
         while group := [pair for _, pair in zip(range(TOGETHER), zip(queries, scored))]:
+            group = [(query, documents) for query, documents in group if len(documents.alike)]
             choices = [documents.choose(options.margin, options.negatives) for _, documents in group]
             texts = self._texts(group, choices)
             for (query, documents), (negatives, doubtful, close) in zip(group, choices):
@@ -305,7 +310,9 @@ class MinedRows:
 
     def _texts(self, group: Sequence[tuple[str, ScoredDocuments]], choices: Sequence[Choice]) -> dict[int, str]:
         """Return the texts of the documents of some queries by index."""
-        chosen = [row for negatives, doubtful, _ in choices for row in (*negatives, doubtful)]
+        chosen = [row for negatives, doubtful, _ in choices for row in (*negatives, doubtful)] or [
+            np.empty(0, np.int64)
+        ]
         indices = np.unique(np.concatenate([*chosen, *(documents.alike for _, documents in group)])).tolist()
         corpus = self.miner.search.corpus
         return dict(zip(indices, select(corpus, {corpus.ids[index] for index in indices}).texts(), strict=True))
