@@ -257,4 +257,4 @@ def _with_options(error: UnknownSetting, app: cyclopts.App, words: Sequence[str]
     _, apps, _ = app.parse_commands(words)
     names = [name for argument in apps[-1].assemble_argument_collection() for name in argument.names]
     options = [name[2:] for name in names if name[:2] == "--"]
-    return UnknownSetting(error.name, [*error.known, *options, *OPTIONS])
+    return UnknownSetting(error.name, [*error.known, *options, *OPTIONS], error.tasks)

@@ -40,12 +40,13 @@ class UnknownSetting(UserError):
     Unknown setting --epoch. Did you mean 'epochs'?
     """
 
-    def __init__(self, name: str, known: Iterable[str]) -> None:
-        """Name it, and the nearest of those that are `known`."""
+    def __init__(self, name: str, known: Iterable[str], tasks: Iterable[str] = ()) -> None:
+        """Name it, the nearest of those that are `known`, and the `tasks` that have it."""
         self.name = name
-        self.known = tuple(known)
+        self.known, self.tasks = tuple(known), tuple(tasks)
+        belongs = f" It belongs to {', '.join(self.tasks)}." if self.tasks else ""
         super().__init__(
-            f"Unknown setting --{name.replace('_', '-')}.{nearest(name, self.known)}", code="unknown-setting"
+            f"Unknown setting --{name.replace('_', '-')}.{nearest(name, self.known)}{belongs}", code="unknown-setting"
         )
 
 

@@ -17,7 +17,7 @@ from osbert.console.output import Result
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL
 from osbert.options import parse_settings, takes_settings
-from osbert.runs.finetune.plan import schemas
+from osbert.runs.finetune.plan import naming_tasks, schemas
 from osbert.runs.study.runner import find_suite
 
 SEVERAL = (
@@ -25,7 +25,6 @@ SEVERAL = (
     "--TASK.data overrules: osbert finetune rte mrpc --data glue --mrpc.data MRPC --model ENCODER --out RUN. "
     "`multi --tasks rte=RTE,mrpc=MRPC` is no more."
 )
-
 
 FIRST = ("epochs", "batch", "learning_rate", "length", "dev", "text", "label", "long", "tuning", "seeds")
 """The settings that the help shows first."""
@@ -44,7 +43,8 @@ def _read(task: str, words: Sequence[str]) -> tuple[tuple[str, ...], dict[str, A
     tasks = (task, *itertools.takewhile(lambda word: not word.startswith("-"), words))
     suite = find_suite(tasks)
     schemes = schemas(suite.tasks) if suite else settings_of(tasks)
-    return tasks, parse_settings(words[len(tasks) - 1 :], *schemes)
+    with naming_tasks():
+        return tasks, parse_settings(words[len(tasks) - 1 :], *schemes)
 
 
 def _check(arguments: Mapping[str, Any]) -> None:

@@ -57,6 +57,7 @@ def test_tables_have_a_column_a_language(tmp_path: Path) -> None:
 
 
 def test_questions_for_answers_in_paragraphs(tmp_path: Path) -> None:
+    assert SquadQuestions().sample == '"answer of yours" "context of yours"'
     answers = [{"text": "Paris", "answer_start": 0}, {"text": "Paris", "answer_start": 0}]
     asked = [{"id": "1", "question": "Where?", "answers": answers}, {"id": "2", "question": "Why?", "answers": []}]
     paragraphs = [{"context": f"Paris {number}.", "qas": asked} for number in range(20)]

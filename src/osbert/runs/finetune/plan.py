@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from osbert import components, peers, recipe
-from osbert.errors import Problems, UserError
+from osbert.errors import Problems, UnknownSetting, UserError
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.remote.addresses import local_data
 from osbert.runs.study.search import GRIDS, Comparison
@@ -120,7 +121,8 @@ def read_plan(task: str | Task, settings: Mapping[str, Any], *, model: Path, dat
     path = name_of(task)
     name = path.rpartition(".")[2]
     settings, data = with_development(settings, data)
-    given = recipe.resolve_names(settings, schema=call_schema(path))
+    with naming_tasks():
+        given = recipe.resolve_names(settings, schema=call_schema(path))
     base = recipe.as_table(task) if isinstance(task, Task) else {}
     path_of_data = str(data) if isinstance(data, str | Path) else ""
     built = read_settings(path, settings, base | {"data": path_of_data})
@@ -319,6 +321,19 @@ def call_schema(task: str) -> type:
     """Return the schema with the further keywords of a call: `from_scratch`, and those for opening the model."""
     parts: list[Any] = [("from_scratch", bool, dataclasses.field(default=False)), ("opening", Opening)]
     return dataclasses.make_dataclass("Call", parts, bases=(schema(task),), frozen=True, kw_only=True)
+
+
+@contextmanager
+def naming_tasks() -> Iterator[None]:
+    """Name in the error at an unknown setting the tasks that have it, without data sets of such tasks."""
+    try:
+        yield
+    except UnknownSetting as error:
+        name = error.name.replace("-", "_")
+        kinds = {task: components.find("tasks", task, base=Task) for task in components.names("tasks")}
+        owners = {task: kind for task, kind in kinds.items() if name in {part for part, *_ in recipe.fields(kind)}}
+        inherited = [task for task, kind in owners.items() if {*kind.__mro__[1:]} & {*owners.values()}]
+        raise UnknownSetting(error.name, error.known, sorted({*owners} - {*inherited})) from error
 
 
 def every_call_schema() -> list[type]:
