@@ -467,7 +467,7 @@ def long_texts(
         cuts = {"train": task.description.cuts(records, packer), "dev": task.description.cuts(development, packer)}
         return "\n".join(f"{split}: {cut}" for split, cut in cuts.items() if cut)
     splits = {"train": training, "dev": EncodedAhead(task.encode(record, packer) for record in development)}
-    fits = {split: TextFit.of(encoded, together=task.batching != "sequences") for split, encoded in splits.items()}
+    fits = {split: TextFit.of(encoded, together=task.batching == "records") for split, encoded in splits.items()}
     lines = [f"{split}: {line}" for split, fit in fits.items() if (line := fit.describe(task, packer.length))]
     if any(fit.cut.any() for fit in fits.values()):
         lines[-1] += f" {task.description.longer}"
