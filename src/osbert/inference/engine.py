@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import chain
 from numbers import Integral
@@ -53,11 +53,16 @@ class Engine(LoadedModel):
     ('classify', 'run', 16)
     """
 
-    def __getattr__(self, name: str) -> Any:
-        """Return a call that another package adds to models by an entry point in the group `osbert.inference.calls`."""
-        if call := components.extension("inference.calls", name):
-            return call.load().__get__(self)
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+    if TYPE_CHECKING:  # what osbert_lab adds; with __getattr__, type checkers would take any misspelt name
+        generate: Callable[..., Any]
+        stream: Callable[..., Any]
+    else:
+
+        def __getattr__(self, name: str) -> Any:
+            """Return a call that a package adds to models by an entry point in the group `osbert.inference.calls`."""
+            if call := components.extension("inference.calls", name):
+                return call.load().__get__(self)
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     @cached_property
     def _embedders(self) -> dict[tuple[EmbeddingOptions, int], Embedder]:
