@@ -45,12 +45,12 @@ import finetune_theirs
 from finetune_theirs import Result
 from osbert.interop.hub import minilm
 from osbert.options import parse_settings
-from osbert.runs.finetune import trials as finetune_trials  # noqa: F401 (`finetune_plan` imports them late: not timed)
 from osbert.runs.finetune.finetune import finetune_plan
 from osbert.runs.finetune.plan import FinetunePlan, read_plan, schema
 from osbert.runs.finetune.records import SPLITS
 from osbert.tasks import Record, load
 from osbert.training.processor import choose
+from osbert_lab.study import trials as finetune_trials  # noqa: F401 (`finetune_plan` imports them late: not timed)
 
 WARMUP, DECAY, EPSILON, CLIP = 0.1, 0.01, 1e-6, 1.0
 SIDES = ("osbert", "padded", "best", "paired")

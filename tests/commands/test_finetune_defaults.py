@@ -107,7 +107,7 @@ def be_wide(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
         (("--epochs", "50"), {**SMALL, "epochs": 50}),
         (("--learning-rate", "1e-3"), {**SMALL, "epochs": 9, "learning_rate": 1e-3}),
         (("--batch", "32", "--epochs", "3"), {**SMALL, "batch": 32, "epochs": 3}),
-        (("--search", "paper"), PAPER),
+        pytest.param(("--search", "paper"), PAPER, marks=pytest.mark.lab),
         (("--tuning", "lora"), {**SMALL, "epochs": 9, "learning_rate": 5e-4}),
     ],
     ids=" ".join,
@@ -360,6 +360,7 @@ def test_a_run_that_was_begun_with_other_defaults_goes_on_with_those(
         plan(out=out)
 
 
+@pytest.mark.lab
 def test_every_run_of_a_comparison_and_all_tasks_of_one_have_the_same(encoder: Path, few: Path, tmp_path: Path) -> None:
     words = ("--learning-rate", "1e-2", "--few-shot", "none")
     out = tmp_path / "compared"

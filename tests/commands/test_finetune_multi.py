@@ -152,7 +152,7 @@ def test_adapters_can_be_shared_and_what_was_found_in_the_data_is_told(
     [
         ({"classify": "reviews.csv", "regres": "scores.csv"}, (), ("unknown-component", "'regres'", "'regress'")),
         ({**FILES, "regress": "reviews.csv"}, (), ("unusable-row", "regress: ")),
-        (FILES, ("--seeds", "3"), ("options-exclude-each-other", "--seeds")),
+        pytest.param(FILES, ("--seeds", "3"), ("options-exclude-each-other", "--seeds"), marks=pytest.mark.lab),
         (FILES, ("--batch", "256", "--epochs", "1"), ("too-little-data", "2 steps", "classify")),
         ({**FILES, "regress": "absent.csv"}, (), ("missing-file", "absent.csv")),
     ],

@@ -135,6 +135,7 @@ def test_the_run_folder_serves_all_commands_and_opens_in_transformers(
         evaluate(run, data=source, file=LabelledOptions(label="x"))
 
 
+@pytest.mark.lab
 def test_features_are_worked_out_once_and_a_crf_learns_on_them(
     encoder: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

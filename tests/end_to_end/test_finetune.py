@@ -77,6 +77,7 @@ def test_killed_it_ends_in_the_same_bits_and_the_run_is_complete(inputs: Path, t
     opened_by_transformers(calm)
 
 
+@pytest.mark.lab
 def test_killed_a_comparison_loses_no_finished_trial(inputs: Path, tmp_path: Path) -> None:
     out = tmp_path / "compared"
     words = ("finetune", "classify", "--model", inputs / "encoder", "--data", inputs / "reviews.csv", "--out", out)

@@ -15,12 +15,9 @@ from osbert.inference.engine import load
 from osbert.interop.files.weight_files import fingerprint, read_file
 from osbert.runs.contract import Notice
 from osbert.runs.events import Epoch, TrainingStart
-from osbert.runs.finetune import folds
-from osbert.runs.finetune.finetune import FinetuneRun, finetune
-from osbert.runs.finetune.folds import PREDICTIONS
+from osbert.runs.finetune.finetune import FinetuneRun, all_rows, finetune
 from osbert.runs.finetune.plan import read_plan
 from osbert.runs.finetune.records import Splits
-from osbert.runs.study.runner import TrialResult
 from osbert.tasks import load as load_task
 from osbert.training.progress import Progress
 from osbert.training.trainer import Trainer
@@ -37,6 +34,7 @@ QUICK: dict[str, Any] = {
     "log_every": 5,
     "temperature": 1.0,
 }
+PREDICTIONS = "predictions.jsonl"
 PER_EPOCH = 5  # 72 training rows of 80
 
 
@@ -225,8 +223,11 @@ def test_development_rows_that_are_not_there(tune: Callable[..., FinetuneRun], t
         finetune(["classify", "regress"], model=tmp_path, data=tmp_path, out=tmp_path / "two", dev="x.csv")
 
 
+@pytest.mark.lab
 def test_each_row_without_a_group_is_dealt_by_itself_with_a_warning(tmp_path: Path) -> None:
     """As one group of 6 of the 12 rows they would be one fold."""
+    from osbert_lab.study import folds
+
     path = tmp_path / "visits.csv"
     said: list[Notice] = []
     cells = [f"the film {n},{'pos' if n % 2 else 'neg'},{'' if n < 6 else n // 2}" for n in range(12)]
@@ -234,7 +235,7 @@ def test_each_row_without_a_group_is_dealt_by_itself_with_a_warning(tmp_path: Pa
     plan = read_plan("classify", {"folds": 3, "group": "patient"}, model=tmp_path, data=path)
     task, records = load_task(plan.task, ("train", "dev"))
     plan = dataclasses.replace(plan, tasks=(task,))
-    dealt = folds.deal(plan, folds.all_rows(task, records), said.append).tolist()
+    dealt = folds.deal(plan, all_rows(task, records), said.append).tolist()
     assert sorted(dealt) == [0] * 4 + [1] * 4 + [2] * 4
     assert all(dealt[n] == dealt[n + 1] for n in (6, 8, 10))
     [warning] = said
@@ -244,6 +245,8 @@ def test_each_row_without_a_group_is_dealt_by_itself_with_a_warning(tmp_path: Pa
 @pytest.fixture(scope="module")
 def steady() -> Iterator[None]:
     """Let no trial be run again because so small a model gives one answer."""
+    from osbert_lab.study.runner import TrialResult
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(TrialResult, "collapsed", "")
         yield
@@ -254,6 +257,7 @@ def folded(tune: Callable[..., FinetuneRun], tmp_path_factory: pytest.TempPathFa
     return tune(tmp_path_factory.mktemp("folds") / "run", folds=3, epochs=1)
 
 
+@pytest.mark.lab
 def test_every_row_is_predicted_by_the_fold_that_has_not_seen_it(folded: FinetuneRun, table: Path) -> None:
     rows = [json.loads(line) for line in (folded.folder / PREDICTIONS).read_text().splitlines()]
     written = table.read_text().splitlines()[1:]
@@ -269,6 +273,7 @@ def test_every_row_is_predicted_by_the_fold_that_has_not_seen_it(folded: Finetun
         assert [one.value for one in said] == [row["prediction"] for row in own]
 
 
+@pytest.mark.lab
 def test_the_scores_over_the_folds_are_kept_and_the_model_is_that_without_folds(
     folded: FinetuneRun, tune: Callable[..., FinetuneRun], tmp_path: Path
 ) -> None:
@@ -281,9 +286,12 @@ def test_the_scores_over_the_folds_are_kept_and_the_model_is_that_without_folds(
     assert "fold 3" in (folded.folder / "report.html").read_text()
 
 
+@pytest.mark.lab
 def test_no_fold_learns_from_a_text_that_it_is_scored_on(
     encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steady: None
 ) -> None:
+    from osbert_lab.study import folds
+
     seen: list[Splits] = []
     laid_out_as = folds.encode_splits
     monkeypatch.setattr(folds, "encode_splits", lambda rows, own: seen.append(own) or laid_out_as(rows, own))
@@ -297,6 +305,7 @@ def test_no_fold_learns_from_a_text_that_it_is_scored_on(
         assert all(texts) and not texts[0] & texts[1]
 
 
+@pytest.mark.lab
 def test_stopped_it_goes_on_and_rows_of_a_group_are_in_one_fold(
     tune: Callable[..., FinetuneRun], table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steady: None
 ) -> None:

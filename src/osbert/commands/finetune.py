@@ -17,8 +17,8 @@ from osbert.console.output import Result
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL
 from osbert.options import parse_settings, takes_settings
+from osbert.runs.finetune.comparison import find_suite
 from osbert.runs.finetune.plan import naming_tasks, schemas
-from osbert.runs.study.runner import find_suite
 
 SEVERAL = (
     "Several tasks at once are named one after the other, and --data is the folder with the data of each, which "

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.progress import BarColumn, Progress, TextColumn
 
 from osbert.console.output import EventConsole, line_of, say
-from osbert.runs.events import Measurement, TrainingStart
-from osbert.runs.study.runner import TrialEnd
+from osbert.runs.events import Measurement, RunEnd, TrainingStart
 from osbert.terminal import open_console
 from osbert.training.tracking import BEFORE, GENERAL, HELD_OUT, duration, summary, values
 
@@ -82,8 +81,8 @@ class TrainingConsole(EventConsole):
             self.close()
             line = ProgressLine(open_console(), processor=event.processor, done=event.done, steps=event.steps)
             self.line = self.enter_context(line)
-        elif isinstance(event, TrialEnd):
-            pass  # each trial has printed how it ended
+        elif isinstance(event, RunEnd):
+            pass  # each run has printed how it ended
         elif self.line is None:
             print(line_of(event), flush=True)
         elif isinstance(event, StepProgress):

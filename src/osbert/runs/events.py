@@ -18,6 +18,10 @@ class TrainingStart:
     steps: int
 
 
+class RunEnd:
+    """Event: one of several runs has ended, and its own events have said how."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
     """A line of metrics.jsonl: means over the steps since the line before, or on held-out text.

@@ -97,7 +97,7 @@ def reproduce(
 
 def print_event(event: object) -> None:
     """Print notices, and a line when a run ends."""
-    from osbert.runs.study.runner import TrialBegin, TrialRestart
+    from osbert_lab.study.runner import TrialBegin, TrialRestart
 
     if not isinstance(event, TrialBegin | TrialRestart):
         print(event, flush=True)

@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 
 from osbert.errors import UserError
-from osbert.runs.study.runner import StudyTrial
+from osbert_lab.study.runner import StudyTrial
 
 LOG = "log.txt"
 ERROR = "error: "

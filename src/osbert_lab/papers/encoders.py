@@ -16,10 +16,10 @@ from osbert.interop.opening import CAREFUL, Opening
 from osbert.recipe import as_table, defaults, difference
 from osbert.runs.pretrain.pretraining_run import MODELS
 from osbert.runs.pretrain.settings import read_plan, read_settings
-from osbert.runs.study.runner import StudyTrial
 from osbert.training.run_folder import HARMLESS, RunFolder, diff_settings
 from osbert_lab.papers.tables import PaperTable, TableRow, keywords, words
 from osbert_lab.static_vectors.settings import StaticSettings, read_vector_settings, vector_schema
+from osbert_lab.study.runner import StudyTrial
 
 PRETRAINING = "pretraining"
 """The part of a protocol with the settings of each row's pretraining."""

@@ -20,11 +20,11 @@ from osbert.runs.finetune.finetune import finetune
 from osbert.runs.finetune.plan import read_plan
 from osbert.runs.finetune.records import SPLITS
 from osbert.runs.finetune.rows import ModelReader
-from osbert.runs.study.runner import Study, StudyTrial
 from osbert.tasks import Task, load
 from osbert.training.interruption import Interruption
 from osbert.training.run_folder import RunFolder
 from osbert_lab.papers.glue import COLUMNS, SETS, GlueSet, average
+from osbert_lab.study.runner import Study, StudyTrial
 
 RESULTS, TABLE = "glue.json", "glue.txt"
 WRONG = "GLUE cannot be run so"

@@ -16,7 +16,6 @@ from osbert.recipe import difference
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.finetune.plan import read_plan
 from osbert.runs.finetune.records import SPLITS
-from osbert.runs.study.runner import RESTART, Study, StudyTrial, read_results
 from osbert.tasks import load
 from osbert_lab.papers.children import ChildCommands
 from osbert_lab.papers.data import TableColumn
@@ -26,6 +25,7 @@ from osbert_lab.papers.scale import TableScale
 from osbert_lab.papers.settings import same_finetuning
 from osbert_lab.papers.tables import PaperTable, TableRow, keywords, words
 from osbert_lab.papers.word_tests import WordTest
+from osbert_lab.study.runner import RESTART, Study, StudyTrial, read_results
 
 PROTOCOL = "protocol.json"
 BY_COLUMN = ("data", "finetuning_by_column")

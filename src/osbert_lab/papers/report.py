@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from osbert.files import write_json, write_text
-from osbert.runs.study.runner import StudyTrial, read_results
 from osbert.terminal import in_columns
 from osbert.training.tracking import NAME, read_lines
 from osbert_lab.papers.data import TableColumn
@@ -19,6 +18,7 @@ from osbert_lab.papers.plan import PROTOCOL, TablePlan
 from osbert_lab.papers.tables import TableRow, spread
 from osbert_lab.papers.word_similarity import WordScore
 from osbert_lab.papers.word_tests import score_words
+from osbert_lab.study.runner import StudyTrial, read_results
 
 AVERAGE = "average"
 """The column with the mean of all others; computed if all of them were measured."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from osbert.runs.contract import Watch, ignore
-from osbert.runs.study.runner import TrialEnd
 from osbert_lab.papers.analysis_runs import AnalysisPlan
 from osbert_lab.papers.families import write_families_report
 from osbert_lab.papers.figure import write_figure_report
 from osbert_lab.papers.plan import TablePlan
 from osbert_lab.papers.report import write_table_report
+from osbert_lab.study.runner import TrialEnd
 
 
 def run_and_report(plan: TablePlan | AnalysisPlan, watch: Watch = ignore) -> str:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from osbert.runs.study.runner import Study, StudyTrial
 from osbert.training.interruption import sigterm_as_exit
 from osbert_lab.papers import children
 from osbert_lab.papers.children import ChildCommands, last_words
+from osbert_lab.study.runner import Study, StudyTrial
 from refusals import refusal
 
 

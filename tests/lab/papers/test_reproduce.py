@@ -12,7 +12,6 @@ import pytest
 
 from osbert.errors import Problems
 from osbert.interop.tokenizers import read_tokenizer, write_tokenizer
-from osbert.runs.study.runner import Study, StudyTrial, TrialEnd, read_results
 from osbert_lab.papers import tables as reproduce_tables
 from osbert_lab.papers.children import ChildCommands
 from osbert_lab.papers.encoders import GivenEncoder, PretrainedEncoders, run_folder
@@ -22,6 +21,7 @@ from osbert_lab.papers.report import cells, mean_line, perplexity, row_scores, w
 from osbert_lab.papers.scale import TableScale
 from osbert_lab.papers.settings import same_finetuning, split_settings, table_schemas
 from osbert_lab.papers.tables import PaperTable, TableRow, read_table
+from osbert_lab.study.runner import Study, StudyTrial, TrialEnd, read_results
 from refusals import refusal
 from terminal import run
 

@@ -12,11 +12,11 @@ import pytest
 
 import terminal
 from osbert.inference.engine import load
-from osbert.runs.study.runner import StudyTrial
 from osbert.tasks import load as load_records
 from osbert_lab.papers.children import ChildCommands
 from osbert_lab.papers.data import sample_parts
 from osbert_lab.papers.tables import read_table
+from osbert_lab.study.runner import StudyTrial
 from refusals import refusal
 
 SETTINGS = {"epochs": "1", "batch": "4", "learning-rate": "1e-2", "precision": "fp32"}

@@ -12,9 +12,9 @@ import pytest
 import corpora
 import terminal
 from osbert.runs.pretrain import budget, clock
-from osbert.runs.study.runner import StudyTrial
 from osbert_lab.papers.children import ChildCommands
 from osbert_lab.static_vectors import clock as vectors_clock
+from osbert_lab.study.runner import StudyTrial
 from vocabularies import train
 
 SIZES = {"model.layers": 1, "width": 16, "heads": 2, "model.feedforward": 0, "model.length": 32, "data.length": 24}

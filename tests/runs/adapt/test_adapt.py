@@ -87,6 +87,7 @@ def moved(before: Path, after: Path) -> float:
     return max(float((new[name][: len(old[name])] - old[name]).abs().max()) for name in old)
 
 
+@pytest.mark.lab
 def test_a_new_head_learns_on_the_encoder_as_it_is_and_then_all_of_it_learns_gently(plain, adapt) -> None:
     events: list[Any] = []
     done = adapt(plain, watch=events.append)

@@ -60,6 +60,7 @@ def test_the_page_says_what_is_in_the_data_and_what_came_of_it(run: Path) -> Non
     assert len(page) < 200_000
 
 
+@pytest.mark.lab
 def test_a_learning_curve_is_added_to_the_finished_run_once(run: Path, encoder: Path) -> None:
     said: list[str] = []
 
@@ -78,6 +79,7 @@ def test_a_learning_curve_is_added_to_the_finished_run_once(run: Path, encoder: 
     assert sum("before training" in line or line.startswith("best:") for line in said) == 2
 
 
+@pytest.mark.lab
 def test_a_part_that_fails_is_named_and_the_others_are_shown(
     encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -98,6 +100,7 @@ def test_a_part_that_fails_is_named_and_the_others_are_shown(
     assert "<td>16</td>" in curve and "<td>8</td>" not in curve and "1/8 of the training rows (8)" in curve
 
 
+@pytest.mark.lab
 def test_a_learning_curve_needs_one_task_one_run_and_some_rows(encoder: Path, tmp_path: Path) -> None:
     call: dict[str, Any] = {"model": encoder, "out": tmp_path / "run", "learning_curve": True, **QUICK}
     with refusal("options-exclude-each-other"):

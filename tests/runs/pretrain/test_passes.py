@@ -106,6 +106,7 @@ def test_a_real_test_measures_the_run_and_leaves_nothing(plan, monkeypatch, tmp_
     assert not (tmp_path / "scratch").exists()
 
 
+@pytest.mark.lab
 def test_passes_of_the_test_are_as_full_as_those_of_the_run_and_of_all_objectives(corpus, tmp_path) -> None:
     """Sequences of this corpus are shorter than data.length, so that a pass takes more of them."""
     curriculum = {"objectives": ("mlm", "document_words"), "curriculum": "continual", "model.segments": 2}

@@ -111,6 +111,7 @@ def test_vectors(runs: dict[str, Path], file: Path, tmp_path: Path, here: HereTa
     assert here.done == [0, 1, 2]
 
 
+@pytest.mark.lab
 def test_scores_and_generations(runs: dict[str, Path], file: Path, tmp_path: Path, here: HereTasks) -> None:
     writer = tiny_runs.write_run(tmp_path / "writer", None, masks=True, direction="left_to_right")
     file.write_text("id,text\n" + "".join(f"{n},{WORDS[n % 4]}\n" for n in range(45)))

@@ -23,6 +23,7 @@ from osbert.runs.distil.settings import DistilSettings, LessonSettings
 from osbert.runs.distil.teacher import Lessons, TaughtRows, TeacherRun
 from osbert.runs.events import scores_line
 from osbert.runs.finetune import train as steps
+from osbert.runs.finetune.comparison import Comparison
 from osbert.runs.finetune.defaults import fill_open
 from osbert.runs.finetune.finetune import FinetuneRun
 from osbert.runs.finetune.model import StartingModel, read_model
@@ -30,7 +31,6 @@ from osbert.runs.finetune.plan import LENGTH, FinetunePlan, name_of, with_develo
 from osbert.runs.finetune.records import SPLITS, report_data
 from osbert.runs.finetune.rows import FinetuneRows
 from osbert.runs.finetune.warnings import deduplicate
-from osbert.runs.study.search import Comparison
 from osbert.tasks import Record, Task, load
 from osbert.terminal import format_count, one_line
 from osbert.training.interruption import Interruption

@@ -11,11 +11,11 @@ from osbert import recipe
 from osbert.errors import UserError
 from osbert.interop.folder import Folder, open_folder
 from osbert.runs.contract import Notice, Watch, ignore
+from osbert.runs.finetune.comparison import describe_settings
 from osbert.runs.finetune.few_shot import with_sentences
 from osbert.runs.finetune.plan import ADAPTER_RATE, LEFT_OPEN, LENGTH, FinetunePlan, flag
 from osbert.runs.finetune.settings import FinetuneOptimizer, ScoreSettings
 from osbert.runs.pretrained_tokens import count_pretraining_tokens
-from osbert.runs.study.search import describe_settings
 from osbert.tasks import Record, Task
 from osbert.tasks.record import records_per_step
 from osbert.tasks.tables.texts import read_apart

@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, overload
 
-import numpy as np
-
-from osbert.errors import Problems, UserError
+from osbert.errors import UserError
 from osbert.evaluation.bootstrap import ScoreInterval
 from osbert.interop.hub import locate
 from osbert.lock import claim
 from osbert.remote.addresses import local_data
 from osbert.remote.cache import reading_copies
 from osbert.remote.output_folders import FolderForm, output_folder
-from osbert.reports.page import Section, add_section, paragraph, table
-from osbert.reports.plot import Series, line_plot
-from osbert.runs.contract import Notice, Run, Watch, ignore
+from osbert.runs.contract import Run, Watch, ignore
 from osbert.runs.finetune import train as steps
+from osbert.runs.finetune.comparison import find_study
 from osbert.runs.finetune.defaults import fill_open
-from osbert.runs.finetune.folds import all_rows, cross_validate
 from osbert.runs.finetune.plan import FinetunePlan
 from osbert.runs.finetune.records import Splits, read_tasks
-from osbert.runs.finetune.trials import compare
-from osbert.runs.study.runner import Study, StudyTrial, TrialResult
 from osbert.tasks import Prediction, Record, Task
 from osbert.training.checkpoint import CHECKPOINTS
 from osbert.training.interruption import Interruption
@@ -137,79 +130,6 @@ class FinetuneRun(Run):
         return self.model.predict(texts)
 
 
-CURVE_PARTS = (8, 4, 2)
-"""Divisors of the number of training rows."""
-CURVE_FOLDER = "learning-curve"
-"""Folder of these runs, in the folder of the run on all rows."""
-LEAST_ROWS = 4
-"""Fewest rows of a part."""
-
-
-def learning_curve(
-    plan: FinetunePlan, records: Splits, out: Path, watch: Watch = ignore, wish: Interruption | None = None
-) -> None:
-    """Fine-tune on parts of the training rows, and add the curve to the report of the finished run in `out`.
-
-    The parts are 1/8, 1/4 and 1/2 of the rows, each within the larger ones. Each run has the defaults for its number of
-    rows, the same development rows, and a folder below the run's own, so that a stopped curve can be resumed. A part
-    whose run fails, such as by infinite losses, is reported and left out. `plan`: of a run of one task, before its
-    defaults were filled in.
-    """
-    teaching = [record for record in records["train"] if not plan.task.lacks(record)]
-    if len(teaching) < LEAST_ROWS * CURVE_PARTS[0]:
-        raise UserError(
-            f"--learning-curve needs {LEAST_ROWS * CURVE_PARTS[0]} training rows or more, not {len(teaching)}.",
-            code="too-little-data",
-        )
-    plan = dataclasses.replace(plan, opening=plan.opening.again)
-    # The parts are prefixes of one permutation, so each contains the smaller ones.
-    order = np.random.Generator(np.random.PCG64(plan.training.seed)).permutation(len(teaching))
-
-    def train(trial: StudyTrial) -> None:
-        training_rows: Sequence[Record] = trial.settings
-        splits: Splits = {**records, "train": training_rows}
-        trial_plan = fill_open(plan, [training_rows], [records["dev"]], trial.folder, watch)
-        model = steps.start(trial_plan)
-        steps.train(trial_plan, steps.lay_out(trial_plan, [splits], model, watch), model, trial.folder, watch, wish)
-
-    trials = []
-    for part in CURVE_PARTS:
-        rows = [teaching[index] for index in sorted(order[: len(teaching) // part].tolist())]
-        name = f"1/{part} of the training rows ({len(rows):,})"
-        trials.append(StudyTrial(name=name, folder=out / CURVE_FOLDER / f"1-{part}", settings=rows))
-    failed = Problems(heading="Parts of the learning curve")
-    results = Study(work=train, watch=watch, problems=failed).run(trials)
-    for message in failed.messages:
-        watch(Notice(f"not in the learning curve: {message}", warning=True))
-    points = {len(result.trial.settings): result.metrics for result in results if result.best}
-    points[len(teaching)] = RunFolder(out).facts["finished"]["best"]["metrics"]
-    criterion = plan.task.criterion
-    for count, metrics in points.items():
-        watch(Notice(f"{count:,} rows: dev {criterion} {metrics[criterion]:.4f}"))
-    add_section(out / "report.html", _curve_section(points, criterion, results))
-
-
-def _curve_section(
-    points: Mapping[int, Mapping[str, float]], criterion: str, results: Sequence[TrialResult]
-) -> Section:
-    curve = Series(name=criterion, points=[(count, metrics[criterion]) for count, metrics in points.items()])
-    dots = dataclasses.replace(curve, name="", look="dots")
-    names = [
-        name for name in points[max(points)] if "/" not in name and all(name in metrics for metrics in points.values())
-    ]
-    cells = [(f"{count:,}", *(f"{metrics[name]:.4f}" for name in names)) for count, metrics in points.items()]
-    explanation = (
-        "One run for each number of rows, each with the defaults that suit it, scored on the same development rows. "
-        "Where the curve still climbs at its end, more rows are likely to help."
-    )
-    if failed := [result.trial.name for result in results if not result.best]:
-        explanation += f" Without a score, for their runs failed: {', '.join(failed)}."
-    parts = [line_plot([curve, dots], title=f"{criterion} by training rows", across="training rows")]
-    return Section(
-        heading="Learning curve", parts=[*parts, table(cells, head=("rows", *names)), paragraph(explanation)]
-    )
-
-
 FORM = FolderForm(marker=FACTS, scratch=(CHECKPOINTS,))
 """A run folder on an object store."""
 
@@ -250,6 +170,21 @@ def finetune(
     return run if output.path == Path(out) else replace(run, folder=Path(out))
 
 
+def all_rows(task: Task, splits: Splits) -> list[Record]:
+    """Return the rows for the folds: the usable rows of the training file, in their order.
+
+    Raises UserError if the task does not support folds.
+    """
+    if task.dev or task.form == "vectors":
+        what = "--dev" if task.dev else f"the task {task.name}, whose rows have no labels"
+        raise UserError(f"--folds does not go with {what}.", code="options-exclude-each-other")
+    rows = [record for record in splits["train"] if not task.lacks(record)]
+    # The development rows were split off the same file: put them back, in the order of the file.
+    if task.source.is_held_out("dev"):
+        rows = sorted([*rows, *splits["dev"]], key=lambda record: record.line)
+    return rows
+
+
 def _development(plan: FinetunePlan, records: Sequence[Splits]) -> list[Sequence[Record]]:
     """Return the rows by which epochs are chosen: of each task, and with folds also about those of one fold."""
     development: list[Sequence[Record]] = [splits["dev"] for splits in records]
@@ -269,15 +204,13 @@ def finetune_plan(
     """Fine-tune to the end on the records of each task, once or for each run of a comparison."""
     given = plan
     plan = fill_open(plan, [splits["train"] for splits in records], _development(plan, records), out, watch)
-    if plan.comparison.folds:
-        cross_validate(plan, records, out, watch, wish)
-    elif plan.comparison.wanted:
-        compare(plan, records, out, watch, wish)
+    if plan.comparison.wanted:
+        find_study("folds" if plan.comparison.folds else "comparison")(plan, records, out, watch, wish)
     else:
         model = steps.start(plan)
         steps.introduce(plan, model, watch)
         steps.train(plan, steps.lay_out(plan, records, model, watch), model, out, watch, wish)
         if plan.learning_curve:
-            learning_curve(given, records[0], out, watch, wish)
+            find_study("learning_curve")(given, records, out, watch, wish)
     steps.conclude(plan, out, watch)
     return FinetuneRun(folder=out, development={task.name: splits["dev"] for task, splits in zip(plan.tasks, records)})

@@ -12,7 +12,7 @@ from osbert import components, peers, recipe
 from osbert.errors import Problems, UnknownSetting, UserError
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.remote.addresses import local_data
-from osbert.runs.study.search import GRIDS, Comparison
+from osbert.runs.finetune.comparison import GRIDS, Comparison, find_study
 from osbert.tasks import Task, with_data
 from osbert.training.tracking import require_trackers
 
@@ -157,6 +157,8 @@ def read_plan(task: str | Task, settings: Mapping[str, Any], *, model: Path, dat
         check_few(built)
         if "optimizer.learning_rate" not in given:
             optimizer = dataclasses.replace(optimizer, learning_rate=ADAPTER_RATE)
+    if built.report.learning_curve or built.comparison.wanted:
+        find_study("comparison")  # it is refused here, before the rows are read
     return FinetunePlan(
         tasks=(chosen.source.resolve(),),
         paths=(path,),

@@ -24,18 +24,19 @@ from osbert.models.heads.features import VECTORS
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.events import Epoch, format_epoch
 from osbert.runs.finetune import train as finetune_train
+from osbert.runs.finetune.comparison import Comparison
 from osbert.runs.finetune.plan import FinetunePlan
 from osbert.runs.finetune.records import Splits
 from osbert.runs.finetune.rows import FinetuneRows
 from osbert.runs.finetune.training_loop import tidy
 from osbert.runs.finetune.warnings import REMARKS
-from osbert.runs.study.report import COMPARED, remark, study_report
-from osbert.runs.study.runner import RESTART, Study, StudyTrial, TrialResult
-from osbert.runs.study.search import Candidates, Comparison, SettingsScore, TrialSettings, candidates
 from osbert.terminal import one_line
 from osbert.training.interruption import Interruption
 from osbert.training.run_folder import FACTS, RECIPE, RunFolder
 from osbert.training.tracking import TRACKERS
+from osbert_lab.study.report import COMPARED, remark, study_report
+from osbert_lab.study.runner import RESTART, Study, StudyTrial, TrialResult
+from osbert_lab.study.search import Candidates, SettingsScore, TrialSettings, candidates
 
 TRIALS = "trials"
 """The folder of the runs, in the folder of the comparison."""

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from osbert.errors import Problems, UserError
-from osbert.runs.study.runner import (
+from osbert_lab.study.runner import (
     RESTART,
     Study,
     StudyTrial,
@@ -129,7 +129,7 @@ def test_a_trial_waits_for_another_and_is_left_out_where_that_has_failed(tmp_pat
 
 def test_the_time_left_is_that_of_other_trials_of_their_kind(tmp_path: Path, monkeypatch) -> None:
     clock, lasting = [0.0], {"long": 100.0, "short": 2.0}
-    monkeypatch.setattr("osbert.runs.study.runner.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("osbert_lab.study.runner.time.monotonic", lambda: clock[0])
     kinds = ("long", "short", "long", "short", "short")
     wanted = [StudyTrial(name=str(at), folder=tmp_path / str(at), kind=kind) for at, kind in enumerate(kinds)]
     left: list[float] = []

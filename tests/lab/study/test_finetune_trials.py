@@ -22,13 +22,13 @@ from osbert.options import parse_settings
 from osbert.runs.finetune import rows
 from osbert.runs.finetune import train as finetune_train
 from osbert.runs.finetune.plan import read_plan, schema
-from osbert.runs.finetune.trials import choose_best
-from osbert.runs.study.runner import StudyTrial, TrialResult
-from osbert.runs.study.search import GRIDS, Grid, Optuna, SettingsScore, TrialSettings
 from osbert.tasks.kinds.classify import Classify
 from osbert.training.progress import Progress
 from osbert.training.run_folder import RunFolder
 from osbert.training.trainer import Trainer
+from osbert_lab.study.runner import StudyTrial, TrialResult
+from osbert_lab.study.search import GRIDS, Grid, Optuna, SettingsScore, TrialSettings
+from osbert_lab.study.trials import choose_best
 from refusals import refusal
 
 QUICK = ("--epochs", "3", "--batch", "8", "--learning-rate", "2e-2", "--precision", "fp32", "--device", "cpu")
@@ -206,7 +206,7 @@ def test_a_kill_while_the_best_run_is_put_in_place_leaves_no_model(
             raise Killed
         aside.write_bytes(path.read_bytes())
 
-    monkeypatch.setattr("osbert.runs.finetune.trials.shutil.copyfile", copy)
+    monkeypatch.setattr("osbert_lab.study.trials.shutil.copyfile", copy)
     with pytest.raises(Killed):
         finetune("classify", *QUICK, "--seeds", "4", **given)
     assert not RunFolder(out).finished

@@ -16,36 +16,17 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from osbert.errors import Problems, UserError
-from osbert.extensions import extensions
 from osbert.runs.contract import Watch, ignore
+from osbert.runs.events import RunEnd
 from osbert.training.run_folder import RunFolder
 
 RESTART = 1000
 """Added to the seed of a collapsed run for the run that replaces it."""
 
 Returned = TypeVar("Returned")
-
-
-class TaskSuite(Protocol):
-    """A suite of data sets that `osbert finetune NAME` fine-tunes one by one, such as GLUE.
-
-    Other packages add suites by entry points in the group `osbert.runs.study.suites`.
-    """
-
-    tasks: Sequence[str]
-    """The names of its tasks, whose settings the command takes."""
-
-    def finetune(self, **call: Any) -> Mapping[str, float]:
-        """Fine-tune a run for each data set; return the scores. The keywords are those of `finetune`."""
-
-
-def find_suite(tasks: Sequence[str]) -> TaskSuite | None:
-    """Return the suite of data sets that a single word names, such as glue; None if the words name tasks."""
-    extension = extensions("osbert.runs.study.suites").get(tasks[0]) if len(tasks) == 1 else None
-    return extension.load() if extension else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +107,7 @@ class TrialBegin:
 
 
 @dataclass(frozen=True)
-class TrialEnd:
+class TrialEnd(RunEnd):
     """Event: a trial ended, the `number`th of `total` unfinished ones. `left`: estimated seconds for the rest."""
 
     result: TrialResult

@@ -20,18 +20,19 @@ from osbert.inference.engine import load
 from osbert.interop.opening import Opening
 from osbert.reading.splits import deal_folds
 from osbert.runs.contract import Notice, Watch, ignore
+from osbert.runs.finetune.finetune import all_rows
 from osbert.runs.finetune.plan import FinetunePlan
 from osbert.runs.finetune.records import Splits
 from osbert.runs.finetune.rows import FinetuneRows, TaskRows
-from osbert.runs.finetune.trials import TRIALS, TrialWork, adopt, begin_trials, describe_results, fail
 from osbert.runs.finetune.warnings import deduplicate
-from osbert.runs.study.report import CROSS_VALIDATED, study_report
-from osbert.runs.study.runner import RESTART, StudyTrial, TrialResult
-from osbert.runs.study.search import TrialSettings
-from osbert.tasks import Record, Task
+from osbert.tasks import Record
 from osbert.terminal import format_count
 from osbert.training.interruption import Interruption
 from osbert.training.run_folder import RECIPE, RunFolder
+from osbert_lab.study.report import CROSS_VALIDATED, study_report
+from osbert_lab.study.runner import RESTART, StudyTrial, TrialResult
+from osbert_lab.study.search import TrialSettings
+from osbert_lab.study.trials import TRIALS, TrialWork, adopt, begin_trials, describe_results, fail
 
 PREDICTIONS = "predictions.jsonl"
 """File with the prediction of each row by the run of its fold."""
@@ -73,21 +74,6 @@ def cross_validate(
             [whole] = [result for result in results if result not in folds and not result.replaced]
             finish(plan, folder, whole, folds)
     watch(Notice(f"the predictions of all rows, each by the fold that has not seen it: {out / PREDICTIONS}"))
-
-
-def all_rows(task: Task, splits: Splits) -> list[Record]:
-    """Return the rows for the folds: the usable rows of the training file, in their order.
-
-    Raises UserError if the task does not support folds.
-    """
-    if task.dev or task.form == "vectors":
-        what = "--dev" if task.dev else f"the task {task.name}, whose rows have no labels"
-        raise UserError(f"--folds does not go with {what}.", code="options-exclude-each-other")
-    rows = [record for record in splits["train"] if not task.lacks(record)]
-    # The development rows were split off the same file: put them back, in the order of the file.
-    if task.source.is_held_out("dev"):
-        rows = sorted([*rows, *splits["dev"]], key=lambda record: record.line)
-    return rows
 
 
 def deal(plan: FinetunePlan, rows: Sequence[Record], watch: Watch = ignore) -> Integers:

@@ -11,7 +11,7 @@ from osbert.evaluation.compare import FEWEST, Summary, summaries
 from osbert.reports.charts import Dot, Strip, strip_plot
 from osbert.reports.page import Link, Section, code, paragraph, table, write_report
 from osbert.runs.events import Epoch
-from osbert.runs.study.runner import TrialResult
+from osbert_lab.study.runner import TrialResult
 
 
 @dataclass(frozen=True)
