@@ -32,8 +32,8 @@ from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
 from osbert.models.heads.predictions import NumberHead
 from osbert.server.access import Hosts, Keys
+from osbert.server.call_table import CALLS, all_calls
 from osbert.server.calls.models import ModelFolder, kinds
-from osbert.server.calls.table import CALLS, all_calls
 from osbert.server.http import Service, application
 from osbert.server.limits import ServerLimits
 from osbert.server.metrics import ServerMetrics

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from osbert.server.call_table import CALLS
 from osbert.server.calls.models import ModelFolder
 from osbert.server.calls.schemas import Refusal, parse
-from osbert.server.calls.table import CALLS
 from osbert.server.wire import Dispatch, Orders
 from osbert.server.worker import Worker
 

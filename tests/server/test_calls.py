@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from osbert.server.access import Hosts
-from osbert.server.calls.table import all_calls
+from osbert.server.call_table import all_calls
 from osbert.server.http import application
 
 

@@ -280,6 +280,6 @@ def test_what_is_no_request_is_refused_in_the_form_of_the_client(serving: Servin
 
 
 def test_without_a_reranker_its_routes_are_absent() -> None:
-    from osbert.server.calls.table import all_calls
+    from osbert.server.call_table import all_calls
 
     assert not {"/v2/rerank", "/rerank", "rerank"} & set(all_calls([]))

@@ -28,10 +28,10 @@ from starlette.types import Receive, Scope, Send
 import osbert
 from osbert.reports.attention_page import BROWSER
 from osbert.server.access import HostCheck, Hosts, Keys
+from osbert.server.call_table import all_calls, path_of
 from osbert.server.calls import schemas
 from osbert.server.calls.models import kinds
 from osbert.server.calls.schemas import Refusal
-from osbert.server.calls.table import all_calls, path_of
 from osbert.server.clients.tei import TEIError, model_info
 from osbert.server.intake import Intake
 from osbert.server.limits import ServerLimits
@@ -382,7 +382,12 @@ def _add_states(app: FastAPI, service: Service) -> None:
     @app.get("/info", responses=_responses(dict[str, Any], 401, error=TEIError))
     async def info(request: HttpRequest) -> Response:
         service.check_key(request)
-        return respond(model_info(service.pool.models[0], service.limits, osbert.__version__))
+        limits = {
+            "max_concurrent_requests": service.limits.queue,
+            "max_batch_tokens": service.limits.batch_tokens,
+            "max_client_batch_size": service.limits.texts,
+        }
+        return respond(model_info(service.pool.models[0], limits, osbert.__version__))
 
     @app.head("/health", include_in_schema=False)
     @app.get("/health", responses=_responses(schemas.ServerState))

@@ -74,7 +74,7 @@ class Worker:
 
     def __init__(self, orders: Orders) -> None:
         """Load the models. Raises WorkerLoadError if one cannot be loaded."""
-        from osbert.server.calls.table import all_calls
+        from osbert.server.call_table import all_calls
 
         self.models = {run.name: _load_model(run, orders) for run in orders.runs}
         self.edges = [model.edge for model in self.models.values() if model.edge.is_own]

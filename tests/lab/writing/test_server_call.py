@@ -18,8 +18,8 @@ from osbert.interop.tokenizers import write_tokenizer
 from osbert.models.contract import Learner
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.server import worker as worker_module
+from osbert.server.call_table import CALLS
 from osbert.server.calls.models import ModelFolder, ServerModel, WritingLimits
-from osbert.server.calls.table import CALLS
 from osbert.server.wire import Cancellation, Dispatch, Orders, PassReport
 from osbert.server.worker import Worker
 from osbert.text.tokenizer import SPECIALS, Tokenizer

@@ -18,7 +18,6 @@ from osbert.server.calls.schemas import Refusal, RequestBody, Texts
 from osbert.server.clients.contract import ClientCall, ClientVectors, as_array, vector_request
 from osbert.server.clients.openai import ClientTexts
 from osbert.server.clients.rerank import RankedResults
-from osbert.server.limits import ServerLimits
 
 ERROR_TYPES = {429: "Overloaded", 500: "Backend", 503: "Unhealthy", 504: "Backend"}
 Sequence1or2 = Annotated[list[str], Field(min_length=1, max_length=2)]
@@ -220,8 +219,11 @@ def _by_probability(probabilities: Mapping[str, float]) -> Iterator[dict[str, An
         yield {"score": probability, "label": label}
 
 
-def model_info(facts: Mapping[str, Any], limits: ServerLimits, version: str) -> dict[str, Any]:
-    """Return what GET /info answers, of the first served model, from its entry in /v1/models."""
+def model_info(facts: Mapping[str, Any], limits: Mapping[str, int], version: str) -> dict[str, Any]:
+    """Return what GET /info answers, of the first served model.
+
+    `facts`: its entry in /v1/models. `limits`: the server's, by TEI's names.
+    """
     names = facts.get("labels") or []
     labels = {
         "id2label": {str(index): name for index, name in enumerate(names)},
@@ -234,10 +236,8 @@ def model_info(facts: Mapping[str, Any], limits: ServerLimits, version: str) -> 
         "model_id": facts["name"],
         "served_model_name": facts["name"],
         "model_type": kinds,
-        "max_concurrent_requests": limits.queue,
+        **limits,
         "max_input_length": facts["length"],
-        "max_batch_tokens": limits.batch_tokens,
-        "max_client_batch_size": limits.texts,
         "auto_truncate": False,
         "version": version,
     }

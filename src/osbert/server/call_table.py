@@ -14,7 +14,9 @@ from osbert.server.calls.explain import ExplainCall
 from osbert.server.calls.fill_mask import FillCall
 from osbert.server.calls.models import ATTENTION, EXPLAIN
 from osbert.server.calls.predict import AnswerCall, OwnCall, PredictCall, TagCall
-from osbert.server.clients.table import client_calls
+from osbert.server.clients.openai import EmbeddingsCall
+from osbert.server.clients.rerank import CohereCall, JinaCall, is_ranking
+from osbert.server.clients.tei import TEIEmbedCall, TEIPredictCall, TEIRerankCall
 from osbert.tasks.edges import Edge
 
 CALLS: Mapping[str, Call] = {
@@ -29,6 +31,8 @@ CALLS: Mapping[str, Call] = {
     **{name: extension.load()() for name, extension in extensions("osbert.server.calls").items()},
 }
 """osbert's own calls by name, and those that other packages add by entry points in the group `osbert.server.calls`."""
+RERANK = "rerank"
+"""The call whose path, /v1/rerank, is Jina's."""
 
 
 def all_calls(edges: Iterable[Edge]) -> dict[str, Call]:
@@ -54,6 +58,22 @@ def all_calls(edges: Iterable[Edge]) -> dict[str, Call]:
                 code="invalid-component",
             )
     return calls | client_calls(kinds)
+
+
+def client_calls(edges: Iterable[Edge]) -> dict[str, Call]:
+    """Return the calls of other APIs by path, those for rankings only if a reranker is among the served kinds.
+
+    Jina's path is that of a reranker's own call, by whose name it is in the table.
+    """
+    calls: dict[str, Call] = {
+        "/v1/embeddings": EmbeddingsCall(),
+        "/embed": TEIEmbedCall(),
+        "/predict": TEIPredictCall(),
+    }
+    ranking = next((edge for edge in edges if edge.call == RERANK and is_ranking(edge)), None)
+    if ranking:
+        calls |= {RERANK: JinaCall(ranking), "/v2/rerank": CohereCall(ranking), "/rerank": TEIRerankCall(ranking)}
+    return calls
 
 
 def path_of(name: str) -> str:
