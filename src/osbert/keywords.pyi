@@ -371,6 +371,7 @@ class PretrainKeywords(OptimizerKeywords, total=False):
     buckets: int
     farthest: int
     distance_projections: bool
+    distance_norm: bool
     segment_scores: bool
     distance_scores: int
     embedding: int
@@ -382,6 +383,7 @@ class PretrainKeywords(OptimizerKeywords, total=False):
     head_transform: bool
     head_biases: bool
     piece_transform: bool
+    piece_activation: Literal["", "gelu", "gelu_tanh", "relu", "silu"]
     piece_biases: bool
     tied: bool
     scaled_pieces: bool

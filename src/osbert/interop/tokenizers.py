@@ -208,16 +208,28 @@ def _looks_uncased(vocabulary: list[str]) -> bool:
     return not any(piece != piece.lower() for piece in vocabulary if not (piece[:1] == "[" and piece[-1:] == "]"))
 
 
-def _description(tokenizer: Tokenizer) -> dict[str, Any]:
-    """Return the content of a tokenizer.json, as the `tokenizers` library writes it."""
-    ids = {piece: index for index, piece in enumerate(tokenizer.vocabulary)}
-    added = sorted([*SPECIALS, *(tokenizer.vocabulary[mark] for mark in sentinel_ids(tokenizer))], key=ids.__getitem__)
-    plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+def _template(ids: Mapping[str, int]) -> dict[str, Any]:
+    """Return the part of a tokenizer.json that puts BERT's special pieces, with these ids, around one text or two."""
     first, second = ({"Sequence": {"id": name, "type_id": index}} for index, name in enumerate("AB"))
     opening, closing, last = (
         {"SpecialToken": {"id": special, "type_id": index}}
         for special, index in (("[CLS]", 0), ("[SEP]", 0), ("[SEP]", 1))
     )
+    return {
+        "type": "TemplateProcessing",
+        "single": [opening, first, closing],
+        "pair": [opening, first, closing, second, last],
+        "special_tokens": {
+            special: {"id": special, "ids": [ids[special]], "tokens": [special]} for special in ("[CLS]", "[SEP]")
+        },
+    }
+
+
+def _description(tokenizer: Tokenizer) -> dict[str, Any]:
+    """Return the content of a tokenizer.json, as the `tokenizers` library writes it."""
+    ids = {piece: index for index, piece in enumerate(tokenizer.vocabulary)}
+    added = sorted([*SPECIALS, *(tokenizer.vocabulary[mark] for mark in sentinel_ids(tokenizer))], key=ids.__getitem__)
+    plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     return {
         "version": "1.0",
         "truncation": None,
@@ -231,14 +243,7 @@ def _description(tokenizer: Tokenizer) -> dict[str, Any]:
             "lowercase": tokenizer.lowercase,
         },
         "pre_tokenizer": {"type": "BertPreTokenizer"},
-        "post_processor": {
-            "type": "TemplateProcessing",
-            "single": [opening, first, closing],
-            "pair": [opening, first, closing, second, last],
-            "special_tokens": {
-                special: {"id": special, "ids": [ids[special]], "tokens": [special]} for special in ("[CLS]", "[SEP]")
-            },
-        },
+        "post_processor": _template(ids),
         "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
         "model": {
             "type": "WordPiece",
@@ -390,6 +395,8 @@ def _specials(config: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str
         return {name: specials[name] for name in NAMES if name in specials}  # fingerprints follow from the order
     if {LAST, PARTING} <= pieces:  # XLNet's, which has the pieces of RoBERTa, too
         return DEFAULTS | {"cls": LAST, "sep": PARTING} | named
+    if {*SPECIALS} <= pieces:  # DeBERTa's first version: byte-level BPE with BERT's special pieces
+        return dict(zip(NAMES, SPECIALS)) | named
     # With all of RoBERTa's pieces, or without any mark of GPT, the defaults are RoBERTa's.
     usual = {piece for name, piece in DEFAULTS.items() if name != "unknown"}
     if usual <= pieces or not (END_OF_TEXT in pieces or _ends_words(pieces)):
@@ -419,7 +426,7 @@ def _set_first_space(content: dict[str, Any], wanted: bool | None) -> None:
 
 
 def _pair_of_files(path: Path, names: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a tokenizer.json made from vocab.json and merges.txt in a folder of GPT, GPT-2 or RoBERTa."""
+    """Return a tokenizer.json made from vocab.json and merges.txt, as of GPT, GPT-2, RoBERTa and the first DeBERTa."""
     ids = read_object(path / "vocab.json", most=LARGEST)
     try:
         lines = read_bytes(path / "merges.txt", most=LARGEST_VOCABULARY).decode("utf-8").split("\n")
@@ -446,6 +453,8 @@ def _pair_of_files(path: Path, names: Mapping[str, Any]) -> dict[str, Any]:
         "post_processor": {"type": "RobertaProcessing", **sides, **byte_level} if len(sides) == 2 else None,
         "decoder": {"type": "ByteLevel", "use_regex": True, "add_prefix_space": True, "trim_offsets": True},
     }
+    if named.get("cls") == SPECIALS[2]:
+        parts["post_processor"] = _template(ids)
     if worded := _ends_words(ids):  # GPT's: BERT's words in lower case
         normalizer = {"clean_text": True, "handle_chinese_chars": True, "strip_accents": None, "lowercase": True}
         parts = {

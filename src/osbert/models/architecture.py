@@ -96,6 +96,9 @@ class Architecture(Sizes):
     distance_projections: bool = False
     """For disentangled positions: whether queries and keys of distances have projections of their own, or share those
     of the tokens, as in DeBERTa's third version."""
+    distance_norm: bool = True
+    """For disentangled positions: whether the vectors of distances are normalised, unlike in DeBERTa's first
+    version."""
     segment_scores: bool = False
     """With positions = distances: whether attention also scores whether query and key share a segment (XLNet). Segments
     then have no embeddings."""
@@ -128,6 +131,8 @@ class Architecture(Sizes):
     piece_transform: bool = True
     """Whether heads that predict pieces have a dense layer, an activation, a norm and a bias for each piece, as in
     BERT. GPT multiplies the states with the piece embeddings directly."""
+    piece_activation: Literal["", "gelu", "gelu_tanh", "relu", "silu"] = ""
+    """The activation of that layer, if another than `activation`: gelu in RoBERTa, whatever its blocks have."""
     piece_biases: bool = False
     """Whether such heads have a bias for each piece even without piece_transform, as in XLNet."""
     tied: bool = True
@@ -290,6 +295,8 @@ def _ill_combined(sizes: Architecture) -> Iterator[str]:
         yield f"piece_transform is off, but embedding is {sizes.embedding}: no state is as wide as the pieces"
     if sizes.piece_biases and sizes.piece_transform:
         yield "piece_biases is True, but piece_transform is, too, which has such biases: leave it at False"
+    if sizes.piece_activation and (sizes.piece_activation == sizes.activation or not sizes.piece_transform):
+        yield f"piece_activation is {sizes.piece_activation}, which changes nothing here: leave it empty"
     if sizes.tasks and (not sizes.segments or sizes.segment_scores):
         yield f"tasks is {sizes.tasks}, but there are no embeddings of segments, beside which those of tasks stand"
     if sizes.summary == ("last" if sizes.direction == "left_to_right" else "first"):
@@ -301,7 +308,7 @@ def _of_positions(sizes: Architecture) -> Iterator[str]:
         yield f"first_position is {sizes.first_position}, but {sizes.positions} positions are not learned vectors"
     names_by_kind = {
         ("rotary",): ("rotary_base", "local_base"),
-        ("disentangled",): ("buckets", "distance_projections"),
+        ("disentangled",): ("buckets", "distance_projections", "distance_norm"),
         ("distances",): ("segment_scores",),
         ("disentangled", "distances"): ("farthest",),
     }

@@ -43,6 +43,8 @@ class Sizes:
     """Tokens that a token attends to: the whole sequence, or itself and those before it."""
     activation: str = "gelu"
     """The activation of a head's transform, by its name in models/transformer/block.py."""
+    piece_activation: str = ""
+    """The activation in heads that predict pieces, if another than `activation`."""
     epsilon: float = 1e-12
     """Added to the variance in the normalisation of a head's transform."""
     piece_transform: bool = True

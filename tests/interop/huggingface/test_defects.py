@@ -46,7 +46,7 @@ def change_tensors(folder: Path, change: Callable[[dict[str, torch.Tensor]], obj
         ({"quantization_config": {"bits": 8}}, ("unsupported-model", "quantization_config")),
         ({"model_type": "roformer", "rotary_value": True}, ("unsupported-model", "rotary_value", "True")),
         (
-            {"model_type": "roformer", "embedding_size": 8},
+            {"embedding_size": 8},
             ("unsupported-model", "embedding_size", "8", "hidden_size", "16"),
         ),
         ({"hidden_size": None}, ("unsupported-model", "hidden_size", "None")),

@@ -52,19 +52,21 @@ EURO = BERT | dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"), 0)
 CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
     "roberta": ("Roberta", ROBERTA),
     "xlm-roberta": ("XLMRoberta", ROBERTA),
+    "roberta-relu": ("Roberta", ROBERTA | {"hidden_act": "relu"}),
     "camembert": ("Camembert", ROBERTA),
     "distilbert": (
         "DistilBert",
         SIZES | {"dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 40, "max_position_embeddings": 24},
     ),
     "electra": ("Electra", BERT | {"embedding_size": 6}),
+    "electra-tanh": ("Electra", BERT | {"embedding_size": 6, "hidden_act": "gelu_new"}),
     "electra-base": ("Electra", BERT | {"embedding_size": 16}),
     "albert": ("Albert", BERT | {"embedding_size": 6, "num_hidden_layers": 3}),
     "albert-groups": (
         "Albert",
         BERT | {"embedding_size": 6, "num_hidden_layers": 4, "num_hidden_groups": 2, "hidden_act": "relu"},
     ),
-    "mpnet": ("MPNet", BERT | {"max_position_embeddings": 202, "layer_norm_eps": 1e-5}),
+    "mpnet": ("MPNet", BERT | {"max_position_embeddings": 202, "layer_norm_eps": 1e-5, "hidden_act": "silu"}),
     "eurobert": ("EuroBert", EURO),
     "eurobert-grouped": (
         "EuroBert",
@@ -74,7 +76,19 @@ CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "eurobert-mean": ("EuroBert", EURO | {"num_key_value_heads": 1, "classifier_pooling": "mean"}),
     "nomic_bert": ("NomicBert", BERT | {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0}}),
-    "gte": ("Gte", BERT | {"pad_token_id": 0}),
+    "gte": ("Gte", BERT | {"pad_token_id": 0, "hidden_act": "relu"}),
+    "deberta-v1": (
+        "Deberta",
+        BERT | {"relative_attention": True, "position_biased_input": False, "pos_att_type": "c2p|p2c"},
+    ),
+    "deberta-v1-c2p": (
+        "Deberta",
+        BERT
+        | {"relative_attention": True, "position_biased_input": False, "pos_att_type": ["c2p"]}
+        | {"max_relative_positions": 7, "type_vocab_size": 0},
+    ),
+    "deberta-v2-p2c": ("DebertaV2", DEBERTA | {"share_att_key": True, "position_buckets": 8, "pos_att_type": "p2c"}),
+    "deberta-v2-c2p": ("DebertaV2", DEBERTA | {"norm_rel_ebd": "none", "pos_att_type": ["c2p"]}),
     "deberta-v3": (
         "DebertaV2",
         DEBERTA | {"share_att_key": True, "position_buckets": 8, "max_position_embeddings": 16},
@@ -91,7 +105,10 @@ CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
         | {"hidden_activation": "silu", "classifier_activation": "silu"},
     ),
 }
-WRITTEN = {"xlm-roberta": "Roberta", "camembert": "Roberta"}
+WRITTEN = {
+    **dict.fromkeys(("xlm-roberta", "camembert"), "Roberta"),
+    **dict.fromkeys(("deberta-v1", "deberta-v1-c2p"), "DebertaV2"),
+}
 HEADS = {
     "classify": "ForSequenceClassification",
     "tag": "ForTokenClassification",
@@ -100,7 +117,10 @@ HEADS = {
     "mlm": "ForMaskedLM",
 }
 
-MISSING = dict.fromkeys(("nomic_bert", "gte", "eurobert", "eurobert-grouped", "eurobert-mean"), ("span", "choose"))
+MISSING = {
+    **dict.fromkeys(("nomic_bert", "gte", "eurobert", "eurobert-grouped", "eurobert-mean"), ("span", "choose")),
+    **dict.fromkeys(("deberta-v1", "deberta-v1-c2p"), ("choose",)),
+}
 """The heads that transformers has no class for."""
 
 
@@ -285,7 +305,7 @@ def test_a_pooler_beside_a_classifier_that_has_its_own_is_left_out(tmp_path: Pat
 @pytest.mark.parametrize(
     ("name", "change", "refused"),
     [
-        ("roberta", {"hidden_act": "relu"}, ("unsupported-model", "hidden_act", "'relu'", "'gelu'")),
+        ("roberta", {"hidden_act": "mish"}, ("unsupported-model", "hidden_act", "'mish'")),
         ("roberta", {"is_decoder": True}, ("unsupported-model", "is_decoder", "True")),
         ("roberta", {"pad_token_id": None}, ("unsupported-model", "pad_token_id", "None")),
         ("xlm-roberta", {"max_position_embeddings": 2}, ("unsupported-model", "config.json", "length", "0")),
@@ -298,7 +318,7 @@ def test_a_pooler_beside_a_classifier_that_has_its_own_is_left_out(tmp_path: Pat
             ("unsupported-model", "rope_parameters", "yarn"),
         ),
         ("gte", {"rope_scaling": {"type": "ntk", "factor": 2.0}}, ("unsupported-model", "rope_scaling", "ntk")),
-        ("gte", {"hidden_act": "silu"}, ("unsupported-model", "hidden_act", "'silu'", "'gelu'")),
+        ("deberta-v1", {"talking_head": True}, ("unsupported-model", "talking_head", "True")),
         ("electra", {"embedding_size": 6.5}, ("unsupported-model", "embedding_size", "6.5")),
         ("albert", {"embedding_size": 16}, ("unsupported-model", "embedding_size", "16", "hidden_size")),
         ("albert", {"num_hidden_groups": 2}, ("unsupported-model", "num_hidden_groups", "2", "num_hidden_layers", "3")),

@@ -288,9 +288,10 @@ def test_a_rotary_encoder_opens_as_roformer(
             assert_close(learner.heads["mlm"].outputs(states, batch), scores)
 
 
-def test_a_roformer_of_theirs_is_read(tmp_path: Path, sizes: dict[str, object]) -> None:
+@pytest.mark.parametrize("narrow", [{}, {"embedding_size": 6}], ids=str)
+def test_a_roformer_of_theirs_is_read(tmp_path: Path, sizes: dict[str, object], narrow: dict[str, int]) -> None:
     torch.manual_seed(0)
-    theirs = modeling_roformer.RoFormerModel(transformers.RoFormerConfig(**sizes)).eval()
+    theirs = modeling_roformer.RoFormerModel(transformers.RoFormerConfig(**sizes, **narrow)).eval()
     theirs.save_pretrained(tmp_path)
     loaded = open_folder(tmp_path)
     assert loaded.report.select_names("new") == ("pooler.dense.weight", "pooler.dense.bias")

@@ -37,6 +37,8 @@ CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
     "gpt-relu": ("OpenAIGPT", SIZES | {"afn": "relu"}),
     "gpt-silu": ("OpenAIGPT", SIZES | {"afn": "swish"}),
     "gpt2": ("GPT2", SIZES),
+    "gpt2-inverse": ("GPT2", SIZES | {"scale_attn_by_inverse_layer_idx": True, "reorder_and_upcast_attn": True}),
+    "gpt2-unscaled": ("GPT2", SIZES | {"scale_attn_weights": False}),
     "gpt2-wide": ("GPT2", SIZES | {"n_inner": 40, "activation_function": "relu", "layer_norm_epsilon": 1e-3}),
 }
 
@@ -224,9 +226,7 @@ def test_an_old_pretraining_with_a_pooler_that_nothing_read_has_no_remark(name: 
 @pytest.mark.parametrize(
     ("name", "change", "values"),
     [
-        ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, ("scale_attn_by_inverse_layer_idx", "True")),
-        ("gpt2", {"reorder_and_upcast_attn": True}, ("reorder_and_upcast_attn", "True")),
-        ("gpt2", {"scale_attn_weights": False}, ("scale_attn_weights", "False")),
+        ("gpt2", {"scale_attn_weights": "no"}, ("scale_attn_weights", "no")),
         ("gpt2", {"activation_function": "mish"}, ("activation_function", "mish")),
         ("gpt2", {"n_inner": "wide"}, ("n_inner", "wide")),
         ("gpt2", {"embd_pdrop": 0.3}, ("embd_pdrop", "0.3")),

@@ -71,7 +71,7 @@ def test_the_numbers_of_distances_must_be_there(tmp_path: Path) -> None:
     [
         ("relative_attention_num_buckets", 64, "32"),
         ("relative_attention_num_buckets", 20, "32"),  # transformers makes a table of 20 and reads its 32nd row
-        ("hidden_act", "relu", "'gelu'"),
+        ("hidden_act", "mish", "'mish'"),
         ("pad_token_id", 0, "1"),
         ("is_decoder", True, "False"),
         ("tie_word_embeddings", False, "True"),

@@ -175,6 +175,7 @@ def test_feedforward_is_four_times_the_width_unless_given(make_backbone) -> None
         {"positions": "disentangled", "buckets": 4},
         {"positions": "disentangled", "buckets": 4, "farthest": 5},
         {"positions": "disentangled", "distance_projections": True},
+        {"positions": "disentangled", "distance_norm": False},
         {"positions": "distances"},
         {"positions": "distances", "farthest": 3},
         {"positions": "distances", "segment_scores": True},
@@ -215,7 +216,12 @@ def test_every_setting_changes_the_model(make_backbone, make_batch, change: dict
 def test_every_setting_is_covered_by_the_test_above() -> None:
     marks = test_every_setting_changes_the_model.pytestmark
     tested = {key for mark in marks if mark.name == "parametrize" for change in mark.args[1] for key in change}
-    tested |= {"piece_transform", "tied", "scaled_pieces"}  # of the language-model heads: heads/test_predictions.py
+    tested |= {
+        "piece_transform",
+        "piece_activation",
+        "tied",
+        "scaled_pieces",
+    }  # of the language-model heads: heads/test_predictions.py
     tested |= {"query_vector", "piece_biases"}  # of queries and their head: interop/huggingface/test_xlnet.py
     tested |= {"tasks"}  # interop/huggingface/test_ernie.py
     tested |= {"memory"}  # of a learner's streams: ../test_memory.py

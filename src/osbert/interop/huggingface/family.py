@@ -80,7 +80,8 @@ class Family:
 
     The config: `fields`, BERT's field -> theirs; `without`, BERT's fields that the family does not have; `only`, fields
     with the one supported value, which an absent field also means; `defaults`, values of fields that may be absent or
-    null; `read`, further settings from the config; `written`, further fields for an Architecture.
+    null; `read`, further settings from the config; `written`, further fields for an Architecture; `always_gelu`,
+    whether heads that predict pieces have GELU, whatever the blocks have.
 
     The tensors: `parameters`, our tensors -> BERT's names, if `sizes` are not those of a Transformer; `tensors`, names;
     `heads`, names that apply if there is a head of a form; `fused`, parts of names of tensors that stack several of
@@ -89,7 +90,8 @@ class Family:
     size; `halves`, whether rotary positions pair element i of a head with i + K/2, not with its neighbour; `rooted`,
     parts of BERT's names of tensors to multiply by sqrt(K) when read, because scores are not divided by it; `aliases`,
     names that are read if the usual one is absent, and never written; `tables`, tensors of an Architecture without
-    learned numbers, by BERT's names; `buffers`, suffixes of such names, which are ignored.
+    learned numbers, by BERT's names; `buffers`, suffixes of such names, which are ignored; `prepare`, a function of a
+    file's tensors and config that returns the tensors of an equal model whose mathematics an Architecture has.
 
     The classes: `classes`, suffixes by the form of a head; a form is missing if their head differs from ours;
     `pretraining`, the class with heads for masked pieces and for next sentences or their order; `causal`, the class of
@@ -110,10 +112,12 @@ class Family:
     defaults: Mapping[str, Any] = field(default_factory=dict)
     read: Callable[[Mapping[str, Any], Problem], dict[str, Any]] = lambda config, problem: {}
     written: Callable[[Architecture], dict[str, Any]] = lambda architecture: {}
+    always_gelu: bool = False
     tensors: Names = ()
     heads: Mapping[Form, Names] = field(default_factory=dict)
     fused: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     transposed: tuple[str, ...] = ()
+    prepare: Callable[[Mapping[str, Tensor], Mapping[str, Any]], Mapping[str, Tensor]] = lambda tensors, config: tensors
     axes: Callable[[str, int], tuple[int, int] | None] = lambda name, width: None
     parameters: Callable[[Architecture], dict[str, tuple[str, ...]]] | None = None
     halves: bool = False
@@ -135,7 +139,10 @@ class Family:
         if type(architecture) is not self.sizes:
             return False
         # Every setting that changes the computation must equal the family's value, or else its default.
-        shaping = (setting for setting in fields(architecture) if setting.name not in (*FREE, *self.varies))
+        free = (*FREE, *self.varies, *(("activation", "piece_activation") if self.always_gelu else ()))
+        if self.always_gelu and (architecture.piece_activation or architecture.activation) != "gelu":
+            return False
+        shaping = (setting for setting in fields(architecture) if setting.name not in free)
         same = all(
             getattr(architecture, setting.name) == self.values.get(setting.name, setting.default) for setting in shaping
         )
@@ -151,6 +158,8 @@ class Family:
     def settings(self, config: Mapping[str, Any], problem: Problem) -> dict[str, Any]:
         """Return the settings beyond BERT's from a config.json with their names. Unsupported values go to `problem`."""
         extra_settings = dict(self.values) | self.read(config, problem)
+        if self.always_gelu and ACTIVATIONS.get(str(config.get("hidden_act", "gelu"))) != "gelu":
+            extra_settings["piece_activation"] = "gelu"
         for name, only in self.only.items():
             if config.get(name, only) != only:
                 problem(
@@ -174,6 +183,7 @@ class Family:
         """
         if not self.tensors:
             return dict(tensors)
+        tensors = self.prepare(tensors, config)
         parts = dict(self._split_fused(tensors))
         rules = self._read_rules(tensors, config)
         names = {name: self._bert_name(name, rules) for name in parts}

@@ -168,7 +168,8 @@ def transformer_names(architecture: Architecture) -> dict[str, tuple[str, ...]]:
         del names["embeddings.projection.bias"]
     if architecture.positions == "disentangled":
         names["embeddings.distances.table.weight"] = ("encoder.rel_embeddings.weight",)
-        names |= weight_and_bias("embeddings.distances.norm", ("encoder.relative_norm",))
+        if architecture.distance_norm:
+            names |= weight_and_bias("embeddings.distances.norm", ("encoder.relative_norm",))
     names |= _block_names(architecture)
     if architecture.norm_biases:
         # Biases in norms alone (NomicBERT).
@@ -302,8 +303,8 @@ def ours_alone(architecture: Sizes) -> tuple[str, ...]:
         return ()
     of_some = (
         *("embedding_norm", "first_position", "embedding", "pooling", "piece_transform", "summary"),
-        *("buckets", "farthest", "distance_projections", "project_first", "segment_scores"),
-        *("query_vector", "piece_biases", "tasks"),
+        *("buckets", "farthest", "distance_projections", "distance_norm", "project_first", "segment_scores"),
+        *("query_vector", "piece_biases", "piece_activation", "tasks"),
     )
     left = (*FREE, *of_some, "positions", "segments", "activation", "direction")
     # Try the smallest explanation first: settings that only families vary are blamed only if the rest does not help.

@@ -77,7 +77,7 @@ class MaskedLanguageHead(Head):
         self.transforms = sizes.piece_transform
         # T5's first release divides states by sqrt(D) before the tied product.
         self.scale = sizes.width**-0.5 if sizes.scaled_pieces else 1.0
-        self.activation = ACTIVATIONS[sizes.activation]
+        self.activation = ACTIVATIONS[sizes.piece_activation or sizes.activation]
         # In a tuple the table is not registered again: it is in the learner's state once, under the backbone.
         self.tied = (backbone.embedding,)
         self.table = None if sizes.tied else nn.Embedding(sizes.vocabulary, width)

@@ -103,14 +103,14 @@ class Embeddings(nn.Module):
 
 
 class DistanceTable(nn.Module):
-    """The learned vectors of distances (2 S, D), normalised; S is the number of buckets on either side."""
+    """The learned vectors of distances (2 S, D), usually normalised; S is the number of buckets on either side."""
 
     def __init__(self, architecture: Architecture) -> None:
         """Make the table of an architecture."""
         super().__init__()
         self.buckets, self.farthest = architecture.buckets, architecture.farthest
         self.table = nn.Embedding(2 * (self.buckets or self.farthest), architecture.width)
-        self.norm = norm(architecture)
+        self.norm = norm(architecture) if architecture.distance_norm else nn.Identity()
 
     def forward(self, layout: Layout) -> Distances:
         """Return the vectors of the distances that the tokens of a layout may have."""

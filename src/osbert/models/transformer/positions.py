@@ -69,7 +69,7 @@ TERMS = 3
 class Distances:
     """The vectors of the distances that can occur in a batch.
 
-    `vectors` (W, D): normalised. `rows` (2 F + 1,), on the CPU: the row of the vector of each distance from -F to F.
+    `vectors` (W, D). `rows` (2 F + 1,), on the CPU: the row of the vector of each distance from -F to F.
     Larger distances use the vector of F or -F.
     """
 

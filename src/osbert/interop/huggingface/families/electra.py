@@ -11,7 +11,8 @@ from typing import Any
 from osbert.interop.huggingface.family import CLASSES, CLASSIFIER, Family, Problem
 
 
-def _embedding(config: Mapping[str, Any], problem: Problem) -> dict[str, Any]:
+def embedding(config: Mapping[str, Any], problem: Problem) -> dict[str, Any]:
+    """Return the width of the embeddings, if they are narrower than the states; absent, it is 128."""
     width = config.get("embedding_size", 128)
     if not isinstance(width, int):
         problem(f"embedding_size must be a whole number, but is {width!r}.")
@@ -28,12 +29,12 @@ FAMILY = Family(
     without=("embedding_size",),
     only={
         "is_decoder": False,
-        "hidden_act": "gelu",
         "summary_type": "first",
         "summary_use_proj": True,
         "summary_activation": "gelu",
     },
-    read=_embedding,
+    always_gelu=True,
+    read=embedding,
     written=lambda sizes: {"embedding_size": sizes.embedding or sizes.width},
     tensors=(
         ("generator_predictions.dense.", "cls.predictions.transform.dense."),

@@ -6,8 +6,13 @@ piece. Its Conv1D is a linear layer with a transposed matrix.
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping
 from typing import Any
+
+import torch
+from torch import Tensor
 
 from osbert.interop.huggingface.family import CLASSES, Family, Names, Problem
 
@@ -64,6 +69,32 @@ def one_dropout(config: Mapping[str, Any], problem: Problem) -> dict[str, Any]:
     return {}
 
 
+def one_scale(tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Return the tensors with queries scaled so that all layers divide their scores by sqrt(K).
+
+    Layer n, from 1, divides them by n as well with `scale_attn_by_inverse_layer_idx` (Mistral's GPT-2), and by neither
+    without `scale_attn_weights`.
+    """
+    width, heads = config.get("n_embd"), config.get("n_head")
+    rooted = config.get("scale_attn_weights", True) or not (isinstance(width, int) and isinstance(heads, int) and heads)
+    root = 1.0 if rooted else math.sqrt(width // heads)  # type: ignore[operator]
+    scaled = dict(tensors)
+    for name, tensor in tensors.items():
+        layer = re.search(r"\bh\.(\d+)\.attn\.c_attn\.", name)
+        if layer and tensor.ndim:
+            each = 1 + int(layer[1]) if config.get("scale_attn_by_inverse_layer_idx") else 1
+            query, others = tensor.tensor_split([tensor.shape[-1] // 3], dim=-1)
+            scaled[name] = torch.cat([query * (root / each), others], dim=-1)
+    return scaled
+
+
+def _read(config: Mapping[str, Any], problem: Problem) -> dict[str, Any]:
+    for name in ("scale_attn_weights", "scale_attn_by_inverse_layer_idx", "reorder_and_upcast_attn"):
+        if not isinstance(value := config.get(name, False), bool):
+            problem(f"{name} is {value!r}; it must be true or false.")
+    return one_dropout(config, problem)
+
+
 FAMILY = Family(
     types=("gpt2",),
     name="GPT2",
@@ -74,13 +105,9 @@ FAMILY = Family(
     fields={**FIELDS, "hidden_act": "activation_function"},
     without=WITHOUT,
     defaults={**DEFAULTS, "activation_function": "gelu_new"},
-    only={
-        "scale_attn_weights": True,
-        "scale_attn_by_inverse_layer_idx": False,
-        "reorder_and_upcast_attn": False,
-        **SUMMARY,
-    },
-    read=one_dropout,
+    only=SUMMARY,
+    read=_read,
+    prepare=one_scale,
     written=lambda sizes: {"embd_pdrop": sizes.dropout},
     tensors=(
         *BLOCK,

@@ -1,6 +1,6 @@
 """GTE (mGTE, Zhang et al. 2024): BERT with rotary positions and gated layers, without biases in `up` and its gate.
 
-Only GELU is supported, because the masked-LM head always has GELU.
+The masked-LM head always has GELU.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ FAMILY = Family(
     name="Gte",
     values={"positions": "rotary", "gated": True},
     varies=("segments", "rotary_base"),
-    only={"is_decoder": False, "tie_word_embeddings": True, "hidden_act": "gelu"},
+    always_gelu=True,
+    only={"is_decoder": False, "tie_word_embeddings": True},
     # transformers' defaults, which differ from BERT's: configs omit fields with default values.
     defaults={"attention_probs_dropout_prob": 0.0, "type_vocab_size": 1},
     read=partial(read_base, default=160_000.0),

@@ -1,7 +1,7 @@
 """MPNet (Song et al. 2020): learned positions, and a bias for each of 32 buckets of distances, shared by all layers.
 
-Positions begin at 2 and there are 32 buckets, whatever the config says, so configs with other values are rejected. So
-are activations other than GELU, because the masked-LM head always has GELU.
+Positions begin at 2 and there are 32 buckets, whatever the config says, so configs with other values are rejected.
+The masked-LM head always has GELU.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ FAMILY = Family(
     name="MPNet",
     values={"segments": 0, "first_position": FIRST, "distance_scores": BUCKETS},
     varies=(),
+    always_gelu=True,
     fits=lambda sizes: True,
     without=("type_vocab_size", "position_embedding_type"),
     only={
         "is_decoder": False,
-        "hidden_act": "gelu",
         "tie_word_embeddings": True,
         "relative_attention_num_buckets": BUCKETS,
         "pad_token_id": FIRST - 1,

@@ -1,6 +1,6 @@
 """RoBERTa (Liu et al. 2019), XLM-R (Conneau et al. 2020) and CamemBERT.
 
-The masked-LM head has GELU whatever the blocks have: no other curve is read. Positions begin behind the padding's id.
+The masked-LM head has GELU whatever the blocks have. Positions begin behind the padding's id.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ FAMILY = Family(
     name="Roberta",
     varies=("segments", "first_position"),
     fits=lambda sizes: sizes.segments > 0 and sizes.first_position > 0,
-    only={"is_decoder": False, "hidden_act": "gelu"},
+    only={"is_decoder": False},
+    always_gelu=True,
     read=_positions,
     written=lambda sizes: {
         "pad_token_id": sizes.first_position - 1,

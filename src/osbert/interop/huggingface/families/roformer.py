@@ -1,10 +1,14 @@
-"""RoFormer (Su et al. 2021): BERT with rotary positions. It has no pooler, and its sequence classifier differs."""
+"""RoFormer (Su et al. 2021): BERT with rotary positions. Its embeddings may be narrower.
+
+It has no pooler, and its sequence classifier differs.
+"""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
+from osbert.interop.huggingface.families.electra import embedding
 from osbert.interop.huggingface.family import CLASSES, Family
 from osbert.models.architecture import Architecture
 from osbert.models.transformer.positions import rotation
@@ -23,8 +27,10 @@ FAMILY = Family(
     types=("roformer",),
     name="RoFormer",
     values={"positions": "rotary"},
-    varies=("activation", "segments", "direction"),
-    written=lambda sizes: {"embedding_size": sizes.width, "rotary_value": False},
+    varies=("activation", "segments", "direction", "embedding"),
+    without=("embedding_size",),
+    read=lambda config, problem: embedding({"embedding_size": config.get("hidden_size"), **config}, problem),
+    written=lambda sizes: {"embedding_size": sizes.embedding or sizes.width, "rotary_value": False},
     tables=_sines,
     buffers=(SINES,),
     classes={form: CLASSES[form] for form in ("tokens", "span", "mlm")},
