@@ -40,10 +40,10 @@ from osbert.interop.folder import open_folder
 from osbert.interop.hub import minilm
 from osbert.interop.huggingface.folders import write_model
 from osbert.interop.tokenizers import write_any_tokenizer
-from osbert.models.adapting.layers import fewer_layers
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Backbone, Learner
 from osbert.tasks import load
+from osbert_lab.distillation.layers import fewer_layers
 
 SMALL = {"layers": 4, "width": 256, "heads": 4}
 Rows = list[Any]

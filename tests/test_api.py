@@ -18,7 +18,6 @@ osbert.__version__
 osbert.adapt
 osbert.build_corpus
 osbert.compare
-osbert.distil
 osbert.embed
 osbert.evaluate
 osbert.evaluate_retrieval
@@ -51,6 +50,7 @@ osbert.sklearn.TextRegressor
 LAB = """
 osbert_lab.analyse
 osbert_lab.compare_encoders
+osbert_lab.distil
 osbert_lab.find_topics
 osbert_lab.finetune_glue
 osbert_lab.generate

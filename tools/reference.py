@@ -58,7 +58,7 @@ CLASSES = {
     ),
     "Results of runs": (
         "osbert.runs.finetune.finetune.Mistake",
-        "osbert.runs.distil.distillation.DistilRun",
+        "osbert_lab.distillation.distillation.DistilRun",
         "osbert.runs.compare.RunComparison",
         "osbert.runs.evaluate.EvaluationScores",
         "osbert.evaluation.confusion.ConfusionMatrix",

@@ -16,7 +16,6 @@ from osbert.api.models import (
 from osbert.api.training import (
     adapt,
     build_corpus,
-    distil,
     extend_tokenizer,
     finetune,
     mix_corpora,
@@ -34,7 +33,6 @@ __all__ = [
     "adapt",
     "build_corpus",
     "compare",
-    "distil",
     "embed",
     "evaluate",
     "evaluate_retrieval",

@@ -211,20 +211,6 @@ class EmbedKeywords(FindDuplicatesKeywords, VectorKeywords, TaskKeywords, total=
     out_form: str
     keep_columns: bool
 
-class DistilKeywords(TrainingKeywords, OptimizerKeywords, EvaluateKeywords, total=False):
-    """Settings of osbert.distil."""
-
-    layers: int
-    soft: float
-    temperature: float
-    states: float
-    dev: Any
-    length: int
-    evaluate_every: str
-    patience: int
-    keep: Literal["best", "last", "better"]
-    data_map: bool
-
 class FinetuneKeywords(TrainingKeywords, OptimizerKeywords, OpeningKeywords, total=False):
     """Settings of osbert.finetune."""
 

@@ -1,4 +1,4 @@
-"""The lab of osbert: models that write texts, analyses of models, the experiments of papers, topics of texts, the demo.
+"""The lab of osbert: models that write texts, analyses, distillation, the experiments of papers, topics, the demo.
 
 osbert itself does without this package, which comes in the same distribution. Its verbs are verbs of `osbert`, and the
 functions below are also attributes of `osbert`, such as `osbert.analyse`.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from osbert.runs.contract import Watch, ignore
 from osbert.signatures import read_settings, takes_settings_of
@@ -18,11 +18,12 @@ if TYPE_CHECKING:
 
     from osbert.keywords import FindDuplicatesKeywords, FinetuneKeywords
     from osbert_lab.analysis.model_analysis import ModelAnalysis
-    from osbert_lab.keywords import AnalyseKeywords, CompareEncodersKeywords, GenerateKeywords
+    from osbert_lab.distillation.distillation import DistilRun
+    from osbert_lab.keywords import AnalyseKeywords, CompareEncodersKeywords, DistilKeywords, GenerateKeywords
     from osbert_lab.topics.result import TopicTally
     from osbert_lab.writing.row_file import GenerationTally
 
-__all__ = ["analyse", "compare_encoders", "find_topics", "finetune_glue", "generate"]
+__all__ = ["analyse", "compare_encoders", "distil", "find_topics", "finetune_glue", "generate"]
 
 
 @takes_settings_of("osbert_lab.analysis.settings:AnalysisRequest")
@@ -81,6 +82,46 @@ def compare_encoders(
     request = recipe.settings(ComparisonRequest, options)
     places = [locate(model, watch=watch).path for model in models]
     return run_comparison(places, data=Path(data), out=Path(out), request=request, watch=watch)
+
+
+@takes_settings_of("osbert_lab.distillation.settings:DistilSettings")
+def distil(
+    teacher: str | Path,
+    *,
+    data: Any,
+    out: str | Path,
+    texts: Any = None,
+    student: str | Path | None = None,
+    watch: Watch = ignore,
+    **settings: Unpack[DistilKeywords],
+) -> DistilRun:
+    """Train a smaller encoder on the outputs of the fine-tuned run `teacher`, into the folder `out`; return the run.
+
+    `data`: rows with labels, as `finetune` takes them, with `dev` among the settings. `texts`: a file, or rows, without
+    labels, from which the student learns the teacher's answers, too. The student is `layers` of the teacher's layers,
+    half of them by default, or `student`, an encoder by its folder or name. `settings`: `soft`, `temperature`,
+    `states`, and any other of `osbert distil`; `trust` and `verify` are those of `load`. `watch` is as for `finetune`,
+    and the same call goes on with a run that was stopped. The run is as one of `finetune`, and has `teacher`, the
+    teacher's scores on the same development rows. Raises osbert.errors.UserError for what cannot be read or is not a
+    setting.
+
+    >>> run = osbert.distil("run", data="more.csv", student="encoder", out="student", batch=8, learning_rate=1e-2)
+    >>> run.teacher["accuracy"], [prediction.value for prediction in run.predict(["a good film", "bad"])]
+    (1.0, ['pos', 'neg'])
+    """
+    from osbert.interop.hub import locate
+    from osbert_lab.distillation.distillation import DistilRequest
+    from osbert_lab.distillation.distillation import distil as run
+
+    request = DistilRequest(
+        locate(teacher, watch=watch).path,
+        data,
+        Path(out),
+        texts=texts,
+        student=None if student is None else locate(student, watch=watch).path,
+        settings=settings,
+    )
+    return run(request, watch=watch)
 
 
 @takes_settings_of("osbert.runs.finetune.plan:every_call_schema")

@@ -1,6 +1,7 @@
 """The keywords of the public functions, for type checkers and editors: written by `make keywords`."""
 
-from typing import Literal, TypedDict
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypedDict
 
 class WritingKeywords(TypedDict, total=False):
     """Settings of Engine.generate and Engine.stream."""
@@ -59,5 +60,61 @@ class GenerateKeywords(WritingKeywords, total=False):
     quotes: Literal["auto", "yes", "no"]
     encoding: str
     device: str
+    trust: bool
+    verify: bool
+
+class DistilKeywords(TypedDict, total=False):
+    """Settings of osbert.distil."""
+
+    layers: int
+    soft: float
+    temperature: float
+    states: float
+    dev: Any
+    length: int
+    epochs: int
+    few_shot: Literal["auto", "none", "linear", "linear-first", "contrastive"]
+    batch: int
+    micro_tokens: int
+    seed: int
+    dropout: float
+    recurrent: int
+    tuning: Literal["full", "none", "adapters", "lora"]
+    rank: int
+    merge: bool
+    auxiliary: float
+    frozen: int
+    precision: Literal["auto", "fp32", "bf16"]
+    device: str
+    deduplicate: bool
+    log_every: int
+    checkpoint_every: int
+    track: str | Sequence[str]
+    method: Literal["adamw", "muon"]
+    learning_rate: float
+    muon_rate: float
+    muon_iterations: int
+    beta1: float
+    beta2: float
+    epsilon: float
+    bias_correction: bool
+    weight_decay: float
+    clip: float
+    warmup: float
+    schedule: Literal["linear", "cosine", "constant", "trapezoid"]
+    decay: float
+    evaluate_every: str
+    patience: int
+    keep: Literal["best", "last", "better"]
+    data_map: bool
+    text: str
+    pair: str
+    delimiter: str
+    header: Literal["auto", "yes", "no"]
+    quotes: Literal["auto", "yes", "no"]
+    encoding: str
+    columns: Mapping[str, str]
+    label: str
+    decimal: Literal["auto", "point", "comma"]
     trust: bool
     verify: bool

@@ -10,6 +10,7 @@ LAB = VerbPackage(
         "demo": "Run the whole chain on text that this installation has: a few minutes on two cores, offline.",
         "plan": "Show what a time budget can buy: a table of model sizes, and a recipe.",
         "bench": "Measure the speed of pretraining on this machine.",
+        "distil": "Teach a smaller encoder what a fine-tuned run does.",
         "analyse": "Measure what a model has learnt: attention, syntax, geometry, as a report.",
         "reproduce": "Run a table or figure of the BERT paper, or compare families, at a size of your choosing.",
         "submit": "Write the predictions of fine-tuned runs as GLUE's evaluation server takes them.",
@@ -25,7 +26,7 @@ LAB = VerbPackage(
     purposes={
         "Start": ("demo",),
         "Pretrain": ("plan", "bench"),
-        "Fine-tune": ("reproduce",),
+        "Fine-tune": ("distil", "reproduce"),
         "Use a model": ("generate", "topics"),
         "Look into a model": ("analyse",),
         "Share a model": ("submit",),

@@ -122,6 +122,7 @@ def test_verbs_on_texts_report_wrong_words_options_and_files_together(
         )
 
 
+@pytest.mark.lab
 def test_a_distillation_reports_settings_files_and_teacher_together(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

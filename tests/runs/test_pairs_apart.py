@@ -108,6 +108,7 @@ def test_an_export_says_the_same(numbers: FinetuneRun, tmp_path: Path) -> None:
     assert [one.value for one in exported.predict(PAIRS)] == pytest.approx(own, abs=1e-4)
 
 
+@pytest.mark.lab
 def test_the_encoder_can_be_tuned_by_it_too(tmp_path: Path) -> None:
     """Sentence-BERT's own training: what is learnt in a step and what decoding makes of the vectors are one."""
     encoder = write_run(tmp_path / "encoder", None)  # with a pooler

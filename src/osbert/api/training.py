@@ -16,13 +16,11 @@ if TYPE_CHECKING:
     from osbert.keywords import (
         AdaptKeywords,
         BuildCorpusKeywords,
-        DistilKeywords,
         ExtendTokenizerKeywords,
         FinetuneKeywords,
         PretrainKeywords,
         TrainTokenizerKeywords,
     )
-    from osbert.runs.distil.distillation import DistilRun
     from osbert.runs.finetune.finetune import FinetuneRun
     from osbert.runs.pretrain.pretraining import EncoderRun
     from osbert.tasks import Task
@@ -296,44 +294,3 @@ def finetune(
     from osbert.runs.finetune.finetune import finetune as run
 
     return run(task, model=model, data=data, out=out, watch=watch, **settings)
-
-
-@takes_settings_of("osbert.runs.distil.settings:DistilSettings")
-def distil(
-    teacher: str | Path,
-    *,
-    data: Any,
-    out: str | Path,
-    texts: Any = None,
-    student: str | Path | None = None,
-    watch: Watch = ignore,
-    **settings: Unpack[DistilKeywords],
-) -> DistilRun:
-    """Train a smaller encoder on the outputs of the fine-tuned run `teacher`, into the folder `out`; return the run.
-
-    `data`: rows with labels, as `finetune` takes them, with `dev` among the settings. `texts`: a file, or rows, without
-    labels, from which the student learns the teacher's answers, too. The student is `layers` of the teacher's layers,
-    half of them by default, or `student`, an encoder by its folder or name. `settings`: `soft`, `temperature`,
-    `states`, and any other of `osbert distil`; `trust` and `verify` are those of `load`. `watch` is as for `finetune`,
-    and the same call goes on with a run that was stopped. The run is as one of `finetune`, and has `teacher`, the
-    teacher's scores on the same development rows. Raises osbert.errors.UserError for what cannot be read or is not a
-    setting.
-
-    >>> import osbert
-    >>> run = osbert.distil("run", data="more.csv", student="encoder", out="student", batch=8, learning_rate=1e-2)
-    >>> run.teacher["accuracy"], [prediction.value for prediction in run.predict(["a good film", "bad"])]
-    (1.0, ['pos', 'neg'])
-    """
-    from osbert.interop.hub import locate
-    from osbert.runs.distil.distillation import DistilRequest
-    from osbert.runs.distil.distillation import distil as run
-
-    request = DistilRequest(
-        locate(teacher, watch=watch).path,
-        data,
-        Path(out),
-        texts=texts,
-        student=None if student is None else locate(student, watch=watch).path,
-        settings=settings,
-    )
-    return run(request, watch=watch)

@@ -22,14 +22,14 @@ from osbert.evaluation.score import score
 from osbert.interop.folder import Folder, open_folder
 from osbert.interop.opening import Opening
 from osbert.models.contract import Backbone, Head, Learner
-from osbert.models.heads.distilled import SoftTargetHead, StateHead, Teacher
-from osbert.runs.distil.settings import LessonSettings
 from osbert.runs.finetune.rows import TaskRows
 from osbert.tasks import Record, Task
 from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.training.checkpoint import CHECKPOINTS
 from osbert.training.processor import choose
 from osbert.training.run_folder import RunFolder
+from osbert_lab.distillation.heads import SoftTargetHead, StateHead, Teacher
+from osbert_lab.distillation.settings import LessonSettings
 
 TAUGHT = {("sequence", "classes"), ("sequence", "labels"), ("sequence", "numbers")}
 """Supported forms and values of a teacher's outputs, besides the forms `tokens` and `span`."""

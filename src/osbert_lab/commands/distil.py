@@ -16,7 +16,7 @@ from osbert.console.output import Result
 from osbert.console.training_consoles import TrainingConsole
 from osbert.interop.opening import CAREFUL
 from osbert.options import parse_settings, takes_settings
-from osbert.runs.distil.settings import DistilOptions, DistilSettings
+from osbert_lab.distillation.settings import DistilOptions, DistilSettings
 
 
 def _check(arguments: Mapping[str, Any]) -> None:
@@ -52,8 +52,8 @@ def distil(
     student
         An encoder with no more layers than the teacher, in place of layers of the teacher.
     """
-    from osbert.runs.distil import distillation as run
     from osbert.training.interruption import Interruption, StopRequest
+    from osbert_lab.distillation import distillation as run
 
     chosen = parse_settings(settings, DistilOptions)
     chosen |= {"opening.trust": opening.trust, "opening.verify": opening.verify}

@@ -13,12 +13,12 @@ import osbert
 from osbert import recipe
 from osbert.interop.files.weight_files import fingerprint, read_file
 from osbert.runs.contract import Notice
-from osbert.runs.distil.distillation import DistilRun
-from osbert.runs.distil.teacher import OUTPUTS
 from osbert.tasks import Task
 from osbert.tasks.kinds.rerank import Rerank
 from osbert.tasks.kinds.tag import Tag
 from osbert.training.progress import Progress
+from osbert_lab.distillation.distillation import DistilRun
+from osbert_lab.distillation.teacher import OUTPUTS
 from questions import answers, squad
 from refusals import refusal
 from terminal import told
@@ -145,7 +145,7 @@ def test_a_narrower_student_of_the_same_vocabulary_learns_states(teacher: Path, 
 def test_a_killed_run_goes_on_to_the_same_weights(
     teacher: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("osbert.runs.distil.teacher.TOGETHER", 4)
+    monkeypatch.setattr("osbert_lab.distillation.teacher.TOGETHER", 4)
     calm, _ = taught(teacher, folder / "calm", dropout=0.1, epochs=3, states=1)
 
     def watch(event: object) -> None:

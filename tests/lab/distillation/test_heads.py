@@ -13,10 +13,10 @@ from osbert.data.example import Example, Target
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Backbone, Head, Learner
 from osbert.models.forms import Values
-from osbert.models.heads.distilled import SoftTargetHead, StateHead, Teacher
 from osbert.models.heads.grouped import SpanHead
 from osbert.models.heads.predictions import LabelsHead, NumberHead, SequenceHead
 from osbert.models.heads.tagging import TagHead
+from osbert_lab.distillation.heads import SoftTargetHead, StateHead, Teacher
 
 T = 3.0
 LENGTHS = (6, 4, 3)

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from osbert.models.adapting.layers import fewer_layers, select_layers
 from osbert.models.architecture import Architecture
+from osbert_lab.distillation.layers import fewer_layers, select_layers
 
 SIZES = Architecture(layers=4, heads=2, width=16, vocabulary=20, length=16)
 

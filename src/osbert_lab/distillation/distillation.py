@@ -15,12 +15,9 @@ from osbert import recipe
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
 from osbert.lock import claim
-from osbert.models.adapting.layers import fewer_layers, select_layers
 from osbert.models.contract import Backbone
 from osbert.reading.memory import Data, tables
 from osbert.runs.contract import Notice, Watch, ignore
-from osbert.runs.distil.settings import DistilSettings, LessonSettings
-from osbert.runs.distil.teacher import Lessons, TaughtRows, TeacherRun
 from osbert.runs.events import scores_line
 from osbert.runs.finetune import train as steps
 from osbert.runs.finetune.comparison import Comparison
@@ -35,6 +32,9 @@ from osbert.tasks import Record, Task, load
 from osbert.terminal import format_count, one_line
 from osbert.training.interruption import Interruption
 from osbert.training.run_folder import RunFolder
+from osbert_lab.distillation.layers import fewer_layers, select_layers
+from osbert_lab.distillation.settings import DistilSettings, LessonSettings
+from osbert_lab.distillation.teacher import Lessons, TaughtRows, TeacherRun
 
 
 @dataclass(frozen=True)
