@@ -111,6 +111,30 @@ def test_a_table_of_pairs_is_mined_and_trained_on(
     assert 'negative = "negative_1,negative_2"' in (run.folder / "recipe.toml").read_text()
 
 
+def test_pairs_are_mined_in_a_larger_corpus(tmp_path: Path) -> None:
+    pairs = [
+        {"query": "good film", "positive": "a good film"},
+        {"query": "bad actor", "positive": "bad bad actor actor"},
+    ]
+    given = RetrievalInput(data=pairs, corpus=DOCUMENTS)
+    tally = runs.mine_negatives(given, out=tmp_path / "mined.jsonl", options=runs.MiningOptions(negatives=3))
+    rows = [json.loads(line) for line in tally.path.read_text().splitlines()]
+    assert [(row["query"], row["positive"]) for row in rows] == [
+        ("good film", "a good film"),
+        ("bad actor", "bad bad actor actor"),
+    ]
+    negatives = {row["query"]: {row[f"negative_{number}"] for number in (1, 2, 3)} - {""} for row in rows}
+    assert negatives["good film"] <= {*DOCUMENTS.values()} - {"a good film"} and negatives["good film"]
+    assert "the bad actor" in negatives["bad actor"]
+
+
+def test_a_larger_corpus_measures_pairs(tmp_path: Path) -> None:
+    pairs = [{"query": "bad actor", "document": "the bad actor", "label": 1}]
+    found = osbert.evaluate_retrieval(data=pairs, corpus=DOCUMENTS, measures="mrr", run=tmp_path / "bm25.trec")
+    assert found.measures["mrr"] == 1
+    assert (tmp_path / "bm25.trec").read_text().split()[2] == "d3"
+
+
 @pytest.mark.parametrize(
     ("options", "code"),
     [

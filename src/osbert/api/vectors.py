@@ -109,11 +109,11 @@ def evaluate_retrieval(
     """Measure a search by judged documents, as trec_eval does: of `model`, of BM25 and of finished rankings.
 
     `corpus`, `queries`: files, rows (dicts or a DataFrame with _id, text and perhaps title), or dicts of texts by id.
-    `qrels`: a file, rows, or a dict {query: {document: relevance}}. `data`: instead of the three, one table with query,
-    document and label. `results`: TREC runs, or rankings {query: {document: score}} by the name of their system; for
-    these alone `qrels` suffices. `run`: a file for the ranking of the first system, a TREC run. `options`: those of
-    `osbert evaluate retrieval`, such as measures="ndcg@10,map" and bm25=False; trust and verify are as for `load`.
-    `watch` is called with each event.
+    `qrels`: a file, rows, or a dict {query: {document: relevance}}. `data`: one table with query, document and label
+    in place of `queries` and `qrels`; without `corpus` its documents are the corpus. `results`: TREC runs, or rankings
+    {query: {document: score}} by the name of their system; for these alone `qrels` suffices. `run`: a file for the
+    ranking of the first system, a TREC run. `options`: those of `osbert evaluate retrieval`, such as
+    measures="ndcg@10,map" and bm25=False; trust and verify are as for `load`. `watch` is called with each event.
 
     The result has `measures` and `by_query` of the first system, all `systems` with their intervals, the `tests` of
     each pair, and `to_dict`. Raises osbert.errors.UserError, before anything is computed, for invalid data and for

@@ -48,7 +48,8 @@ def mine(
     qrels
         The judgements: BEIR's table of query-id, corpus-id and score, or TREC's four columns.
     data
-        Instead of the three: one table of queries and documents, perhaps with a label; its documents are the corpus.
+        One table of queries and documents, perhaps with a label, in place of --queries and --qrels. Without --corpus
+        its documents are the corpus.
     review
         The table of doubtful documents. Default: beside --out, with .review before the ending.
     """

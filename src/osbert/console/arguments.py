@@ -177,6 +177,9 @@ def describe_usage(error: cyclopts.CycloptsError) -> str:
     """
     if missing := _missing_option(error):
         return f"The option {missing} is required."
+    if isinstance(error, cyclopts.UnusedCliTokensError):
+        words = " ".join(shlex.quote(word) for word in error.unused_tokens or ())
+        return f"No value is expected here: {words}. Give it behind the option that it is for; --help lists them."
     if not isinstance(error, cyclopts.UnknownOptionError):
         return str(error)
     word = (error.token.keyword or error.token.value).partition("=")[0]

@@ -84,8 +84,9 @@ class LabelOptions(NamingOptions):
         """Return the classes. Raises UserError, as `read_labels`, and if nothing names any."""
         if not self.labels and not self.labels_column:
             raise UserError(
-                "--multi, --template and --calibrate go with --labels, or with --labels-column.",
-                code="options-exclude-each-other",
+                "No class is named. Give --labels with names and commas between them, or --labels-column; --multi, "
+                "--template and --calibrate need one of these.",
+                code="missing-value",
             )
         return read_labels(self.labels, multi=self.multi, where="--labels") if self.labels else ()
 

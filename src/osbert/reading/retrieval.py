@@ -38,6 +38,8 @@ class TextCollection:
     ids: Sequence[str] = field(repr=False)
     rows: Sequence[int] | None = field(default=None, repr=False)
     """The rows to read, by index in ascending order; None for all."""
+    further: TextCollection | None = field(default=None, repr=False)
+    """The texts behind those of the table; `ids` has theirs, too."""
 
     def texts(self) -> Iterator[str]:
         """Yield the text of each id, in the order of `ids`: as BEIR has it, the title, a space and the text."""
@@ -45,6 +47,8 @@ class TextCollection:
         chosen = rows if self.rows is None else _pick(rows, self.rows)
         for row in chosen:
             yield " ".join(row.values.get(name, "") for name in self.columns).strip()
+        if self.further is not None:
+            yield from self.further.texts()
 
 
 def _pick(rows: Iterator[Row], indices: Sequence[int]) -> Iterator[Row]:
@@ -226,11 +230,35 @@ def read_single_table(
     return corpus, queries, judgements
 
 
+def add_documents(
+    corpus: TextCollection, documents: TextCollection, judgements: Scores
+) -> tuple[TextCollection, Scores]:
+    """Return a corpus with the documents of a single table, and the judgements by the ids that they have there.
+
+    A document whose text is in the corpus has that one's id; another is put behind the corpus as table:1, table:2 ...
+    """
+    by_text = dict(zip(documents.texts(), documents.ids, strict=True))
+    names: dict[str, str] = {}
+    for identifier, text in zip(corpus.ids, corpus.texts(), strict=True):
+        if (document := by_text.get(text)) is not None:
+            names.setdefault(document, identifier)
+    further = select(documents, {*documents.ids} - names.keys())
+    names |= {identifier: f"table:{identifier}" for identifier in further.ids}
+    further = replace(further, ids=[names[identifier] for identifier in further.ids])
+    joined = replace(corpus, ids=[*corpus.ids, *further.ids], further=further)
+    return joined, {
+        query: {names[document]: value for document, value in row.items()} for query, row in judgements.items()
+    }
+
+
 def select(collection: TextCollection, ids: set[str]) -> TextCollection:
     """Return the part of a collection with these ids."""
-    indices = collection.rows or range(len(collection.ids))
-    chosen = [(name, index) for name, index in zip(collection.ids, indices) if name in ids]
-    return replace(collection, ids=[name for name, _ in chosen], rows=[index for _, index in chosen])
+    further = collection.further and select(collection.further, ids)
+    indices = range(len(collection.ids)) if collection.rows is None else collection.rows
+    count = len(collection.ids) - (len(collection.further.ids) if collection.further else 0)
+    chosen = [(name, index) for name, index in zip(collection.ids[:count], indices) if name in ids]
+    names = [name for name, _ in chosen] + [*(further.ids if further else ())]
+    return replace(collection, ids=names, rows=[index for _, index in chosen], further=further)
 
 
 def list_ids(ids: Sequence[str], noun: str, plural: str = "") -> str:

@@ -42,7 +42,8 @@ def retrieval(
     qrels
         The judgements: BEIR's table of query-id, corpus-id and score, or TREC's four columns.
     data
-        Instead of the three: one table with the columns query, document and label.
+        One table with the columns query, document and label in place of --queries and --qrels. Without --corpus its
+        documents are the corpus.
     results
         Rankings of other systems to score beside: TREC runs. For these alone --qrels suffices.
     run

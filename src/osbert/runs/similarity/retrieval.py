@@ -38,6 +38,7 @@ from osbert.reading.memory import Data
 from osbert.reading.retrieval import (
     Scores,
     TextCollection,
+    add_documents,
     list_ids,
     read_collection,
     read_judgements,
@@ -135,7 +136,8 @@ class RetrievalProgress:
 class RetrievalInput:
     """What a search is measured on: files, or rows in memory.
 
-    `corpus`, `queries` and `qrels`; or `data`, one table of query, document and label. `results`: rankings by the name
+    `corpus`, `queries` and `qrels`; or `data`, one table of query, document and label, whose documents are the corpus,
+    or are added to `corpus`. `results`: rankings by the name
     of their system, as a TREC run or as {query: {document: score}}; for these alone `qrels` suffices.
     """
 
@@ -154,9 +156,9 @@ class RetrievalInput:
     def check(self, model: Path | None, *, words: bool) -> None:
         """Raise UserError unless there is a system to score, and what it needs; `words`: whether BM25 is one."""
         texts = [name for name in ("corpus", "queries") if getattr(self, name) is not None]
-        if self.data is not None and (texts or self.qrels is not None):
+        if self.data is not None and ("queries" in texts or self.qrels is not None):
             raise UserError(
-                "--data is one table of queries, documents and labels. Remove it, or --corpus, --queries and --qrels.",
+                "--data is one table of queries, documents and labels. Remove it, or --queries and --qrels.",
                 code="options-exclude-each-other",
             )
         searched = self.data is not None or len(texts) == 2
@@ -183,6 +185,9 @@ class RetrievalInput:
         read = {"encoding": options.encoding}
         if self.data is not None:
             corpus, queries, judgements = read_single_table(local_data(self.data), labelled=labelled, **read)
+            if self.corpus is not None:
+                larger = read_collection(local_data(self.corpus), what="corpus", **read)
+                corpus, judgements = add_documents(larger, corpus, judgements)
             return SearchData(corpus=corpus, queries=queries, judgements=judgements)
         judgements = read_judgements(local_data(self.qrels), **read)
         if self.corpus is None or self.queries is None:
