@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 
 from osbert.errors import UserError
 from osbert.extensions import extensions
-from osbert.server.calls.annotate import AnnotateCall
 from osbert.server.calls.attention import AttentionCall
 from osbert.server.calls.contract import Call
 from osbert.server.calls.embed import EmbedCall
@@ -27,7 +26,6 @@ CALLS: Mapping[str, Call] = {
     "tag": TagCall(),
     EXPLAIN: ExplainCall(),
     ATTENTION: AttentionCall(),
-    "annotate": AnnotateCall(),
     **{name: extension.load()() for name, extension in extensions("osbert.server.calls").items()},
 }
 """osbert's own calls by name, and those that other packages add by entry points in the group `osbert.server.calls`."""
