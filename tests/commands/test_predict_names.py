@@ -40,7 +40,7 @@ def test_one_text(runs: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> 
     said = capsys.readouterr()
     assert {line.split(maxsplit=1)[1] for line in said.out.splitlines()[1:]} == {"good", "bad play"}
     assert said.err.count("\n") == 1 and "classes by name" in said.err
-    with refusal("options-exclude-each-other"):
+    with refusal("missing-value"):
         predict(runs["pretrained"], "a film", naming=LabelOptions(multi=True))
 
 
