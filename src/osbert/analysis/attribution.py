@@ -100,7 +100,8 @@ def occlusion(
     blends: list[Blend] = []
     for group, wanted in zip(groups, chosen, strict=True):
         for index in group:
-            parts = ((words[index] != word).astype(np.float32) for word in _present(words[index], wanted))
+            present = wanted[np.isin(wanted, words[index])]
+            parts = ((words[index] != word).astype(np.float32) for word in present)
             # For each sequence: first the whole text, then one copy without each of its words.
             blends += [line.at(index, 1.0), *(Blend(index, part) for part in parts)]
     scores = line.scores(blends)
@@ -130,8 +131,3 @@ def evenly_spaced(weights: NDArray[np.float64], count: int) -> NDArray[np.intege
         return np.arange(len(weights))
     ranks = np.linspace(0, len(weights) - 1, count).round().astype(int)
     return np.sort(np.argsort(weights, kind="stable")[ranks])
-
-
-def _present(words: Integers, wanted: Integers) -> Integers:
-    """Return the wanted words that occur in a sequence, in their order."""
-    return wanted[np.isin(wanted, words)]

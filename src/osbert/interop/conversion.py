@@ -114,7 +114,9 @@ def model_of(source: Folder, hint: TaskHint | None = None) -> ModelParts:
     filled = fill_heads(tensors, learner)
     if run_task:
         Report(rows=tuple(filled)).require_complete(where)
-    rows = _add_head_remarks([*_without(source.report.rows, filled), *filled], folder_task, filled)
+    taken = {row.name for row in filled}
+    others = [row for row in source.report.rows if row.name not in taken]
+    rows = _add_head_remarks([*others, *filled], folder_task, filled)
     # A table of pieces may have more rows than the tokenizer has pieces.
     rows = [of_pieces(row, len(source.tokenizer)) for row in rows]
     if foreign := source.foreign:
@@ -196,11 +198,6 @@ def _units(tensors: Mapping[str, Tensor], task: Task | None) -> dict[str, Tensor
     if task is None or f"heads.{task.name}.linear.weight" not in tensors:
         return {}
     return {part: tensors[f"classifier.{part}"] for part in ("weight", "bias") if f"classifier.{part}" in tensors}
-
-
-def _without(rows: tuple[TensorRow, ...], filled: list[TensorRow]) -> Iterator[TensorRow]:
-    taken = {row.name for row in filled}
-    return (row for row in rows if row.name not in taken)
 
 
 def _add_head_remarks(rows: list[TensorRow], folder_task: FolderTask, filled: list[TensorRow]) -> list[TensorRow]:

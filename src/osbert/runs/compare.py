@@ -216,7 +216,10 @@ def compare_evaluations(names: Sequence[str], evaluations: Sequence[Evaluation])
         _to_compared_run(name, evaluation, criterion, sample, run_outcomes)
         for name, evaluation, sample, run_outcomes in zip(names, evaluations, samples, outcomes_by_run)
     ]
-    tests = [_test(runs[i], runs[j], criterion, (samples[i], samples[j])) for i, j in _pairs(len(runs))]
+    tests = [
+        _test(runs[i], runs[j], criterion, (samples[i], samples[j]))
+        for i, j in itertools.combinations(range(len(runs)), 2)
+    ]
     # Each kind of test is a family of its own for Holm's correction.
     corrected = holm([test.score.p_value for test in tests])
     right = holm([test.right.p_value for test in tests if test.right]) or [math.nan] * len(tests)
@@ -287,10 +290,6 @@ def _p_value(value: float) -> str:
     ('0.2500', '<0.0001')
     """
     return "<0.0001" if value < 0.00005 else f"{value:.4f}"
-
-
-def _pairs(count: int) -> Iterator[tuple[int, int]]:
-    return itertools.combinations(range(count), 2)
 
 
 def _refuse_others(name: str, first: Evaluation, other_name: str, other: Evaluation) -> None:

@@ -106,7 +106,8 @@ def training_rows(
     # One result per score; each keeps only the best rows so far, so memory does not grow with the file.
     best = [TrainingRows(label=score.label, text=score.text, rows=len(records_by_split["all"])) for score in scores]
     done = 0
-    for window in _windows(records_by_split["all"]):
+    records = iter(records_by_split["all"])
+    while window := list(islice(records, WINDOW)):
         compared = _compare_records(engine, influence, window)
         for number, known in enumerate(best):
             best[number] = _merge_rows(known, [_row(task, *row_influence, number) for row_influence in compared], count)
@@ -135,12 +136,6 @@ def _row(task: Task, record: Record, influence: RowInfluence, number: int) -> Tr
         cosine=round(influence.cosine, 5),
         pull=float(f"{influence.pulls[number]:.5g}"),
     )
-
-
-def _windows(records: Sequence[Record]) -> Iterator[list[Record]]:
-    rest = iter(records)
-    while window := list(islice(rest, WINDOW)):
-        yield window
 
 
 def _compare_records(

@@ -60,17 +60,13 @@ class Muon(PlainAdamW):
             state["step"] += 1
             mean = state["exp_avg"].lerp_(weight.grad, 1 - MOMENTUM)
             ahead = weight.grad.lerp(mean, MOMENTUM)  # as Nesterov: the mean as it will be
-            parts = _whole(ahead).unflatten(0, (group["parts"], -1))  # (P, R, C)
+            whole = ahead.full_tensor() if is_dealt(ahead) else ahead  # of a sharded matrix all processes must call
+            parts = whole.unflatten(0, (group["parts"], -1))  # (P, R, C)
             rows, columns = parts.shape[1:]
             weight.mul_(1 - group["lr"] * group["weight_decay"])
             # Scales tall matrices, so that the change of the outputs has the same size for all shapes.
             rate = group["lr"] * max(1.0, rows / columns) ** 0.5
             weight.add_(_share(orthogonal(parts, group.get("iterations", 5)).flatten(0, 1), weight), alpha=-rate)
-
-
-def _whole(matrix: Tensor) -> Tensor:
-    """Return the full matrix of a sharded one. All processes must call."""
-    return matrix.full_tensor() if is_dealt(matrix) else matrix
 
 
 def _share(matrix: Tensor, weight: Tensor) -> Tensor:

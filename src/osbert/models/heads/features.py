@@ -78,7 +78,8 @@ class FrozenEncoder:
         device = next(self.backbone.parameters()).device
         digest = hashlib.blake2b()
         with path.open("wb") as file:
-            for part in _parts(examples):
+            for first in range(0, len(examples), 256):  # their vectors fit in memory together
+                part = examples[first : first + 256]
                 numbered = [replace(example, record=index, targets={}) for index, example in enumerate(part)]
                 states: list[Tensor] = [torch.empty(0, dtype=torch.float16)] * len(part)
                 for batch in micro_batches(numbered, TOKENS):
@@ -147,12 +148,6 @@ def _is_whole(path: Path) -> bool:
             digest.update(content)
             left -= len(content)
         return file.read() == digest.digest()
-
-
-def _parts(examples: Sequence[Example]) -> Iterator[Sequence[Example]]:
-    """Yield the examples in parts whose vectors fit in memory together."""
-    for first in range(0, len(examples), 256):
-        yield examples[first : first + 256]
 
 
 def _keys(batch: Batch) -> Iterator[bytes]:

@@ -321,7 +321,8 @@ class FinetuneRows:
     def score(self, learner: Learner) -> Score:
         """Return predictions for the development records, task by task, and all scores, with the mean of several."""
         scores = [rows.score(learner) for rows in self.tasks]
-        metrics = {} if self.single else {MEAN: statistics.fmean(map(_merit, scores, self.tasks))}
+        criteria = (score.metrics[rows.task.criterion] for score, rows in zip(scores, self.tasks))
+        metrics = {} if self.single else {MEAN: statistics.fmean(criteria)}
         for task_score, rows in zip(scores, self.tasks):
             metrics |= {self._prefix_task(rows, name, "."): value for name, value in task_score.metrics.items()}
         return Score(
@@ -367,10 +368,6 @@ class FinetuneRows:
 
     def _prefix_task(self, rows: TaskRows, text: str, mark: str) -> str:
         return text if self.single else f"{rows.task.name}{mark}{text}"
-
-
-def _merit(score: Score, rows: TaskRows) -> float:
-    return score.metrics[rows.task.criterion]
 
 
 def fingerprint(records: Mapping[str, Sequence[Record]]) -> str:
