@@ -103,7 +103,23 @@ class VectorKeywords(TypedDict, total=False):
     """Settings of Engine.embed."""
 
     role: str | None
-    pooling: Literal["cls", "mean", "max", "weighted", "mean_sqrt", "last", "pooler", "tokens"] | None
+    pooling: (
+        Literal[
+            "cls",
+            "mean",
+            "max",
+            "weighted",
+            "mean_sqrt",
+            "last",
+            "pooler",
+            "tokens",
+            "splade",
+            "splade_sum",
+            "splade_log",
+            "splade_log_sum",
+        ]
+        | None
+    )
     normalize: bool | None
     length: int
     long: Literal["truncate", "head+tail", "window", "error"]

@@ -10,7 +10,7 @@ import pytest
 
 from osbert.inference.engine import load
 from osbert.inference.vectors.settings import EmbeddingOptions
-from osbert.interop.sentence_files import LENGTHS, POOLING, PROMPTS
+from osbert.interop.sentence_files import LENGTHS, PROMPTS
 from osbert.server.calls.models import ModelFolder, ServerModel, find, parse_models
 from osbert.server.calls.schemas import Refusal
 from osbert.server.wire import Orders
@@ -37,7 +37,7 @@ def test_the_name_of_a_model_that_is_not_there_is_shortened() -> None:
 def test_files_of_others_that_ask_for_what_there_is_not(runs: dict[str, Path], tmp_path: Path) -> None:
     """A pooling that there is not here is told when nothing else is asked for; a length that cannot be, at once."""
     folder = shutil.copytree(runs["sentences"], tmp_path / "sentences")
-    (folder / POOLING / "config.json").write_text('{"pooling_mode": "sum"}')
+    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode": "sum"}')
     model = ServerModel("sentences", load(folder))
     with pytest.raises(Refusal) as caught:
         model.embedder(EmbeddingOptions())
@@ -52,6 +52,13 @@ def test_files_of_others_that_ask_for_what_there_is_not(runs: dict[str, Path], t
     (folder / LENGTHS).write_text(json.dumps({"max_seq_length": 3}))
     with refusal("invalid-value", "5", "12"):
         ServerModel("sentences", load(folder))
+
+
+def test_sparse_vectors_are_refused(runs: dict[str, Path]) -> None:
+    model = ServerModel("one", load(runs["pretrained"]))
+    with pytest.raises(Refusal) as caught:
+        model.embedder(EmbeddingOptions(pooling="splade"))
+    assert caught.value.status == 422 and caught.value.field == "pooling" and "sparse" in caught.value.message
 
 
 def test_prompts_that_a_request_has_to_name_are_a_remark(runs: dict[str, Path], tmp_path: Path) -> None:

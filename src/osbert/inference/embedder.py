@@ -18,7 +18,7 @@ from osbert.data.long_texts import lay_out_texts
 from osbert.errors import Problems, UserError
 from osbert.evaluation.forward import TOKENS
 from osbert.inference.model import LoadedModel
-from osbert.inference.vectors.settings import EmbeddingOptions, Layers, VectorSettings, normalize_vectors
+from osbert.inference.vectors.settings import SPARSE, EmbeddingOptions, Layers, VectorSettings, normalize_vectors
 from osbert.interop.sentence_files import Prompts, SentenceModel
 from osbert.interop.sentence_parts import VectorPart, apply_parts, hash_parts
 
@@ -73,17 +73,19 @@ def remarks(options: EmbeddingOptions, engine: LoadedModel) -> list[str]:
 
 def _list_remarks(folder: Path, settings: VectorSettings, model: SentenceModel | None) -> Iterator[str]:
     if model is not None:
-        yield f"{folder} was trained for sentence vectors: {describe(settings)}"
+        yield f"{folder} was trained for {'sparse' if model.is_sparse else 'sentence'} vectors: {describe(settings)}"
         if model.parts and not settings.parts:
             kinds = ", ".join(part.kind for part in model.parts)
             yield f"{folder} has further parts ({kinds}) for its own pooling of the last layer: not applied here"
         if settings.role is None and not settings.prompt:
             yield from name_prompts(model.prompts)
-        if not (settings.normalize or model.similarity == "cosine"):
+        if not (settings.normalize or model.similarity == "cosine" or settings.pooling in SPARSE):
             yield (
                 f"{folder} was trained for vectors that are compared by {model.similarity}; osbert search compares "
                 "their cosines"
             )
+    elif settings.pooling in SPARSE:
+        yield f"{folder} does not say that it was trained for sparse vectors (SPLADE): most weights may not be 0"
     elif settings.pooling != "tokens":
         yield (
             f"{folder} was not trained for sentence vectors, so similar texts need not have similar vectors (train it "

@@ -8,17 +8,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from osbert import guarded
 from osbert.errors import UserError, nearest
 from osbert.files import write_json
+from osbert.interop import splade_files
 from osbert.interop.files.json_files import read_if_there, read_object, read_value
 from osbert.interop.sentence_parts import VectorPart, read_part
-from osbert.models.forms import split_pooling
+from osbert.models.forms import SparsePooling, split_pooling
 
 MODULES = "modules.json"
-POOLING = "1_Pooling"
 LENGTHS = "sentence_bert_config.json"
 PROMPTS = "config_sentence_transformers.json"
 TOKENIZER = "tokenizer_config.json"
@@ -140,6 +140,11 @@ class SentenceModel:
         )
 
     @property
+    def is_sparse(self) -> bool:
+        """Whether vectors are sparse: weights of pieces (SPLADE)."""
+        return self.pooling in get_args(SparsePooling)
+
+    @property
     def is_plain(self) -> bool:
         """Whether vectors are the mean or the first of a text's states alone, but for their length."""
         further = self.parts or self.lower_case or self.prompts.of(None)
@@ -170,6 +175,8 @@ def read_sentence_model(folder: Path) -> SentenceModel | None:
         raise UserError(
             f"{path}: the path of a part must be a folder beside this file, not {unsafe[0]!r:.80}.", code="wrong-format"
         )
+    if kinds[1:2] == [splade_files.PART] and paths[0] in ("", "."):
+        return _read_sparse_model(folder, kinds, folder / paths[1])
     if kinds[:1] != ["Transformer"] or paths[0] not in ("", "."):
         raise UserError(
             f"{path}: the first part is {' '.join(map(str, (*kinds[:1], *paths[:1])))!r:.80}; osbert supports a "
@@ -201,7 +208,7 @@ def read_sentence_model(folder: Path) -> SentenceModel | None:
         pooling=pooling_name,
         normalize=normalize,
         length=_length(files, folder),
-        lower_case=files[LENGTHS].get("do_lower_case") is True and files[TOKENIZER].get("do_lower_case") is not True,
+        lower_case=_lower_case(files),
         prompts=read_prompts(folder, pooled=pooling.get("include_prompt") is not False),
         parts=tuple(chain[:-1] if normalize else chain),
         similarity=str(files[PROMPTS].get("similarity_fn_name") or "cosine"),
@@ -209,18 +216,44 @@ def read_sentence_model(folder: Path) -> SentenceModel | None:
     )
 
 
+def _read_sparse_model(folder: Path, kinds: Sequence[str], pooling_folder: Path) -> SentenceModel:
+    """Return the settings of a SparseEncoder (SPLADE), whose parts are of these kinds."""
+    files = {name: read_if_there(folder / name) for name in (LENGTHS, TOKENIZER, PROMPTS)}
+    task = files[LENGTHS].get("transformer_task") or splade_files.TASK * (kinds[0] == splade_files.TRANSFORMER)
+    if kinds[0] not in ("Transformer", splade_files.TRANSFORMER) or kinds[2:] or task != splade_files.TASK:
+        described = " -> ".join(kinds) + (f" with the transformer_task {task}" if task else "")
+        raise UserError(
+            f"{folder / MODULES}: {described[:120]!r} is not supported; osbert supports a Transformer with the "
+            f"transformer_task {splade_files.TASK}, and {splade_files.PART} after it, as the last part.",
+            code="unsupported-model",
+        )
+    splade_files.refuse_unsupported(files[PROMPTS], folder / PROMPTS)
+    return SentenceModel(
+        pooling=splade_files.read_pooling(pooling_folder),
+        normalize=False,
+        length=_length(files, folder),
+        lower_case=_lower_case(files),
+        prompts=read_prompts(folder),
+        similarity="dot",
+    )
+
+
 def write_sentence_model(folder: Path, model: SentenceModel, *, width: int) -> None:
     """Write the files with which sentence-transformers opens a folder and gives the same vectors."""
     last = ["Normalize"] if model.normalize else []
     kinds = ["Transformer", "Pooling", *(part.kind for part in model.parts), *last]
-    paths = ["", POOLING, *(f"{index}_{kind}" for index, kind in enumerate(kinds[2:], start=2))]
+    if model.is_sparse:
+        kinds = [splade_files.TRANSFORMER, splade_files.PART]
+    paths = ["", *(f"{index}_{kind}" for index, kind in enumerate(kinds[1:], start=1))]
     for name in paths[1:]:
         (folder / name).mkdir(parents=True, exist_ok=True)
     for part, name in zip(model.parts, paths[2:]):
         part.write(folder / name)
-    write_json(folder / POOLING / "config.json", _pooling_config(model, width))
+    pooling = splade_files.pooling_config(model.pooling) if model.is_sparse else _pooling_config(model, width)
+    write_json(folder / paths[1] / "config.json", pooling)
     write_json(folder / LENGTHS, {"max_seq_length": model.length or None, "do_lower_case": model.lower_case})
-    optional = {"truncate_dim": model.dimensions} if model.dimensions else {}
+    optional: dict[str, Any] = {"truncate_dim": model.dimensions} if model.dimensions else {}
+    optional |= splade_files.MODEL_TYPE if model.is_sparse else {}
     if model.prompts.texts or model.prompts.default or model.similarity != "cosine" or optional:
         settings = optional | {
             "prompts": dict(model.prompts.texts),
@@ -228,10 +261,11 @@ def write_sentence_model(folder: Path, model: SentenceModel, *, width: int) -> N
             "similarity_fn_name": model.similarity,
         }
         write_json(folder / PROMPTS, settings)
+    package = splade_files.PACKAGE if model.is_sparse else PACKAGE
     write_json(
         folder / MODULES,
         [
-            {"idx": index, "name": str(index), "path": path, "type": f"{PACKAGE}.{kind}"}
+            {"idx": index, "name": str(index), "path": path, "type": f"{package}.{kind}"}
             for index, (kind, path) in enumerate(zip(kinds, paths))
         ],
     )
@@ -271,7 +305,8 @@ def of_field(config: Mapping[str, Any], *, where: str) -> SentenceModel | None:
                 raise ValueError(f"unexpected value of {wrong[0]}")
         if not all(isinstance(text, str) for text in prompts.get("texts", {}).values()) or settings["length"] < 0:
             raise ValueError("unexpected value")
-        split_pooling(settings["pooling"])
+        if settings["pooling"] not in get_args(SparsePooling):
+            split_pooling(settings["pooling"])
         return SentenceModel(**{**settings, "prompts": Prompts(**prompts)})
     except (AttributeError, TypeError, ValueError, KeyError, UserError) as error:
         raise UserError(
@@ -292,6 +327,11 @@ def matryoshka(config: Mapping[str, Any]) -> Sequence[int]:
     if isinstance(sizes, list) and all(type(size) is int and size > 0 for size in sizes):
         return sizes
     return range(1, ENDLESS) if config.get("is_matryoshka") is True else ()
+
+
+def _lower_case(files: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Return whether texts are put in lower case before the tokenizer reads them."""
+    return files[LENGTHS].get("do_lower_case") is True and files[TOKENIZER].get("do_lower_case") is not True
 
 
 def _length(files: Mapping[str, Mapping[str, Any]], folder: Path) -> int:

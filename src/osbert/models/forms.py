@@ -71,6 +71,10 @@ Pooling = Literal["cls", "mean", "max", "weighted", "mean_sqrt", "last"]
 token i (from 1) has weight i, the position-weighted mean of SGPT (Muennighoff 2022, section 3.1.1) for causal
 models. mean_sqrt: the sum over all tokens, divided by the square root of their number. last: the last token's state."""
 
+SparsePooling = Literal["splade", "splade_sum", "splade_log", "splade_log_sum"]
+"""Sparse vectors, with a weight for each piece of the vocabulary: from the logits of the language head, log(1 + relu)
+and the maximum over all tokens, or their sum; log: the logarithm of 1 plus that once more."""
+
 
 def split_pooling(pooling: str) -> list[Pooling]:
     """Return the poolings of a name such as "cls+mean", whose vectors are concatenated. Raises UserError if unknown.

@@ -94,6 +94,11 @@ class NearestRows:
         self.places = np.empty((len(queries), 0), np.int64)
         self.cosines = np.empty((len(queries), 0), np.float32)
 
+    @property
+    def ranked(self) -> list[tuple[NDArray[np.int64], NDArray[np.float32]]]:
+        """The row indices and cosines (k,) of each vector."""
+        return list(zip(self.places, self.cosines, strict=True))
+
     def compare(self, block: NDArray[np.floating], indices: NDArray[np.int64] | None = None) -> None:
         """Compare the next rows (n, D). Raises UserError if they have another width, or are not finite.
 

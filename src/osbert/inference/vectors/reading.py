@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,11 @@ from numpy.typing import NDArray
 from osbert.errors import UserError
 from osbert.guarded import parse_json
 from osbert.inference.vectors.files import BLOCK, CHECKSUM, ENDS, SETTINGS, SUFFIXES, beside
+from osbert.inference.vectors.settings import SPARSE
 from osbert.reading.parquet import parquet_library
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 TOLD = ("columns", "model", "vectors", "weights", "tokenizer")
 """Names of the settings that every file has."""
@@ -51,11 +55,26 @@ class VectorFile(ABC):
         """Column names of the texts in tables of results: text, and for pairs also pair."""
         return ("text", "pair")[: len(self.settings["columns"])]
 
+    @property
+    def is_sparse(self) -> bool:
+        """Whether the vectors are sparse: weights of pieces, which `sparse_blocks` reads."""
+        return self.settings["vectors"].get("pooling") in SPARSE
+
     def blocks(self) -> Iterator[NDArray[np.float32]]:
         """Yield the vectors (n, ...) in blocks, in their order; those of int8 without their lengths."""
+        if self.is_sparse:
+            raise UserError(
+                f"{self.path} holds sparse vectors, which osbert search alone compares: make one with --pooling mean.",
+                code="wrong-format",
+            )
         with _damage_as_error(self.path):
             for block in self._blocks():
                 yield block.astype(np.float32, copy=False)
+
+    def sparse_blocks(self) -> Iterator[csr_array]:
+        """Yield sparse vectors (n, V) in blocks, in their order."""
+        with _damage_as_error(self.path):
+            yield from self._sparse_blocks()
 
     def rows(self, indices: Sequence[int]) -> list[VectorRow]:
         """Return the rows at these indices, in the order given."""
@@ -82,6 +101,9 @@ class VectorFile(ABC):
 
     @abstractmethod
     def _blocks(self) -> Iterator[NDArray[Any]]: ...
+
+    def _sparse_blocks(self) -> Iterator[csr_array]:
+        raise ValueError("this form has no sparse vectors")
 
     @abstractmethod
     def _rows(self, indices: Sequence[int]) -> list[VectorRow]: ...
@@ -158,6 +180,11 @@ class _Arrays(VectorFile):
             for first in range(0, shape[0], BLOCK):
                 count = min(BLOCK, shape[0] - first)
                 yield np.frombuffer(file.read(count * size), dtype).reshape(count, *shape[1:])
+
+    def _sparse_blocks(self) -> Iterator[csr_array]:
+        from osbert.inference.sparse_vectors.reading import read_blocks
+
+        return read_blocks(self._array, BLOCK)
 
     def _mapped_blocks(self) -> Iterator[NDArray[Any]]:
         """Yield the blocks of an .npy. Raises ValueError after the last one if its content has changed."""

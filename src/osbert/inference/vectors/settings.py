@@ -14,8 +14,10 @@ from osbert.errors import UserError, nearest
 from osbert.models import forms
 from osbert.models.forms import Features, feature_layers
 
-Pooling = Literal[forms.Pooling, "pooler", "tokens"]
+Pooling = Literal[forms.Pooling, "pooler", "tokens", forms.SparsePooling]
 """A pooling of models/forms.py, BERT's pooler (tanh layer on [CLS]), or no pooling (tokens)."""
+SPARSE = get_args(forms.SparsePooling)
+"""The poolings that give sparse vectors."""
 LEARNT = ("none", "mix")
 """Names of `Features` that have no meaning here: no layer, and a mix whose weights only fine-tuning learns."""
 NAMED = tuple(name for name in get_args(Features) if name not in LEARNT)
@@ -32,8 +34,9 @@ class EmbeddingOptions:
     """cls: the hidden state of [CLS], or of the last [SEP] in a left-to-right model. mean, max: over all tokens, [CLS]
     and [SEP] included. weighted: a mean with weight i for the i-th token (position-weighted). mean_sqrt: the sum over
     the square root of the number of tokens. last: the last token. pooler: BERT's tanh layer on the last layer's cls.
-    tokens: no pooling. Default: the model's own if it was trained for sentence vectors, else mean. With another
-    pooling, or other layers, Dense parts of the model are not applied."""
+    tokens: no pooling. splade: sparse vectors, a weight for each piece of the vocabulary (splade_sum, splade_log,
+    splade_log_sum: its variants). Default: the model's own if it was trained for sentence vectors, else mean. With
+    another pooling, or other layers, Dense parts of the model are not applied."""
     layers: str = "-1"
     """Which layers: 0 is the embedding layer, 1 the first block, -1 the last; "-1,-2,-3,-4" stacks four. Or last,
     second-to-last, embeddings, concat-last-four and concat-ends (the embeddings and the last layer), both side by side,
@@ -104,6 +107,10 @@ class VectorSettings:
             yield f"--overlap must be 0 or more pieces, not {self.overlap}."
         if self.dimensions < 0:
             yield f"--dimensions must be 1 or more, or 0 for all, not {self.dimensions}."
+        if self.pooling in SPARSE:
+            for name in ("normalize", "dimensions", "layers"):
+                if getattr(self, name) not in (getattr(VectorSettings(), name), "last"):
+                    yield f"--{name} is for dense vectors, and --pooling {self.pooling} gives sparse ones. Remove it."
         if self.pooling == "tokens" and self.dimensions:
             yield "--dimensions cuts the vector of a text, and --pooling tokens gives none. Remove one of the two."
         if self.pooling == "tokens" and self.long == "window":

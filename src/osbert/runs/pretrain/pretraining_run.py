@@ -370,7 +370,8 @@ class PretrainingRun:
         folder.mkdir(parents=True, exist_ok=True)
         self._write_tokenizer(folder)
         write_model(learner, folder, tokenizer=self.plan.tokenizer)
-        if self.plan.origin is not None and (model := self.plan.origin.source.sentences):
+        model = self.plan.origin and self.plan.origin.source.sentences
+        if model and not model.is_sparse:  # a head that is trained on masked pieces gives no sparse vectors any more
             write_sentence_model(folder, model, width=learner.backbone.architecture.width)
 
     def _copy(self, weights: Mapping[str, Tensor]) -> Learner:

@@ -20,7 +20,7 @@ from osbert.inference.engine import Engine
 from osbert.inference.vectors.files import ENDS, Column, VectorOutput, beside, write_vectors
 from osbert.inference.vectors.growing import GrowingFiles
 from osbert.inference.vectors.quantizing import measure_recall, quantize_column
-from osbert.inference.vectors.settings import VectorSettings
+from osbert.inference.vectors.settings import SPARSE, VectorSettings
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.lock import claim
 from osbert.reading.table import Row
@@ -28,10 +28,11 @@ from osbert.remote.addresses import display_path
 from osbert.remote.cache import address_of
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.file_options import TextFile
+from osbert.runs.rows import sparse_output
 from osbert.runs.rows.contract import ROWS, RowJob, RowSink, RowSource, RowStream
 from osbert.runs.rows.machine import RowMachine, open_machine
 from osbert.runs.rows.standard_input import NAME, STREAM
-from osbert.runs.rows.texts import TextRows
+from osbert.runs.rows.texts import TAKEN, TextRows
 from osbert.runs.rows.vector_options import VectorOptions
 from osbert.runs.rows.vector_output import LINES, Output, fitting, form_of, is_streamed, open_stream, refuse_half
 from osbert.runs.rows.vector_parts import RowBatches, name_column_files
@@ -60,6 +61,8 @@ class FileVectors:
         yield f"{format_count(tally['rows'], 'text')}: vectors {self.shape}{target}"
         if self.recall is not None:
             yield f"Numbers are int8. recall@10 against float32, of some of the texts as queries: {self.recall:.4f}"
+        if "weights" in tally:
+            yield f"{tally['weights'] / max(tally['rows'], 1):.1f} of {self.shape[1]:,} weights of a text are not 0."
         if empty := tally["empty"]:
             vectors = "text is empty: its vector is that" if empty == 1 else "texts are empty: their vectors are those"
             yield f"{empty:,} {vectors} of [CLS] and [SEP] alone."
@@ -103,7 +106,11 @@ class EmbeddingSource(RowSource["EmbeddingJob"]):
         if options.tokens < 1:
             raise UserError(f"--tokens must be at least 1, not {options.tokens}.", code="invalid-value")
         embedder = engine.embedder(options, tokens=options.tokens)
-        other_columns = rows.others if options.keep_columns else {}
+        is_sparse = embedder.settings.pooling in SPARSE
+        if is_sparse:
+            sparse_output.require_sparse_form(self.output, options)
+        taken = (*TAKEN, *sparse_output.ARRAYS, sparse_output.COUNTS) if is_sparse else TAKEN
+        other_columns = rows.other_columns(taken) if options.keep_columns else {}
         facts = {
             "input": rows.before.sha256,
             "columns": list(rows.columns.texts),
@@ -193,8 +200,8 @@ def embed_file(
 
     Raises UserError for invalid arguments, and if the unfinished run had other arguments.
     """
-    options = vectors or VectorOptions()
-    form = form_of(out, options)
+    form = form_of(out, vectors or VectorOptions())
+    options = sparse_output.with_sparse_pooling(vectors or VectorOptions(), form, model)
     # A stream cannot be resumed, so its columns grow in a temporary folder; a file's grow beside it and are kept.
     file = out if isinstance(out, Path) and not is_streamed(out) else None
     source = EmbeddingSource(
@@ -257,7 +264,9 @@ def _write(growing: GrowingFiles, job: EmbeddingJob, out: VectorOutput) -> float
     model = model if model != str(job.source.model) else str(job.source.model.resolve())
     settings = {"osbert": __version__, "model": model, "file": file, **job.facts}
     settings["vectors"] = asdict(job.embedder.settings)
-    kinds = {"vectors": "<f4"} | {name: "|u1" for name in growing.sizes if name + ENDS in growing.sizes}
+    kinds = {"vectors": "<f4", **sparse_output.NUMBER_TYPES} | {
+        name: "|u1" for name in growing.sizes if name + ENDS in growing.sizes
+    }
     columns = {}
     names_by_file = name_column_files(settings.get("kept", ()))
     output_names = {file_name + end: name + end for file_name, name in names_by_file.items() for end in ("", ENDS)}
@@ -266,6 +275,11 @@ def _write(growing: GrowingFiles, job: EmbeddingJob, out: VectorOutput) -> float
         # Columns are raw bytes on disk, so their number of rows follows from their size.
         rows = size // (np.dtype(dtype).itemsize * int(np.prod(inner, dtype=np.int64)))
         columns[output_names.get(name, name)] = Column(path=growing.path(name), dtype=dtype, shape=(rows, *inner))
+    if job.embedder.settings.pooling in SPARSE:
+        with tempfile.TemporaryDirectory(dir=growing.folder) as folder:
+            columns = sparse_output.finish_columns(columns, job.embedder.shape[-1], Path(folder))
+            write_vectors(out, columns, {**settings, "rows": growing.tally["rows"]})
+        return None
     if job.source.options.dtype == "float32":
         write_vectors(out, columns, {**settings, "rows": growing.tally["rows"]})
         return None

@@ -61,12 +61,11 @@ class TextRows:
         """Return what messages call the file."""
         return self.before.name
 
-    @property
-    def others(self) -> dict[str, str]:
-        """Return the columns that hold no texts, by names that a file of vectors has no other use for."""
+    def other_columns(self, taken: Sequence[str] = TAKEN) -> dict[str, str]:
+        """Return the columns that hold no texts, by names that a file of vectors, which has those taken, may use."""
         other_names = [name for name in self.table.columns if name not in self.columns.texts]
-        clashing = [name for name in other_names if name in TAKEN or name.endswith(ENDS)]
-        free = dict(zip(clashing, free_names(clashing, {*TAKEN, *other_names})))
+        clashing = [name for name in other_names if name in taken or name.endswith(ENDS)]
+        free = dict(zip(clashing, free_names(clashing, {*taken, *other_names})))
         return {free.get(name, name): name for name in other_names}
 
     def layout(self, headings: Sequence[str]) -> RowLayout:

@@ -8,13 +8,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from osbert.data.example import Example
 from osbert.inference.embedder import Embedder
+from osbert.inference.sparse_vectors.pieces import name_pieces
 from osbert.inference.vectors.files import ENDS
+from osbert.inference.vectors.settings import SPARSE
 from osbert.reading.table import Row
 from osbert.runs.rows.contract import RowSink
+from osbert.runs.rows.sparse_output import split_columns
 from osbert.runs.rows.vector_output import LINES
 
 TEXTS = ("text", "pair")
@@ -44,6 +46,11 @@ class RowBatches:
         single = self.embedder.settings.pooling != "tokens"
         return ROWS, CHARACTERS if single else CHARACTERS // len(self.embedder.layers.numbers)
 
+    @property
+    def is_sparse(self) -> bool:
+        """Whether the vectors are sparse."""
+        return self.embedder.settings.pooling in SPARSE
+
     def compute(
         self, rows: Sequence[Row], names: Sequence[str], sink: RowSink
     ) -> tuple[dict[str, bytes], dict[str, int]]:
@@ -65,10 +72,12 @@ class RowBatches:
             others = {file_name: [row.values.get(name, "") for row in rows] for file_name, name in named}
             parts = self._vectors(groups, values, sink) | _texts(texts | others, sink)
             parts["lines"] = np.array([row.line for row in rows], np.int64).tobytes()
-        return parts, _counts(texts, groups)
+        return parts, _counts(texts, groups) | ({"weights": values.nnz} if self.is_sparse else {})
 
     def _vectors(self, groups: Sequence[Sequence[Example]], values: Any, sink: RowSink) -> dict[str, bytes]:
         """Return the vectors; with vectors of tokens also the start of each text and the ids of the pieces."""
+        if self.is_sparse:
+            return split_columns(values)
         if self.embedder.settings.pooling != "tokens":
             return {"vectors": values.tobytes()}
         # Offsets (n + 1,) of the texts' tokens in the whole file. Later windows leave out the first one: it is the last
@@ -101,10 +110,9 @@ class RowBatches:
             lines.append(json.dumps({"linex_index": index, "features": features}, allow_nan=False) + "\n")
         return "".join(lines).encode()
 
-    def _vector_lines(
-        self, rows: Sequence[Row], texts: Mapping[str, Sequence[str]], values: NDArray[np.float32]
-    ) -> bytes:
-        """Return JSON lines: line number, text or both texts of a pair, and the vector, or one for each layer.
+    def _vector_lines(self, rows: Sequence[Row], texts: Mapping[str, Sequence[str]], values: Any) -> bytes:
+        """Return JSON lines: line number, text or both texts of a pair, and the vector, or one for each layer. A sparse
+        vector is an object, its weights by piece, the largest first.
 
         Numbers have the fewest digits that identify the float32.
         """
@@ -115,8 +123,13 @@ class RowBatches:
                 {"line": row.line, **dict(zip(texts, row_texts)), **others}, ensure_ascii=False, default=str
             )
             # str of a float32 gives its shortest digits; json.dumps would write those of a float64.
-            numbers = ["[" + ", ".join(map(str, layer)) + "]" for layer in np.atleast_2d(vector)]
-            vector_json = numbers[0] if vector.ndim == 1 else f"[{', '.join(numbers)}]"
+            if self.is_sparse:
+                pieces = name_pieces(vector, self.embedder.packer.tokenizer.vocabulary)
+                weights = (f"{json.dumps(piece, ensure_ascii=False)}: {weight!s}" for piece, weight in pieces)
+                vector_json = "{" + ", ".join(weights) + "}"
+            else:
+                numbers = ["[" + ", ".join(map(str, layer)) + "]" for layer in np.atleast_2d(vector)]
+                vector_json = numbers[0] if vector.ndim == 1 else f"[{', '.join(numbers)}]"
             lines.append(f'{row_json[:-1]}, "vector": {vector_json}}}\n')
         return "".join(lines).encode("utf-8", "backslashreplace")
 

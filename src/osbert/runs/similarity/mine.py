@@ -186,6 +186,12 @@ class Miner:
             else [row[:0] for row in self.alike]
         )
         queries, blocks = self.search.encode(model, self.options, opening)
+        if not isinstance(queries, np.ndarray):
+            raise UserError(
+                f"{model} gives sparse vectors, whose scores are no cosines: mine with a model of dense ones, or with "
+                "--pooling mean.",
+                code="unsupported-model",
+            )
         known = KnownPairs(normalize_vectors(queries), [np.concatenate(row) for row in zip(self.alike, ranked)])
         starts = range(0, len(queries), QUERIES)
         nearest = [NearestRows(queries[first : first + QUERIES], self.options.last_rank) for first in starts]

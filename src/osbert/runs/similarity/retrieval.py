@@ -29,9 +29,10 @@ from osbert.evaluation.retrieval import (
     score_systems,
 )
 from osbert.files import require_file, writing_output
+from osbert.inference.sparse_vectors.nearest import NearestSparseRows, stack_rows
 from osbert.inference.vectors.lexical import bm25
 from osbert.inference.vectors.nearest import NearestRows
-from osbert.inference.vectors.settings import EmbeddingOptions, Pooling  # noqa: F401
+from osbert.inference.vectors.settings import SPARSE, EmbeddingOptions, Pooling  # noqa: F401
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.lock import claim
 from osbert.reading.memory import Data
@@ -403,10 +404,11 @@ class CorpusSearch:
     depth: int
     watch: Watch
 
-    def encode(
-        self, model: Path, options: CorpusOptions, opening: Opening
-    ) -> tuple[NDArray[np.float32], Iterator[NDArray[np.float32]]]:
-        """Return the vectors (Q, D) of the queries, and an iterator over those of the documents, block by block."""
+    def encode(self, model: Path, options: CorpusOptions, opening: Opening) -> tuple[Any, Iterator[Any]]:
+        """Return the vectors (Q, D) of the queries, and an iterator over those of the documents, block by block.
+
+        Sparse ones (Q, V) are scipy's csr_array.
+        """
         from osbert.inference.embedder import remarks  # torch takes seconds to import
         from osbert.inference.engine import load
         from osbert.interop.sentence_files import DOCUMENT, QUERY
@@ -424,22 +426,24 @@ class CorpusSearch:
             )
         for line in dict.fromkeys(line for chosen in roles for line in remarks(chosen, engine)):
             self.watch(Notice(line))
-        queries = np.concatenate([*self._encode(self.queries, of_queries, "queries")])
+        blocks = [*self._encode(self.queries, of_queries, "queries")]
+        queries = np.concatenate(blocks) if of_queries.settings.pooling not in SPARSE else stack_rows(blocks)
         return queries, self._encode(self.corpus, of_documents, "documents")
 
     def by_vectors(self, model: Path, options: CorpusOptions, opening: Opening) -> Rankings:
-        """Return the documents with the largest cosines for each query."""
+        """Return the documents with the largest cosines, or dot products of sparse vectors, for each query."""
         queries, blocks = self.encode(model, options, opening)
-        starts = range(0, len(queries), QUERIES)
-        nearest = [NearestRows(queries[first : first + QUERIES], self.depth) for first in starts]
+        starts = range(0, queries.shape[0], QUERIES)
+        make = NearestRows if isinstance(queries, np.ndarray) else NearestSparseRows
+        nearest = [make(queries[first : first + QUERIES], self.depth) for first in starts]
         documents, indices = self._order()
         for block in blocks:
             for part in nearest:
-                part.compare(block, indices[part.rows : part.rows + len(block)])
-        rows = (row for part in nearest for row in zip(part.places.tolist(), part.cosines, strict=True))
+                part.compare(block, indices[part.rows : part.rows + block.shape[0]])
+        rows = (row for part in nearest for row in part.ranked)
         return {
-            query: RankedDocuments([documents[index] for index in ranked], cosines)
-            for query, (ranked, cosines) in zip(self.queries.ids, rows, strict=True)
+            query: RankedDocuments([documents[index] for index in ranked.tolist()], scores)
+            for query, (ranked, scores) in zip(self.queries.ids, rows, strict=True)
         }
 
     def by_words(self) -> Rankings:
@@ -467,8 +471,8 @@ class CorpusSearch:
         ranks[order] = np.arange(len(ids))
         return [ids[index] for index in order], ranks
 
-    def _encode(self, collection: TextCollection, embedder: Any, what: str) -> Iterator[NDArray[np.float32]]:
-        """Yield the vectors (n, D) of windows of texts, and report how many texts were truncated."""
+    def _encode(self, collection: TextCollection, embedder: Any, what: str) -> Iterator[Any]:
+        """Yield the vectors (n, D or V) of windows of texts, and report how many texts were truncated."""
         truncated = done = 0
         texts, count = collection.texts(), len(collection.ids)
         while window := [*islice(texts, WINDOW)]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 
 from osbert.errors import UserError
 from osbert.inference.embedder import Embedder
-from osbert.inference.engine import Engine, load
+from osbert.inference.engine import Engine, load, make_sparse_embedder
+from osbert.inference.sparse_vectors.nearest import NearestSparseRows, divide_scores
 from osbert.inference.vectors.lexical import bm25, fuse_rankings
 from osbert.inference.vectors.nearest import NearestRows, nearest_in_index, open_index
 from osbert.inference.vectors.reading import VectorFile, open_vectors
-from osbert.inference.vectors.settings import VectorSettings
+from osbert.inference.vectors.settings import SPARSE, VectorSettings
 from osbert.interop.folder import Folder, open_folder
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.sentence_files import DOCUMENT, DOCUMENTS, QUERY, Prompts
@@ -31,6 +32,8 @@ QUERIES = 512
 """Queries that are compared with a block at once."""
 DEPTH = 100
 """Fewest texts of each ranking for the fusion in hybrid search."""
+WORDS = 5
+"""Most words that are printed for a text."""
 Texts = tuple[str, ...]
 """A text, or both texts of a pair."""
 
@@ -46,6 +49,34 @@ class Neighbour:
     line: int
     texts: Sequence[str]
 
+    @property
+    def score(self) -> float | None:
+        """The cosine."""
+        return self.cosine
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparseNeighbour:
+    """A text or a pair of a file of sparse vectors, with its dot product with the query and its line number.
+
+    The score is None if hybrid search found the text by its words only. `words`: the pieces that the vectors of text
+    and query have in common, with the fraction of the score that each adds, the largest first.
+    """
+
+    score: float | None
+    line: int
+    texts: Sequence[str]
+    words: Mapping[str, float]
+
+    def describe_words(self) -> str:
+        """Return the first of the words with their fractions.
+
+        >>> SparseNeighbour(score=2.0, line=1, texts=["a film"], words={"film": 0.75, "a": 0.25}).describe_words()
+        'film 75%, a 25%'
+        """
+        more = f", {len(self.words) - WORDS} more" if len(self.words) > WORDS else ""
+        return ", ".join(f"{word} {fraction:.0%}" for word, fraction in islice(self.words.items(), WORDS)) + more
+
 
 @dataclass(frozen=True, kw_only=True)
 class Neighbourhood:
@@ -56,7 +87,7 @@ class Neighbourhood:
     """
 
     query: Sequence[str]
-    nearest: Sequence[Neighbour]
+    nearest: Sequence[Neighbour | SparseNeighbour]
     unread: int = 0
     length: int = 0
 
@@ -67,8 +98,9 @@ class Neighbourhood:
             pieces = format_count(self.unread, "piece")
             yield f"{pieces} of the text {were} not read: it is longer than {self.length} tokens."
         for near in self.nearest:
-            cosine = "      -" if near.cosine is None else f"{near.cosine:7.4f}"
-            yield f"{cosine}  line {near.line:,}  {' | '.join(near.texts)}"
+            score = "      -" if near.score is None else f"{near.score:7.4f}"
+            words = f"  ({near.describe_words()})" if isinstance(near, SparseNeighbour) and near.words else ""
+            yield f"{score}  line {near.line:,}  {' | '.join(near.texts)}{words}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,9 +118,15 @@ class SearchRequest:
             if (value < 1) if isinstance(value, int) else value not in ("exact", "faiss"):
                 what = "at least 1" if name == "top" else "exact or faiss"
                 raise UserError(f"--{name} must be {what}, not {value}.", code="invalid-value")
-        if not -1 <= self.options.above <= 1:
+        opened = open_vectors(self.vectors)
+        if opened.is_sparse and self.options.backend == "faiss":
+            raise UserError(
+                f"{self.vectors} holds sparse vectors, which are searched exactly: remove --backend faiss.",
+                code="options-exclude-each-other",
+            )
+        if not (-1 <= self.options.above <= 1 or opened.is_sparse):
             raise UserError(f"--above is a cosine, from -1 to 1, not {self.options.above:g}.", code="invalid-value")
-        return open_vectors(self.vectors)
+        return opened
 
     def group_texts(self, texts: Sequence[str]) -> list[Texts]:
         """Return arguments of the command line as queries: one text each, or two if the file has pairs.
@@ -112,7 +150,7 @@ class SearchRequest:
         opened.require_single(np.empty((0, 0), np.float32))
         _require_model(engine, weights, opened)
         settings = _query_settings(engine, opened, self.options.role)
-        embedder = Embedder(engine, settings)
+        embedder = (make_sparse_embedder if settings.pooling in SPARSE else Embedder)(engine, settings)
         opened.require_single(np.empty((0, *embedder.shape), np.float32))
         return embedder
 
@@ -127,6 +165,10 @@ def search(
     """
     opened = request.open_file()
     if isinstance(queries, np.ndarray):
+        if opened.is_sparse:
+            raise UserError(
+                f"{request.vectors} holds sparse vectors: give queries as texts.", code="options-exclude-each-other"
+            )
         if request.options.hybrid:
             raise UserError("Vectors have no words: hybrid search needs the texts.", code="options-exclude-each-other")
         if request.options.role is not None:
@@ -147,7 +189,7 @@ def search(
     embedder = request.embedder(opened)
     for remark in describe_embedder(embedder):
         watch(Notice(remark))
-    finder, texts = Finder(opened, request.options, watch), iter(queries)
+    finder, texts = Finder(opened, request.options, watch, embedder.packer.tokenizer.vocabulary), iter(queries)
     windows = iter(lambda: list(islice(texts, QUERIES)), [])
     return [neighbourhood for window in windows for neighbourhood in search_window(embedder, finder, window)]
 
@@ -179,27 +221,30 @@ def describe_embedder(embedder: Embedder) -> list[str]:
 
 @dataclass(frozen=True)
 class Finder:
-    """Finds the texts nearest to vectors, some queries at a time. An index is read only once."""
+    """Finds the texts nearest to vectors, some queries at a time. An index is read only once.
+
+    `vocabulary`: the names of pieces, for sparse vectors.
+    """
 
     opened: VectorFile
     options: SearchOptions
     watch: Watch
+    vocabulary: Sequence[str] = ()
 
     @cached_property
     def index(self) -> Any:
         """The approximate index of the file."""
         return open_index(self.opened)
 
-    def find(self, vectors: NDArray[np.floating], texts: Sequence[Texts]) -> Iterator[Neighbourhood]:
-        """Yield the neighbourhood of each of the vectors (Q, D); `texts`: of the queries."""
+    def find(self, vectors: Any, texts: Sequence[Texts]) -> Iterator[Neighbourhood]:
+        """Yield the neighbourhood of each of the vectors (Q, D), or sparse ones (Q, V); `texts`: of the queries."""
         opened, options = self.opened, self.options
         # Rank fusion needs more than the top of each ranking: a text may be second in both and first in none.
         count = max(options.top, DEPTH) if options.hybrid else options.top
-        row_indices, cosines = self._nearest(vectors, count)
         rankings = [
-            # An index of -1 fills up rows with fewer results than asked for; sums in float32 may end above 1.
-            {index: cosine for index, cosine in zip(*both, strict=True) if index >= 0 and cosine >= options.above}
-            for both in zip(row_indices.tolist(), cosines.clip(max=1).tolist(), strict=True)
+            # An index of -1 fills up rows with fewer results than asked for.
+            {index: score for index, score in zip(*both, strict=True) if index >= 0 and score >= options.above}
+            for both in (self._nearest_sparse if opened.is_sparse else self._nearest)(vectors, count)
         ]
         chosen = [list(ranking) for ranking in rankings]
         if options.hybrid:
@@ -212,22 +257,40 @@ class Finder:
         # The rows of all queries are read in one pass over the file, each once.
         wanted = sorted({index for indices in chosen for index in indices})
         rows = dict(zip(wanted, opened.rows(wanted), strict=True))
+        blocks = opened.sparse_blocks() if opened.is_sparse and wanted else ()
+        words = divide_scores(vectors, chosen, blocks, self.vocabulary) if opened.is_sparse else []
         for number, (indices, ranking) in enumerate(zip(chosen, rankings, strict=True)):
-            neighbours = [
-                Neighbour(cosine=ranking.get(index), line=rows[index].line, texts=rows[index].texts)
-                for index in indices
-            ]
+            neighbours: list[Neighbour | SparseNeighbour] = []
+            for index in indices:
+                score, line, row_texts = ranking.get(index), rows[index].line, rows[index].texts
+                if opened.is_sparse:
+                    fractions = words[number][index]
+                    neighbours.append(SparseNeighbour(score=score, line=line, texts=row_texts, words=fractions))
+                else:
+                    neighbours.append(Neighbour(cosine=score, line=line, texts=row_texts))
             yield Neighbourhood(query=texts[number] if texts else (), nearest=neighbours)
 
-    def _nearest(self, vectors: NDArray[np.floating], count: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    def _nearest(self, vectors: NDArray[np.floating], count: int) -> list[tuple[list[int], list[float]]]:
+        """Return the indices and cosines of the rows nearest to each vector."""
         if self.options.backend == "faiss":
-            return nearest_in_index(self.index, vectors, count)
-        nearest = NearestRows(vectors, count)
-        for block in self.opened.blocks():
-            self.opened.require_single(block)
+            indices, cosines = nearest_in_index(self.index, vectors, count)
+        else:
+            nearest = NearestRows(vectors, count)
+            for block in self.opened.blocks():
+                self.opened.require_single(block)
+                nearest.compare(block)
+                self.watch(WorkProgress(of="search", done=nearest.rows, count=self.opened.count))
+            indices, cosines = nearest.places, nearest.cosines
+        # Sums in float32 may end above 1.
+        return list(zip(indices.tolist(), cosines.clip(max=1).tolist(), strict=True))
+
+    def _nearest_sparse(self, vectors: Any, count: int) -> list[tuple[list[int], list[float]]]:
+        """Return the indices and dot products of the rows nearest to each sparse vector."""
+        nearest = NearestSparseRows(vectors, count)
+        for block in self.opened.sparse_blocks():
             nearest.compare(block)
             self.watch(WorkProgress(of="search", done=nearest.rows, count=self.opened.count))
-        return nearest.places, nearest.cosines
+        return [(indices.tolist(), scores.tolist()) for indices, scores in nearest.ranked]
 
 
 def _query_settings(engine: Engine, opened: VectorFile, role: str | None) -> VectorSettings:

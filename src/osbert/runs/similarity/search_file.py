@@ -19,7 +19,14 @@ from osbert.runs.rows.forms.contract import RowLayout, RowResult, ValueResult
 from osbert.runs.rows.output import RowOutput, form_name
 from osbert.runs.rows.table import Results, ResultSource, write_table
 from osbert.runs.rows.texts import TextJob, TextRows
-from osbert.runs.similarity.search import QUERIES, Finder, SearchRequest, describe_embedder, search_window
+from osbert.runs.similarity.search import (
+    QUERIES,
+    Finder,
+    SearchRequest,
+    SparseNeighbour,
+    describe_embedder,
+    search_window,
+)
 from osbert.terminal import format_count
 
 
@@ -72,7 +79,8 @@ class SearchSource(ResultSource["SearchJob"]):
                 code="wrong-number-of-texts",
             )
         texts = opened.text_names
-        headings = ["query_line", *(f"query_{name}" for name in texts), "rank", "cosine", "line", *texts]
+        score, *words = ("score", "words") if opened.is_sparse else ("cosine",)
+        headings = ["query_line", *(f"query_{name}" for name in texts), "rank", score, "line", *texts, *words]
         form = self.output.choose_form(RowLayout(file=self.file, columns=(), headings=headings))
         embedder = self.request.embedder(opened)
         facts = {
@@ -86,7 +94,7 @@ class SearchSource(ResultSource["SearchJob"]):
         return SearchJob(
             engine=embedder.engine,
             embedder=embedder,
-            finder=Finder(opened, self.request.options, ignore),
+            finder=Finder(opened, self.request.options, ignore, embedder.packer.tokenizer.vocabulary),
             rows=rows,
             form=form,
             before=rows.before,
@@ -131,8 +139,10 @@ class SearchJob(TextJob):
         rows: list[tuple[Row, RowResult]] = []
         for query, neighbourhood in zip(window, search_window(self.embedder, self.finder, queries), strict=True):
             for rank, neighbour in enumerate(neighbourhood.nearest, 1):
-                cosine = "" if neighbour.cosine is None else round(neighbour.cosine, 6)
-                values = [query.line, *neighbourhood.query, rank, cosine, neighbour.line, *neighbour.texts]
+                score = "" if neighbour.score is None else round(neighbour.score, 6)
+                values = [query.line, *neighbourhood.query, rank, score, neighbour.line, *neighbour.texts]
+                if isinstance(neighbour, SparseNeighbour):
+                    values.append(neighbour.describe_words())
                 result = ValueResult(values=dict(zip(self.form.layout.headings, values, strict=True)))
                 rows.append((Row(line=query.line, values={}), result))
         return rows, {}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from osbert import components
 from osbert.errors import Problems, UserError, nearest
-from osbert.inference.vectors.settings import EmbeddingOptions
+from osbert.inference.vectors.settings import SPARSE, EmbeddingOptions
 from osbert.server.calls import MOST_BEAMS, MOST_PIECES
 from osbert.server.calls.schemas import Refusal, shorten
 from osbert.tasks import Task
@@ -178,10 +178,19 @@ class ServerModel:
     def embedder(self, options: EmbeddingOptions) -> Embedder:
         """Return the embedder for these options.
 
-        Raises Refusal (422) if the model lacks the role, or needs a pooling or part that osbert does not support.
+        Raises Refusal (422) if the model lacks the role, gives sparse vectors, or needs a pooling or part that osbert
+        does not support.
         """
         try:
-            return self.engine.embedder(options)
+            embedder = self.engine.embedder(options)
+            if embedder.settings.pooling in SPARSE:
+                raise Refusal(
+                    422,
+                    f"The vectors of {self.name} are sparse, for which the server has no call. Name a pooling, such as "
+                    "mean, for the states of its encoder.",
+                    field="pooling",
+                )
+            return embedder
         except UserError as error:
             field = "role" if options.role is not None else "dimensions" if options.dimensions else "pooling"
             raise Refusal(422, str(error), field=field) from error

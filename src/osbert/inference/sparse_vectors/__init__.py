@@ -1,0 +1,1 @@
+"""Sparse vectors of texts (SPLADE), weights of word pieces: reading and search."""

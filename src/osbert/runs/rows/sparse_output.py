@@ -1,0 +1,80 @@
+"""Sparse vectors in files: the forms that hold them, and the columns of an .npz.
+
+While a file grows it has the number of weights of each row, from which the offsets `indptr` are made at the end: counts
+of a part of the rows, unlike offsets, do not depend on the rows before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from osbert.errors import UserError
+from osbert.inference.vectors.files import Column
+from osbert.runs.rows.vector_options import VectorOptions
+
+ARRAYS = ("data", "indices", "indptr", "shape", "format")
+"""The names of the arrays of scipy's CSR form, as `scipy.sparse.load_npz` reads them."""
+COUNTS = "counts"
+"""The name of the column with the number of weights of each row."""
+NUMBER_TYPES = {"data": "<f4", "indices": "<i4"}
+"""The types of the columns that are not int64."""
+
+
+def with_sparse_pooling(options: VectorOptions, form: str, model: Path) -> VectorOptions:
+    """Return the options with the pooling of a sparse model for JSON lines, whose default is no pooling."""
+    if form != ".jsonl" or options.pooling is not None:
+        return options
+    from osbert.interop.sentence_files import read_sentence_model  # loads torch
+
+    try:
+        sentences = read_sentence_model(model)
+    except UserError:  # of a model that osbert does not support, the states of the encoder
+        return options
+    if sentences is None or not sentences.is_sparse:
+        return options
+    return replace(options, pooling=sentences.pooling)  # type: ignore[arg-type]
+
+
+def require_sparse_form(form: str, options: VectorOptions) -> None:
+    """Raise UserError if sparse vectors cannot be written in this form, or with these options."""
+    if form not in (".npz", ".jsonl"):
+        raise UserError(
+            f"Sparse vectors are written as .npz or .jsonl, not {form}. For dense ones, give a --pooling such as mean.",
+            code="unknown-output-format",
+        )
+    if options.dtype != "float32":
+        raise UserError(f"--dtype {options.dtype} is for dense vectors.", code="options-exclude-each-other")
+
+
+def split_columns(matrix: csr_array) -> dict[str, bytes]:
+    """Return what sparse vectors (n, V) add to the growing columns."""
+    return {
+        "data": matrix.data.astype("<f4").tobytes(),
+        "indices": matrix.indices.astype("<i4").tobytes(),
+        COUNTS: np.diff(matrix.indptr).astype("<i8").tobytes(),
+    }
+
+
+def finish_columns(columns: Mapping[str, Column], width: int, folder: Path) -> dict[str, Column]:
+    """Return the columns of a finished file, some of them written into `folder`; `width`: V. Raises OSError."""
+    counts = columns[COUNTS]
+    others = {name: column for name, column in columns.items() if name != COUNTS}
+    rows, total = counts.shape[0], 0
+    with (folder / "indptr.bin").open("wb") as file:
+        file.write(np.zeros(1, "<i8").tobytes())
+        for block in counts.blocks():
+            ends = total + np.cumsum(block)
+            file.write(ends.astype("<i8").tobytes())
+            total = int(ends[-1])
+    (folder / "shape.bin").write_bytes(np.array([rows, width], "<i8").tobytes())
+    (folder / "format.bin").write_bytes(b"csr")
+    return others | {
+        "indptr": Column(path=folder / "indptr.bin", dtype="<i8", shape=(rows + 1,)),
+        "shape": Column(path=folder / "shape.bin", dtype="<i8", shape=(2,)),
+        "format": Column(path=folder / "format.bin", dtype="|S3", shape=()),
+    }

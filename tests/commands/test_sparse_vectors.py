@@ -1,0 +1,157 @@
+"""Sparse vectors in files: written, resumed, searched and measured as dense ones are; what they cannot do."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+import osbert
+import terminal
+import tiny_runs
+from osbert.commands.embed import VectorArguments, embed
+from osbert.inference.engine import load
+from osbert.inference.vectors import reading
+from osbert.interop.sentence_files import Prompts, SentenceModel, write_sentence_model
+from osbert.runs.rows import vector_parts
+from refusals import refusal, refused
+
+TEXTS = ["a good film", "bad", "the plays . the plays", "film", "poor actor", "the actor plays"]
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """Return a random sparse model with a prompt for queries."""
+    folder = tiny_runs.write_run(tmp_path / "model", None, masks=True)
+    prompts = Prompts(texts={"query": "a ", "document": ""})
+    settings = SentenceModel(pooling="splade", normalize=False, length=12, prompts=prompts, similarity="dot")
+    write_sentence_model(folder, settings, width=16)
+    return folder
+
+
+@pytest.fixture
+def lines(tmp_path: Path) -> Path:
+    path = tmp_path / "texts.txt"
+    path.write_text("\n".join([TEXTS[0], "", *TEXTS[1:]]) + "\n")
+    return path
+
+
+def test_a_file_holds_what_embed_returns(
+    model: Path, lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = load(model)
+    expected = engine.embed(TEXTS, role="document")
+    for rows in (8192, 2):
+        monkeypatch.setattr(vector_parts, "ROWS", rows)
+        out = tmp_path / f"{rows}.npz"
+        written = osbert.embed(model, lines, out=out, role="document")
+        assert written.shape == expected.shape and written.tally["weights"] == expected.nnz
+        np.testing.assert_allclose(scipy.sparse.load_npz(out).toarray(), expected.toarray(), atol=1e-5)
+        monkeypatch.setattr(reading, "BLOCK", 4)
+        blocks = [block.toarray() for block in reading.open_vectors(out).sparse_blocks()]
+        assert [len(block) for block in blocks] == [4, 2]
+        np.testing.assert_array_equal(np.concatenate(blocks), scipy.sparse.load_npz(out).toarray())
+    osbert.embed(model, lines, out=tmp_path / "x.jsonl", role="document")
+    for line, row, text in zip((tmp_path / "x.jsonl").read_text().splitlines(), expected.toarray(), TEXTS, strict=True):
+        entry = json.loads(line)
+        weights = {engine.tokenizer.vocabulary[piece]: row[piece] for piece in np.flatnonzero(row)}
+        assert entry["text"] == text and entry["vector"] == pytest.approx(weights, abs=1e-5)
+        assert list(entry["vector"].values()) == sorted(entry["vector"].values(), reverse=True)
+
+
+def test_columns_are_kept_under_free_names(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("text,data\ngood,1\nbad,22\n")
+    osbert.embed(model, tmp_path / "in.csv", out=tmp_path / "x.npz", keep_columns=True)
+    with np.load(tmp_path / "x.npz") as arrays:
+        assert arrays["data"].dtype == np.float32
+        assert arrays["data 2"].tobytes() == b"122" and arrays["data 2_ends"].tolist() == [1, 3]
+
+
+def test_the_command_searches_and_names_the_words(
+    model: Path, lines: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, engine = tmp_path / "x.npz", load(model)
+    assert terminal.run("embed", model, lines, "--out", out, "--role", "document") == 0
+    query, rows = engine.embed(["bad film"], role="query").toarray()[0], engine.embed(TEXTS, role="document").toarray()
+    order = np.argsort(-(rows @ query), kind="stable")
+    capsys.readouterr()
+    done = terminal.told(capsys, "search", out, "bad film", "--top", 3, "--json")
+    result = json.loads(done.output.splitlines()[-1])
+    assert [near["texts"][0] for near in result["nearest"]] == [TEXTS[index] for index in order[:3]]
+    for near, index in zip(result["nearest"], order):
+        assert near["score"] == pytest.approx(float(rows[index] @ query), rel=1e-5)
+        common = rows[index] * query / (rows[index] @ query)
+        names = {engine.tokenizer.vocabulary[piece]: common[piece] for piece in np.flatnonzero(common)}
+        assert near["words"] == pytest.approx(names, rel=1e-4)
+    done = terminal.told(capsys, "search", out, "bad film", "--top", 1)
+    assert done.status == 0 and "%" in done.output and TEXTS[order[0]] in done.output
+    found = osbert.search(out, ["bad film", "actor"], hybrid=True)
+    assert [len(neighbourhood.nearest) for neighbourhood in found] == [len(TEXTS)] * 2
+    (tmp_path / "queries.txt").write_text("bad film\n")
+    assert terminal.run("search", out, "--file", tmp_path / "queries.txt", "--out", tmp_path / "o.csv", "--top", 2) == 0
+    assert (tmp_path / "o.csv").read_text().splitlines()[0] == "query_line,query_text,rank,score,line,text,words"
+    score = float(rows[order[0]] @ query)
+    assert len(osbert.search(out, "bad film", above=score - 1e-3)[0].nearest) == 1
+
+
+def test_a_search_is_measured(model: Path) -> None:
+    corpus, queries = dict(enumerate(TEXTS)), {"q": "bad film"}
+    found = osbert.evaluate_retrieval(
+        model, corpus={str(key): text for key, text in corpus.items()}, queries=queries, qrels={"q": {"3": 1}}
+    )
+    assert [system.name for system in found.systems] == [model.parent.name, "bm25"]
+    engine = load(model)
+    scores = engine.embed(TEXTS, role="document").toarray() @ engine.embed(["bad film"], role="query").toarray()[0]
+    rank = 1 + int((scores > scores[3]).sum())
+    assert found.measures["mrr"] == pytest.approx(1 / rank)
+
+
+def test_what_sparse_vectors_cannot_do_is_refused(
+    model: Path, lines: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], runs: dict[str, Path]
+) -> None:
+    out = tmp_path / "x.npz"
+    embed(model, lines, out=out)
+    capsys.readouterr()
+    for form in (".npy", ".parquet"):
+        with refusal("unknown-output-format", form):
+            osbert.embed(model, lines, out=tmp_path / f"x{form}")
+    for words, code in (
+        (("embed", model, lines, "--out", tmp_path / "y.npz", "--dtype", "int8"), "options-exclude-each-other"),
+        (("search", out, "film", "--backend", "faiss"), "options-exclude-each-other"),
+        (("duplicates", out), "wrong-format"),
+        (("search", out, "film", "--model", runs["encoder"]), "mismatched-base"),
+    ):
+        refused(terminal.told(capsys, *words), code)
+    with refusal("options-exclude-each-other"):
+        osbert.search(out, np.ones((1, 16)))
+    dense = tmp_path / "dense.npz"
+    embed(model, lines, out=dense, vectors=VectorArguments(pooling="mean"))
+    assert terminal.run("duplicates", dense) == 0
+
+
+def test_a_damaged_file_is_an_error(model: Path, lines: Path, tmp_path: Path) -> None:
+    embed(model, lines, out=tmp_path / "x.npz")
+    with np.load(tmp_path / "x.npz") as arrays:
+        content = dict(arrays)
+    for name, change in (
+        ("indices", lambda array: array + 10**6),
+        ("indptr", lambda array: array[::-1]),
+        ("data", lambda array: array[:-1]),
+        ("data", lambda array: array * np.float32(np.nan)),
+        ("shape", lambda array: array + 1),
+    ):
+        np.savez(tmp_path / "damaged.npz", **(content | {name: change(content[name])}))
+        with refusal(
+            "not-finite" if name == "data" and len(change(content[name])) == len(content[name]) else "damaged-file"
+        ):
+            osbert.search(tmp_path / "damaged.npz", "film")
+
+
+def test_a_sparse_model_is_not_adapted(model: Path, tmp_path: Path, lines: Path) -> None:
+    with refusal("unsupported-model", "SPLADE"):
+        osbert.adapt(model, lines, out=tmp_path / "adapted", steps=1)
+    shutil.rmtree(tmp_path / "adapted", ignore_errors=True)
