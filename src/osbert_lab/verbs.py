@@ -15,6 +15,7 @@ LAB = VerbPackage(
         "reproduce": "Run a table or figure of the BERT paper, or compare families, at a size of your choosing.",
         "submit": "Write the predictions of fine-tuned runs as GLUE's evaluation server takes them.",
         "generate": "Generate text: continue prompts, or write a target for each source text.",
+        "prune": "Write a fine-tuned run with fewer attention heads or layers.",
         "topics": "Cluster texts by their vectors: topics with words, and a page.",
     },
     subverbs={
@@ -29,6 +30,6 @@ LAB = VerbPackage(
         "Fine-tune": ("distil", "reproduce"),
         "Use a model": ("generate", "topics"),
         "Look into a model": ("analyse",),
-        "Share a model": ("submit",),
+        "Share a model": ("prune", "submit"),
     },
 )

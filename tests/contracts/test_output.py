@@ -94,6 +94,7 @@ CHEAP = (
     ("search {out}/vectors.npz good --top 1", "line"),
     ("duplicates {out}/vectors.npz --above 0.99", "repeat"),
     ("topics {out}/vectors.npz --out {out}/topics --topics 2", "report.html"),
+    ("prune run --heads 0.5 --data more.csv --out {out}/pruned", "whole"),
     ("convert run {out}/converted --to huggingface", ""),
     ("finetune classify --model encoder --data more.csv --out {out}/tuned --epochs 1 --batch 8", ""),
 )

@@ -90,20 +90,13 @@ class HeadImportance(Experiment):
             return []
         device = next(model.learner.parameters()).device
         with torch.inference_mode(False):
-            shape = _shape(model, _batch(items[0], device))
-            slopes = RunningMeans()  # (L, H)
-            gates = torch.ones(shape, dtype=torch.float32, device=device, requires_grad=True)
-            loss = self.loss(_gate(model, gates))
-            for item in ranked:
-                # The absolute value of each item before the mean: gradients of opposite sign must not cancel.
-                slopes.add(np.abs(_slopes(_batch(item, device), loss, gates)))
-                advance(BACKWARD * sum(map(len, item)))
+            slopes = head_slopes(model, ranked, self.loss, advance)  # (L, H)
             common = Figure(name="", value=0, n=len(ranked), unit=self.unit, data=self.reads, seed=model.seed)
             figures = _importance(slopes, common)
             batches = [_batch(item, device) for item in scored]
             results = {}
             for name, heads in _groups(slopes, model.seed).items():
-                gates = torch.ones(shape, dtype=torch.float32, device=device)
+                gates = torch.ones(slopes.mean.shape, dtype=torch.float32, device=device)
                 for layer, head in heads:
                     gates[layer, head] = 0
                 results[name] = heads, _score_batches(batches, self.loss(_gate(model, gates)))
@@ -114,6 +107,25 @@ class HeadImportance(Experiment):
     def section(cls, figures: Sequence[Figure]) -> Section:
         """Return the map of importance, and the loss without heads."""
         return importance_section(figures, cls.loss_name)
+
+
+def head_slopes(
+    model: AnalysedModel,
+    items: Sequence[Item],
+    loss_of: Callable[[AnalysedModel], LossOf],
+    advance: Callable[[int], None],
+) -> RunningMeans:
+    """Return the mean |dL/dgate| (L, H) of each head over items. `loss_of`: from a model to its loss of a batch."""
+    device = next(model.learner.parameters()).device
+    slopes = RunningMeans()
+    shape = _shape(model, _batch(items[0], device))
+    gates = torch.ones(shape, dtype=torch.float32, device=device, requires_grad=True)
+    loss = loss_of(_gate(model, gates))
+    for item in items:
+        # The absolute value of each item before the mean: gradients of opposite sign must not cancel.
+        slopes.add(np.abs(_slopes(_batch(item, device), loss, gates)))
+        advance(BACKWARD * sum(map(len, item)))
+    return slopes
 
 
 @dataclass(frozen=True)

@@ -225,7 +225,7 @@ def _attend(
     projections = [
         getattr(attention, name)(hidden).chunk(len(parts), dim=-1) for name, parts in attention.matrices.items()
     ]
-    width = hidden.shape[-1] // attention.heads
+    width = attention.outward.in_features // attention.heads  # K: of pruned heads no share of D
     query, key, value = (
         part.unflatten(-1, (-1, width)).transpose(1, 2) for parts in projections for part in parts
     )  # 3 x (B, H, T, K)

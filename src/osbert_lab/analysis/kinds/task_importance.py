@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from osbert.data.batch import Batch
 from osbert.models.contract import Loss
+from osbert.tasks import Record
 from osbert_lab.analysis.importance import HeadImportance, Item, LossOf, spread
 from osbert_lab.analysis.model import AnalysedModel
 from osbert_lab.analysis.sample import ItemSample
@@ -28,8 +31,14 @@ class TaskImportance(HeadImportance):
 
     def items(self, model: AnalysedModel, sample: object) -> list[Item]:
         """Return the sequences of each labelled row."""
-        assert isinstance(sample, ItemSample) and model.task is not None
-        return [model.task.encode(record, model.packer) for record in spread(sample.items)]
+        assert isinstance(sample, ItemSample)
+        return self.sequences(model, sample.items)
+
+    @staticmethod
+    def sequences(model: AnalysedModel, records: Sequence[Record]) -> list[Item]:
+        """Return the sequences of labelled records, of ITEMS at most."""
+        assert model.task is not None
+        return [model.task.encode(record, model.packer) for record in spread(records)]
 
     def loss(self, model: AnalysedModel) -> LossOf:
         """Return the loss of the task."""
