@@ -68,6 +68,7 @@ def test_the_examples_of_a_module_run(name: str, folder: Path, tmp_path: Path, m
         run_in_copy(example, folder, tmp_path / str(number), monkeypatch)
 
 
+@pytest.mark.lab
 @pytest.mark.parametrize(("page", "least"), [*PAGES.items()])
 def test_the_examples_of_a_page_run(
     page: str, least: int, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

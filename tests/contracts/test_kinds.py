@@ -234,7 +234,7 @@ def test_declarations_that_cannot_be_are_refused() -> None:
     with pytest.raises(ValueError, match="lower-case letters"):
         Edge(kind="x", call="X/y")
     own = Edge(kind="x", call="x", request=(text,), answer=(number,))
-    assert list(all_calls([own, own])) == [*CALLS, "x"]
+    assert [name for name in all_calls([own, own]) if not name.startswith("/")] == [*CALLS, "x"]
     for edge, refused in (
         (dataclasses.replace(own, call="predict"), ("invalid-component", "predict")),
         (dataclasses.replace(own, answer=(text,)), ("invalid-component", "x")),

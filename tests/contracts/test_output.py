@@ -7,6 +7,7 @@ import importlib
 import inspect
 import json
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +94,7 @@ CHEAP = (
     ("embed encoder more.csv --text text --out {out}/vectors.npz", ""),
     ("search {out}/vectors.npz good --top 1", "line"),
     ("duplicates {out}/vectors.npz --above 0.99", "repeat"),
-    ("topics {out}/vectors.npz --out {out}/topics --topics 2", "report.html"),
+    *([("topics {out}/vectors.npz --out {out}/topics --topics 2", "report.html")] if find_spec("osbert_lab") else ()),
     ("prune run --heads 0.5 --data more.csv --out {out}/pruned", "whole"),
     ("convert run {out}/converted --to huggingface", ""),
     ("finetune classify --model encoder --data more.csv --out {out}/tuned --epochs 1 --batch 8", ""),

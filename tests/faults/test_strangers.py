@@ -6,6 +6,7 @@ The code lies in the current directory and on PYTHONPATH, and leaves a mark when
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import json
 import os
 import pickle
@@ -199,7 +200,9 @@ def recipes(trap: Trap, folder: Path) -> Iterator[list[str]]:
 
 
 def is_installed(words: Sequence[str]) -> bool:
-    """Return whether a verb is there: those of the lab may be missing."""
+    """Return whether a verb is there, and the form that it writes: those of the lab may be missing."""
+    if words[-1] == "google" and importlib.util.find_spec("osbert_lab") is None:
+        return False
     return any(words[0] == name[0] for package in verb_packages() for name in package.names())
 
 
