@@ -155,3 +155,42 @@ def test_a_sparse_model_is_not_adapted(model: Path, tmp_path: Path, lines: Path)
     with refusal("unsupported-model", "SPLADE"):
         osbert.adapt(model, lines, out=tmp_path / "adapted", steps=1)
     shutil.rmtree(tmp_path / "adapted", ignore_errors=True)
+
+
+def test_rankings_of_several_files_are_fused(
+    model: Path, lines: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dense, sparse = tmp_path / "dense.npy", tmp_path / "sparse.npz"
+    osbert.embed(model, lines, out=dense, pooling="mean", role="document")
+    osbert.embed(model, lines, out=sparse, role="document")
+    rankings = {path: [near.line for near in osbert.search(path, "bad film")[0].nearest] for path in (dense, sparse)}
+    (fused,) = osbert.search(dense, "bad film", also=[sparse], top=4)
+    scores = {
+        line: sum(1 / (61 + ranking.index(line)) for ranking in rankings.values() if line in ranking)
+        for line in rankings[dense]
+    }
+    best = sorted(scores, key=lambda line: (-scores[line], line))[:4]
+    assert [near.line for near in fused.nearest] == best
+    for near in fused.nearest:
+        ranks = {path.name: ranking.index(near.line) + 1 for path, ranking in rankings.items() if near.line in ranking}
+        assert near.ranks == ranks
+    done = terminal.told(capsys, "search", dense, "bad film", "--also", sparse, "--hybrid", "--top", 2, "--json")
+    result = json.loads(done.output.splitlines()[-1])
+    assert len(result["nearest"]) == 2 and any("bm25" in near["ranks"] for near in result["nearest"])
+    done = terminal.told(capsys, "search", dense, "bad film", "--also", sparse, "--top", 1)
+    assert f"line {best[0]}" in done.output and "sparse.npz" in done.output
+
+
+def test_only_files_of_the_same_texts_are_fused(
+    model: Path, lines: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "others.txt").write_text(f"{TEXTS[0]}\n\nbad\n")
+    osbert.embed(model, lines, out=tmp_path / "x.npz")
+    osbert.embed(model, tmp_path / "others.txt", out=tmp_path / "others.npz")
+    with refusal("mismatched-base", "others.npz", "row 3"):
+        osbert.search(tmp_path / "x.npz", "film", also=[tmp_path / "others.npz"])
+    with refusal("duplicate-name"):
+        osbert.search(tmp_path / "x.npz", "film", also=[tmp_path / "x.npz"])
+    for words in (("--above", 0.5), ("--model", model)):
+        done = terminal.told(capsys, "search", tmp_path / "x.npz", "film", "--also", tmp_path / "others.npz", *words)
+        refused(done, "options-exclude-each-other")

@@ -29,6 +29,7 @@ def search(
     queries: str | Sequence[str] | Sequence[tuple[str, str]] | Any,
     *,
     model: str | Path | None = None,
+    also: Sequence[str | Path] = (),
     watch: Watch = ignore,
     **options: Unpack[NearestKeywords],
 ) -> list[Neighbourhood]:
@@ -36,7 +37,8 @@ def search(
 
     `vectors`: a file that `embed` wrote. `queries`: a text, a list of texts, or of pairs where the file is of pairs,
     which the file's model embeds; or an array (Q, D), for which no model is opened. `model`: where the model is, if it
-    has moved. `options`: top=10, above=0.5 (the least cosine), backend="faiss", hybrid=True and what else
+    has moved. `also`: further files of the same texts, dense or sparse, whose rankings are fused with the first one's.
+    `options`: top=10, above=0.5 (the least cosine), backend="faiss", hybrid=True and what else
     `osbert search` takes; trust and verify are as for `load`. `watch` is called with a WorkProgress
     (osbert.runs.contract) after each block. Raises osbert.errors.UserError if the model is not the file's, and
     for queries that are not texts, vectors of another width, and vectors that are not finite.
@@ -50,14 +52,15 @@ def search(
 
     from osbert.inference.text_windows import samples
     from osbert.interop.hub import locate
+    from osbert.runs.similarity.fused_search import search_files as run
     from osbert.runs.similarity.search import SearchRequest
-    from osbert.runs.similarity.search import search as run
 
     searching, opening = read_settings(search, options)
     request = SearchRequest(
         vectors=Path(vectors),
         options=searching,
         model=None if model is None else locate(model, watch=watch).path,
+        also=tuple(map(Path, also)),
         opening=opening,
     )
     if isinstance(queries, np.ndarray):

@@ -34,12 +34,12 @@ def search(
     options: Annotated[SearchArguments | None, Parameter(name="*")] = None,
     reading: Annotated[TextTaskOptions | None, Parameter(name="*")] = None,
     model: ModelFolder | None = None,
+    also: tuple[InputFile, ...] = (),
     opening: OpeningOptions = CAREFUL,
 ) -> Result:
     """Show the texts whose vectors are nearest to that of a query, with their cosines and line numbers.
 
-    A query is embedded as the texts of the file were, by the same model, but in the role of a query (--role). The
-    answer is exact, in memory for a few blocks of vectors; --backend faiss is quicker and approximate.
+    A query is embedded as the texts of the file were, by the same model, but in the role of a query (--role).
 
     Parameters
     ----------
@@ -53,26 +53,26 @@ def search(
         With --file: the .csv, .tsv, .jsonl, .parquet, .xlsx or .md file to write, a row for each result.
     model
         The model, if it has moved: a folder, or a name (docs/models-by-name.md).
+    also
+        A further file of vectors of the same texts, dense or sparse, whose ranking is fused; may be repeated.
     """
-    from osbert.runs.similarity import search as runs
+    from osbert.runs.similarity.fused_search import search_files
+    from osbert.runs.similarity.search import SearchRequest, list_lines
 
     usage = 'Give queries, as in osbert search VECTORS "a text", or a file of them: --file in.csv --out out.csv.'
     require_texts_or_file(usage, texts, file, out)
     if reading and not file:
         raise UserError(f"--text and how to read a file go with --file. {usage}", code="missing-option")
-    request = runs.SearchRequest(vectors=vectors, options=options or SearchOptions(), model=model, opening=opening)
+    source = SearchRequest(vectors=vectors, options=options or SearchOptions(), model=model, also=also, opening=opening)
     if file and out:
         from osbert.runs.similarity.search_file import search_file
 
         with showing_progress("queries") as watch:
-            tally = search_file(request, TextFile(file, reading or TextTaskOptions()), out=out, watch=watch)
+            tally = search_file(source, TextFile(file, reading or TextTaskOptions()), out=out, watch=watch)
         print(*tally.lines())
         return tally
     with showing_progress("vectors") as watch:
-        rankings = runs.search(request, request.group_texts(texts), watch=watch)
-    for ranking in rankings:
-        if len(rankings) > 1:
-            print(one_line(" | ".join(ranking.query)))
-        for line in ranking.lines():
-            print(one_line(line))
+        rankings = search_files(source, source.group_texts(texts), watch=watch)
+    for line in list_lines(rankings):
+        print(one_line(line))
     return rankings[0] if len(rankings) == 1 else {"queries": rankings}

@@ -54,6 +54,10 @@ class Neighbour:
         """The cosine."""
         return self.cosine
 
+    def describe(self) -> str:
+        """Return a line with all of it."""
+        return _describe(self.cosine, self.line, self.texts)
+
 
 @dataclass(frozen=True, kw_only=True)
 class SparseNeighbour:
@@ -68,6 +72,10 @@ class SparseNeighbour:
     texts: Sequence[str]
     words: Mapping[str, float]
 
+    def describe(self) -> str:
+        """Return a line with all of it, but for some of the words."""
+        return _describe(self.score, self.line, self.texts) + (f"  ({self.describe_words()})" if self.words else "")
+
     def describe_words(self) -> str:
         """Return the first of the words with their fractions.
 
@@ -79,6 +87,20 @@ class SparseNeighbour:
 
 
 @dataclass(frozen=True, kw_only=True)
+class FusedNeighbour:
+    """A text or a pair that several files have, with its line number, and its rank by each file that found it."""
+
+    line: int
+    texts: Sequence[str]
+    ranks: Mapping[str, int]
+
+    def describe(self) -> str:
+        """Return a line with all of it."""
+        ranks = ", ".join(f"{name} {rank}" for name, rank in self.ranks.items())
+        return f"line {self.line:,}  {' | '.join(self.texts)}  ({ranks})"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Neighbourhood:
     """The texts nearest to a query, the nearest first.
 
@@ -87,7 +109,7 @@ class Neighbourhood:
     """
 
     query: Sequence[str]
-    nearest: Sequence[Neighbour | SparseNeighbour]
+    nearest: Sequence[Neighbour | SparseNeighbour | FusedNeighbour]
     unread: int = 0
     length: int = 0
 
@@ -97,19 +119,33 @@ class Neighbourhood:
             were = "was" if self.unread == 1 else "were"
             pieces = format_count(self.unread, "piece")
             yield f"{pieces} of the text {were} not read: it is longer than {self.length} tokens."
-        for near in self.nearest:
-            score = "      -" if near.score is None else f"{near.score:7.4f}"
-            words = f"  ({near.describe_words()})" if isinstance(near, SparseNeighbour) and near.words else ""
-            yield f"{score}  line {near.line:,}  {' | '.join(near.texts)}{words}"
+        yield from (near.describe() for near in self.nearest)
+
+
+def list_lines(neighbourhoods: Sequence[Neighbourhood]) -> Iterator[str]:
+    """Yield the lines of each query; of several, each after its query."""
+    for neighbourhood in neighbourhoods:
+        if len(neighbourhoods) > 1:
+            yield " | ".join(neighbourhood.query)
+        yield from neighbourhood.lines()
+
+
+def _describe(score: float | None, line: int, texts: Sequence[str]) -> str:
+    spelt = "      -" if score is None else f"{score:7.4f}"
+    return f"{spelt}  line {line:,}  {' | '.join(texts)}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchRequest:
-    """A search in a file that `osbert embed` wrote. `model`: where its model is, if it has moved."""
+    """A search in a file that `osbert embed` wrote. `model`: where its model is, if it has moved.
+
+    `also`: further files of the same texts, for `search_files` (fused_search.py).
+    """
 
     vectors: Path
     options: SearchOptions = SearchOptions()  # noqa: RUF009 - it is frozen
     model: Path | None = None
+    also: tuple[Path, ...] = ()
     opening: Opening = CAREFUL
 
     def open_file(self) -> VectorFile:

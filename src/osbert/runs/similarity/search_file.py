@@ -22,6 +22,7 @@ from osbert.runs.rows.texts import TextJob, TextRows
 from osbert.runs.similarity.search import (
     QUERIES,
     Finder,
+    FusedNeighbour,
     SearchRequest,
     SparseNeighbour,
     describe_embedder,
@@ -139,6 +140,7 @@ class SearchJob(TextJob):
         rows: list[tuple[Row, RowResult]] = []
         for query, neighbourhood in zip(window, search_window(self.embedder, self.finder, queries), strict=True):
             for rank, neighbour in enumerate(neighbourhood.nearest, 1):
+                assert not isinstance(neighbour, FusedNeighbour)
                 score = "" if neighbour.score is None else round(neighbour.score, 6)
                 values = [query.line, *neighbourhood.query, rank, score, neighbour.line, *neighbour.texts]
                 if isinstance(neighbour, SparseNeighbour):
@@ -154,6 +156,11 @@ def search_file(request: SearchRequest, file: TextFile, *, out: Path, watch: Wat
     Memory holds a few hundred queries. A stopped call keeps its rows in OUT.unfinished, and the same call resumes it.
     Raises UserError as `search`, and for a file that cannot be read.
     """
+    if request.also:
+        raise UserError(
+            "Several files of vectors are searched for queries in quotes, not for a file of them: remove --also.",
+            code="options-exclude-each-other",
+        )
     source = SearchSource(
         model=request.model or Path(request.open_file().settings["model"]),
         file=file.path,

@@ -1,0 +1,88 @@
+"""Search in several files of vectors of the same texts, dense and sparse ones, whose rankings are fused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import zip_longest
+
+import numpy as np
+from numpy.typing import NDArray
+
+from osbert.errors import UserError
+from osbert.inference.vectors.lexical import bm25, fuse_rankings
+from osbert.inference.vectors.reading import VectorFile
+from osbert.runs.contract import Watch, ignore
+from osbert.runs.file_options import SearchOptions
+from osbert.runs.similarity.search import DEPTH, FusedNeighbour, Neighbourhood, SearchRequest, Texts, search
+
+BM25 = "bm25"
+"""The name of the ranking by words."""
+
+
+def search_files(
+    request: SearchRequest, queries: Sequence[Texts] | NDArray[np.floating], *, watch: Watch = ignore
+) -> list[Neighbourhood]:
+    """Return what `search` returns; with further files the texts that the rankings of all put first (FusedNeighbour).
+
+    Rankings are fused by reciprocal rank fusion of their first 100 texts; with hybrid, BM25 is one more. Raises
+    UserError as `search`, and if the files hold other texts, or an option is for one file alone.
+    """
+    if not request.also:
+        return search(request, queries, watch=watch)
+    if isinstance(queries, np.ndarray):
+        raise UserError("Several files are searched for texts, not vectors.", code="options-exclude-each-other")
+    paths, options = [request.vectors, *request.also], request.options
+    names = [path.name for path in paths] if len({path.name for path in paths}) == len(paths) else [*map(str, paths)]
+    if len({*names}) < len(names):
+        raise UserError("A file of vectors is given twice.", code="duplicate-name")
+    given = {"model": request.model, "above": options.above != SearchOptions().above}
+    if idle := [name for name, value in given.items() if value]:
+        raise UserError(
+            f"--{idle[0]} is for one file of vectors: remove it, or --also.", code="options-exclude-each-other"
+        )
+    requests = [replace(request, vectors=path, also=()) for path in paths]
+    opened = [single.open_file() for single in requests]
+    lines = _require_same_texts(opened)
+    count = max(options.top, DEPTH)
+    rankings: dict[str, list[list[int]]] = {}
+    unread = [(0, 0)] * len(queries)
+    for name, single in zip(names, requests, strict=True):
+        single = replace(single, options=replace(options, top=count, hybrid=False))
+        neighbourhoods = search(single, queries, watch=watch)
+        rankings[name] = [
+            np.searchsorted(lines, [near.line for near in row.nearest]).tolist() for row in neighbourhoods
+        ]
+        unread = [max(before, (row.unread, row.length)) for before, row in zip(unread, neighbourhoods, strict=True)]
+    if options.hybrid:
+        texts = (" ".join(row.texts) for row in opened[0].all_rows())
+        by_words = bm25(texts, [" ".join(query) for query in queries], count)
+        rankings[BM25] = [[index for index, _ in row] for row in by_words]
+    results = []
+    for number, (query, (pieces, length)) in enumerate(zip(queries, unread, strict=True)):
+        of_query = {name: ranking[number] for name, ranking in rankings.items()}
+        fused = fuse_rankings([*of_query.values()], options.top)
+        nearest = [
+            FusedNeighbour(
+                line=row.line,
+                texts=row.texts,
+                ranks={name: ranking.index(index) + 1 for name, ranking in of_query.items() if index in ranking},
+            )
+            for index, row in zip(fused, opened[0].rows(fused), strict=True)
+        ]
+        results.append(Neighbourhood(query=query, nearest=nearest, unread=pieces, length=length))
+    return results
+
+
+def _require_same_texts(opened: Sequence[VectorFile]) -> NDArray[np.int64]:
+    """Return the line numbers (n,) of the texts. Raises UserError unless all files have the same texts in them."""
+    lines: list[int] = []
+    for rows in zip_longest(*(file.all_rows() for file in opened)):
+        if differing := [file for file, row in zip(opened, rows) if row != rows[0]]:
+            raise UserError(
+                f"{opened[0].path} and {differing[0].path} hold vectors of different texts (row {len(lines) + 1:,}): "
+                "embed the same file with each model.",
+                code="mismatched-base",
+            )
+        lines.append(rows[0].line)
+    return np.array(lines, np.int64)
