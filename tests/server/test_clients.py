@@ -242,7 +242,7 @@ def test_teis_refusals(serving: Serving, path: str, asked: dict[str, Any], statu
 FORMS = {"/v1/embeddings": "error", "/v1/rerank": "detail", "/v2/rerank": "message", "/embed": "error_type",
          "/rerank": "error_type", "/predict": "error_type"}  # fmt: skip
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5) | st.just("a film"),
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.just("a film"),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["text", "a"]), inner, max_size=2),
     max_leaves=5,
 )
@@ -263,7 +263,9 @@ NAMES = (
 @given(path=st.sampled_from(sorted(FORMS)), asked=st.dictionaries(st.sampled_from(NAMES), VALUES, max_size=4))
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_no_body_is_a_fault_of_the_server(serving: Serving, path: str, asked: dict[str, Any]) -> None:
-    answer = serving.client.post(path, json=asked)
+    # httpx refuses to send NaN and infinities, which others write as Python does.
+    headers = {"content-type": "application/json"}
+    answer = serving.client.post(path, content=json.dumps(asked), headers=headers)
     assert answer.status_code == 200 or (400 <= answer.status_code < 500 and FORMS[path] in answer.json())
 
 
