@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from osbert.data.example import Booleans, Example, Target
 from osbert.data.long_texts import lay_out_texts
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
-from osbert.models.forms import split_pooling
+from osbert.models.forms import SparsePooling, split_pooling
 from osbert.reading.columns import AlikeColumns, AlikeRows, Header, TextColumns, choose_alike, is_label
 from osbert.reading.splits import hold_out
 from osbert.reading.table import Origin, Row, Table
@@ -324,8 +324,17 @@ class Contrastive(TextTask):
     # The model.
 
     def for_sentences(self, trained: TrainedSentences | None) -> Self:
-        """Return the task with the model's pooling and prompts in place of auto; single texts have no role."""
+        """Return the task with the model's pooling and prompts in place of auto; single texts have no role.
+
+        Raises UserError if the model's own vectors are sparse, which are not trained.
+        """
         settings: dict[str, Any] = {}
+        if self.pooling == AUTO and trained and trained.pooling in get_args(SparsePooling):
+            raise UserError(
+                "The model gives sparse vectors (SPLADE), which osbert does not train. Give a --pooling such as mean "
+                "to train dense vectors of its encoder.",
+                code="unsupported-model",
+            )
         if self.pooling == AUTO:
             settings["pooling"] = trained.pooling if trained else "cls"
         if self.projection == AUTO:
