@@ -95,7 +95,7 @@ _KNOWN = frozenset(
 
 _NUMBERS = frozenset([*CLASS_HEADINGS, *chain.from_iterable(TIERS["number"]), *ROLES["similarity"], *ROLES["alike"]])
 """Usual names of columns with a class or a number, in lower case."""
-_NUMBERED = re.compile(r"(hard[ _-]?)?neg(ative)?[ _-]?\d+", re.IGNORECASE)
+_NUMBERED = re.compile(r"(hard[ _-]?)?(neg|negative)[ _-]?\d+", re.IGNORECASE)
 
 
 def headings(*roles: str) -> tuple[str, ...]:
