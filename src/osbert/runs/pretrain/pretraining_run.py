@@ -16,7 +16,7 @@ from osbert.data.pace import Phases
 from osbert.errors import UserError
 from osbert.files import disk_needed
 from osbert.interop.huggingface.folders import osbert_only_reason, write_model
-from osbert.interop.sentence_files import write_sentence_model
+from osbert.interop.sentence_files import SentenceModel, write_sentence_model
 from osbert.interop.tokenizers import write_any_tokenizer
 from osbert.models.contract import Learner
 from osbert.reports.page import pretraining_report
@@ -353,6 +353,8 @@ class PretrainingRun:
             self._say(f"{len(metrics.unwritten)} lines of {metrics.path} could not be written.")
         if remark := osbert_only_reason(learner.backbone.architecture):
             self._say(remark)
+        if self._sentences and self._sentences.is_sparse:
+            self._notice("The first model gave sparse vectors (SPLADE); this one, of masked pieces, gives none.")
         self._say(f"The model is in {self.out}; how it went is in {self._report()}.")
 
     def _keep_model(self, trainer: Trainer) -> None:
@@ -370,9 +372,14 @@ class PretrainingRun:
         folder.mkdir(parents=True, exist_ok=True)
         self._write_tokenizer(folder)
         write_model(learner, folder, tokenizer=self.plan.tokenizer)
-        model = self.plan.origin and self.plan.origin.source.sentences
+        model = self._sentences
         if model and not model.is_sparse:  # a head that is trained on masked pieces gives no sparse vectors any more
             write_sentence_model(folder, model, width=learner.backbone.architecture.width)
+
+    @property
+    def _sentences(self) -> SentenceModel | None:
+        """How the model that is trained further makes sentence vectors; None if it makes none, or starts anew."""
+        return self.plan.origin.source.sentences if self.plan.origin else None
 
     def _copy(self, weights: Mapping[str, Tensor]) -> Learner:
         """Return a separate learner on the CPU with the run's weights."""
