@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import threading
 from collections.abc import Callable
@@ -288,3 +289,16 @@ def test_a_fit_on_a_busy_machine_warns_that_threads_spin(
     events: list[Any] = []
     finetune("classify", model=encoder, data=table, out=tmp_path / "run", watch=events.append, **QUICK)
     assert [str(event) for event in events if "threads spin" in str(event)] == ["threads spin"]
+
+
+def test_parts_after_a_pooling_matter_to_vectors_alone(encoder: Path, table: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "sentences"
+    shutil.copytree(encoder, folder)
+    (folder / "run.json").unlink(missing_ok=True)
+    kinds = ("Transformer", "CNN")
+    parts = [{"path": path, "type": f"sentence_transformers.models.{kind}"} for path, kind in zip(("", "1_CNN"), kinds)]
+    (folder / "modules.json").write_text(json.dumps(parts))
+    run = finetune("classify", model=folder, data=table, out=tmp_path / "run", **QUICK | {"epochs": 1})
+    assert run.metrics["accuracy"] > 0
+    with refusal("unsupported-model"):
+        finetune("contrastive", model=folder, data=table, out=tmp_path / "vectors", **QUICK)

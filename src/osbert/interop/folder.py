@@ -174,10 +174,6 @@ class Folder:
         """The numbers of dimensions to which vectors may be cut, as the model was trained for; empty for none."""
         return sentence_files.matryoshka(self.config)
 
-    def prompt(self, role: str | None) -> str:
-        """Return the prompt of a sentence model for a role, or its default prompt for None; "" for other models."""
-        return self.sentences.prompts.of(role) if self.sentences else ""
-
     @property
     def tensors(self) -> dict[str, Tensor]:
         """All weights by Hugging Face's names without prefix, including those of a base model."""

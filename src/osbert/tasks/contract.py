@@ -375,12 +375,13 @@ class Task(Objective):
         """Return the task adapted to a model's settings and pretraining, before records are encoded."""
         return self
 
-    def for_sentences(self, trained: TrainedSentences | None) -> Self:
+    def for_sentences(self, read: Callable[[], TrainedSentences | None]) -> Self:
         """Return the task with the settings of a sentence model where its own leave them to the model.
 
-        None for an encoder that was not trained for sentence vectors.
+        `read`: returns them, None for an encoder that was not trained for sentence vectors. It raises UserError for a
+        model whose vectors osbert cannot compute, so a task that needs none does not call it.
         """
-        return self.with_prompts(trained.prompt if trained else lambda role: "")
+        return self.with_prompts(lambda role: trained.prompt(role) if (trained := read()) else "")
 
     def with_prompts(self, prompt_of: Callable[[str | None], str]) -> Self:
         """Return the task with the model's prompts, by role, where its settings leave them to the model."""

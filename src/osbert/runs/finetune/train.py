@@ -56,7 +56,9 @@ def lay_out(plan: FinetunePlan, records: Sequence[Splits], model: StartingModel,
     longest, wanted = model.backbone.architecture.length, plan.training
     laid_out = []
     for task, splits in zip(plan.tasks, records, strict=True):
-        task = task.for_model(model.backbone.architecture, model.source.writes).for_sentences(model.source.sentences)
+        task = task.for_model(model.backbone.architecture, model.source.writes).for_sentences(
+            lambda: model.source.sentences
+        )
         if task.form == "vectors":
             for line in _vector_notices(task, model):
                 watch(Notice(line))

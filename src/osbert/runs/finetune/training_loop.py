@@ -78,8 +78,7 @@ class FinetuneTrainer:
             prepare_tuning(model.backbone, settings.tuning, rank=rank, frozen=settings.frozen)
         self.settings = settings
         self.scores = scores
-        self.start = model.source.path
-        self.sentences = model.source.sentences or SentenceModel(pooling="cls", normalize=True)
+        self.source = model.source
         for head in heads.values():
             if head.form == "text" and model.language:
                 head.load_state_dict(model.language.state_dict())
@@ -192,13 +191,14 @@ class FinetuneTrainer:
             write_any_tokenizer(tokenizer, folder, length=sizes.length, segments=sizes.segments)
             if head.pooling:
                 length = min(outcome.task.length, sizes.length)
-                trained = self.sentences.after_training(outcome.task.prompts, pooling=head.pooling, length=length)
+                sentences = self.source.sentences or SentenceModel(pooling="cls", normalize=True)
+                trained = sentences.after_training(outcome.task.prompts, pooling=head.pooling, length=length)
                 write_sentence_model(folder, trained, width=sizes.width)
                 if head.dimensions:
                     config = folder / "config.json"
                     write_json(config, {**read_object(config), MATRYOSHKA: sorted(head.dimensions)})
             if self.settings.tuning in ("adapters", "lora") and not self.settings.merge:
-                keep_tuned(folder, self.start, low_rank)
+                keep_tuned(folder, self.source.path, low_rank)
 
     @property
     def course(self) -> list[tuple[float, float]]:

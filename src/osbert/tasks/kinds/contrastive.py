@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -165,8 +165,9 @@ class ContrastiveSource(NumberSource):
         assert isinstance(columns, AlikeColumns)
         if columns.text in row.nested:
             raise ValueError(f"'{columns.text}' is a list. Write a text")
-        first, *others = cell_texts(row, columns.pair) or [""] if columns.pair in row.nested else [""]
+        others: list[str] = []
         if columns.pair in row.nested:
+            first, *others = cell_texts(row, columns.pair) or [""]
             row = dataclasses.replace(row, values={**row.values, columns.pair: first})
         record = super().record(row, dataclasses.replace(columns, label=""), path=path)
         if len({bool(text.strip()) for text in record.texts}) > 1:
@@ -323,11 +324,12 @@ class Contrastive(TextTask):
 
     # The model.
 
-    def for_sentences(self, trained: TrainedSentences | None) -> Self:
+    def for_sentences(self, read: Callable[[], TrainedSentences | None]) -> Self:
         """Return the task with the model's pooling and prompts in place of auto; single texts have no role.
 
         Raises UserError if the model's own vectors are sparse, which are not trained.
         """
+        trained = read()
         settings: dict[str, Any] = {}
         if self.pooling == AUTO and trained and trained.pooling in get_args(SparsePooling):
             raise UserError(
