@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -163,23 +163,23 @@ def predict(
     from osbert.inference.label_settings import LabelOptions, spell_labels
     from osbert.interop.hub import locate
     from osbert.runs.rows.output import RowOutput
-    from osbert.runs.rows.predict import predict_file
+    from osbert.runs.rows.predict import PredictionSource, predict_file
 
     written, reading, naming, opening = read_settings(predict, {**options, "labels": spell_labels(labels)})
-    more: dict[str, Any] = {}
+    source: Callable[..., PredictionSource] = PredictionSource
     if naming != LabelOptions():
         from osbert.runs.rows.label_names import label_source
 
-        more = {"source": label_source(naming)}
+        source = label_source(naming)
     return predict_file(
         locate(run, watch=watch).path,
         Path(file),
         output=RowOutput(path=Path(out)),
         written=written,
         options=reading,
+        source=source,
         opening=opening,
         watch=watch,
-        **more,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -62,9 +62,8 @@ def predict(
         that SQuAD's official scorer reads. A .csv file of a .csv file keeps its delimiter, line ends and byte-order
         mark. Without it, and with -, the rows go to standard output.
     """
-    from osbert.runs.rows.label_names import label_source
     from osbert.runs.rows.output import RowOutput
-    from osbert.runs.rows.predict import predict_file
+    from osbert.runs.rows.predict import PredictionSource, predict_file
 
     usage = 'Give one text, as in osbert predict RUN "a text", or a file: --file in.csv --out out.csv.'
     require_texts_or_file(usage, texts, file, None, streams=True)
@@ -81,11 +80,13 @@ def predict(
     if rows_as_json() and out in (None, STREAM):
         written = replace(written, out_form=written.out_form or "jsonl")
     output = RowOutput(path=out, stream=row_stream())
+    if naming:
+        from osbert.runs.rows.label_names import label_source
     with showing_progress("rows", sys.stderr) as watch:  # standard output is for the rows
-        call: dict[str, Any] = {"output": output, "written": written, "options": options, "opening": opening}
-        if naming:
-            call["source"] = label_source(naming)
-        tally = predict_file(run, file, **call, watch=watch)
+        source: Callable[..., PredictionSource] = label_source(naming) if naming else PredictionSource
+        tally = predict_file(
+            run, file, output=output, written=written, options=options, source=source, opening=opening, watch=watch
+        )
         watch(Notice(f"{', '.join(tally.describe())}{f' -> {display_path(out)}' if out and output.file else ''}"))
     return tally if output.file else None
 
@@ -99,8 +100,7 @@ def print_prediction(run: Path, texts: tuple[str, ...], opening: Opening, naming
     engine: Any = by_names(model, naming) if naming else model
     prediction = predict_single(engine, texts)
     report_remarks(engine, print_notices(sys.stderr))
-    for line in prediction.lines():
-        print(one_line(line))
+    print(*map(one_line, prediction.lines()), sep="\n")
     if prediction.truncated:
         limits, were = engine.fine_tuned.description, "was" if prediction.truncated == 1 else "were"
         pieces, limit = format_count(prediction.truncated, "piece"), limits.limit(engine.packer)

@@ -183,12 +183,7 @@ class LabelPredictor:
     def _decode(self, outputs: Sequence[Any], record: Record, examples: Sequence[Example]) -> Prediction:
         candidates = self._candidates(record)
         scores = self.scorer.logits(outputs, candidates, examples)
-        if not np.isfinite(scores).all():
-            raise UserError(
-                f"The model in {self.folder} gives scores that are NaN or infinite: its weights are damaged, or its "
-                "training diverged. Copy it again, or train it again.",
-                code="not-finite",
-            )
+        self.engine.require_finite([scores])
         return _cached_task(candidates, multi=self.options.multi).decode([scores], record, examples)
 
     def _reweigh(self, prediction: Prediction, record: Record) -> Prediction:

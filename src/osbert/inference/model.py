@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from osbert.data.example import Example
 from osbert.data.pack import Packer
@@ -134,10 +135,14 @@ class LoadedModel:
         if task.form == "text":
             return task.write(self.learner, self.tokenizer, examples)
         outputs = self.backend.outputs(task, examples, tokens=tokens)
-        if not all(np.isfinite(row).all() for row in outputs):
+        self.require_finite(outputs)
+        return outputs
+
+    def require_finite(self, scores: Iterable[NDArray[np.floating]]) -> None:
+        """Raise UserError if one of the scores is not a number, or infinite."""
+        if not all(np.isfinite(row).all() for row in scores):
             raise UserError(
                 f"The model in {self.folder} gives scores that are NaN or infinite: its weights are damaged, or its "
                 "training diverged. Copy it again, or train it again.",
                 code="not-finite",
             )
-        return outputs

@@ -12,7 +12,7 @@ from functools import reduce
 
 import numpy as np
 import torch
-from scipy.sparse import csr_array, vstack
+from scipy.sparse import csr_array
 from torch import Tensor
 
 from osbert.data.example import Example
@@ -20,6 +20,7 @@ from osbert.errors import UserError
 from osbert.evaluation.forward import TOKENS, batches, evaluating
 from osbert.inference.embedder import Embedder
 from osbert.inference.model import LoadedModel
+from osbert.inference.sparse_vectors.nearest import stack_rows
 from osbert.inference.vectors.settings import VectorSettings
 
 SCORED = 512
@@ -63,7 +64,7 @@ class SparseEmbedder(Embedder):
         if len(groups) != len(flat):
             windows = iter(rows)
             rows = [reduce(csr_array.maximum, [next(windows) for _ in group]) for group in groups]
-        matrix = vstack(rows, format="csr") if rows else csr_array((0, *self.shape), dtype=np.float32)
+        matrix = stack_rows(rows) if rows else csr_array((0, *self.shape), dtype=np.float32)
         self._require_finite(matrix.data)
         return matrix
 

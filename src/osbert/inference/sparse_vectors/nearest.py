@@ -7,13 +7,16 @@ the lists of its pieces, so that texts without any of them cost nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array, vstack
 
 from osbert.errors import UserError
 from osbert.inference.sparse_vectors.pieces import name_piece
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 Fractions = dict[str, float]
 """What each piece that a query and a text have in common adds to their score, as a fraction of it."""
@@ -25,6 +28,7 @@ class NearestSparseRows:
     `ranked` has the indices and scores of at most `count` rows for each query, the best first; of equal ones the lower
     index. A row that has no piece of a query is not among them.
 
+    >>> from scipy.sparse import csr_array
     >>> nearest = NearestSparseRows(csr_array(np.array([[0, 2.0, 1.0]])), count=2)
     >>> nearest.compare(csr_array(np.array([[1.0, 0, 0], [0, 0.5, 0], [3.0, 0.5, 1.0]])))
     >>> [(indices.tolist(), scores.tolist()) for indices, scores in nearest.ranked]
@@ -69,6 +73,8 @@ class NearestSparseRows:
 
 def stack_rows(blocks: Sequence[csr_array]) -> csr_array:
     """Return blocks (n, V) as one matrix."""
+    from scipy.sparse import vstack  # late: searches in dense vectors need none of it
+
     return vstack(blocks, format="csr")
 
 
@@ -80,6 +86,7 @@ def divide_scores(
 ) -> list[Mapping[int, Fractions]]:
     """Return for each query, by the indices of its `chosen` rows, what each common piece adds, the largest first.
 
+    >>> from scipy.sparse import csr_array
     >>> rows = csr_array(np.array([[1.0, 0, 0], [3.0, 0.5, 1.0]]))
     >>> divide_scores(csr_array(np.array([[0, 2.0, 1.0]])), [[1]], [rows], ["a", "film", "films"])
     [{1: {'film': 0.5, 'films': 0.5}}]

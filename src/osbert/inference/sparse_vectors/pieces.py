@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from scipy.sparse import coo_array
 
 
 def name_pieces(vector: Any, vocabulary: Sequence[str]) -> list[tuple[str, Any]]:
@@ -15,6 +14,8 @@ def name_pieces(vector: Any, vocabulary: Sequence[str]) -> list[tuple[str, Any]]
     >>> [(piece, weight.item()) for piece, weight in name_pieces(np.array([0, 0.5, 2]), ["the", "film", "films"])]
     [('films', 2.0), ('film', 0.5)]
     """
+    from scipy.sparse import coo_array  # late: files of dense vectors need none of it
+
     vector = coo_array(vector)
     pieces = vector.col
     order = np.lexsort((pieces, -vector.data))

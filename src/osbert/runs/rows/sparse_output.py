@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from osbert.errors import UserError
 from osbert.inference.vectors.files import Column
 from osbert.runs.rows.vector_options import VectorOptions
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array  # which takes a tenth of a second to import, for dense vectors too
 
 ARRAYS = ("data", "indices", "indptr", "shape", "format")
 """The names of the arrays of scipy's CSR form, as `scipy.sparse.load_npz` reads them."""

@@ -7,8 +7,7 @@ than that the ranking is wrong: such a document is no negative, and goes into a 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, TypeAlias
 
@@ -21,7 +20,7 @@ from osbert.inference.vectors.lexical import bm25_scores
 from osbert.inference.vectors.nearest import NearestRows, pair_cosines
 from osbert.inference.vectors.settings import Pooling, normalize_vectors  # noqa: F401
 from osbert.interop.opening import CAREFUL, Opening
-from osbert.reading.retrieval import select
+from osbert.reading.retrieval import TextCollection, select
 from osbert.remote.cache import reading_copies
 from osbert.runs.contract import Watch, ignore
 from osbert.runs.similarity.retrieval import QUERIES, CorpusOptions, CorpusSearch, RetrievalInput
@@ -158,19 +157,15 @@ class KnownPairs:
 class Miner:
     """Scores the documents of queries. The vectors of the corpus are in memory a block at a time.
 
-    `alike`: for each query the indices (A,) of the documents that are like it.
+    `alike`: for each query the indices (A,) of the documents that are like it. `document_numbers` (n,),
+    `query_numbers` (Q,): of `number_texts`.
     """
 
     search: CorpusSearch
     options: MiningOptions
     alike: Sequence[NDArray[np.int64]]
-
-    @cached_property
-    def numbers(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """A number for the text of each document (n,) and each query (Q,); equal texts have one number."""
-        corpus, queries = self.search.corpus, self.search.queries
-        documents = np.fromiter(map(hash, corpus.texts()), np.int64, len(corpus.ids))
-        return documents, np.fromiter(map(hash, queries.texts()), np.int64, len(queries.ids))
+    document_numbers: NDArray[np.int64]
+    query_numbers: NDArray[np.int64]
 
     def by_words(self) -> Iterator[ScoredDocuments]:
         """Yield the documents of each query, ranked and scored by BM25."""
@@ -225,14 +220,18 @@ class Miner:
 
     def _drop_alike(self, query: int, indices: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the documents without those whose text is the query, like it, or that of another one."""
-        documents, queries = self.numbers
-        known = {EMPTY, int(queries[query]), *documents[self.alike[query]].tolist()}
+        known = {EMPTY, int(self.query_numbers[query]), *self.document_numbers[self.alike[query]].tolist()}
         chosen = []
         for index in indices.tolist():
-            if (number := int(documents[index])) not in known:
+            if (number := int(self.document_numbers[index])) not in known:
                 known.add(number)
                 chosen.append(index)
         return np.array(chosen, np.int64)
+
+
+def number_texts(collection: TextCollection) -> NDArray[np.int64]:
+    """Return a number (n,) for each text; equal texts have one number."""
+    return np.fromiter(map(hash, collection.texts()), np.int64, len(collection.ids))
 
 
 def mine_negatives(
@@ -272,9 +271,15 @@ def mine_negatives(
         if not queries.ids:
             raise UserError(f"No document is judged above {options.above:g}: nothing is like a query.", code="no-data")
         search = CorpusSearch(corpus=data.corpus, queries=queries, depth=options.last_rank, watch=watch)
-        indices = [np.array(alike[query], np.int64) for query in queries.ids]
-        miner = Miner(search=search, options=options, alike=indices)
-        miner = replace(miner, alike=[row[miner.numbers[0][row] != EMPTY] for row in indices])
+        numbers = number_texts(data.corpus)
+        indices = (np.array(alike[query], np.int64) for query in queries.ids)
+        miner = Miner(
+            search=search,
+            options=options,
+            alike=[row[numbers[row] != EMPTY] for row in indices],
+            document_numbers=numbers,
+            query_numbers=number_texts(queries),
+        )
         writer = MinedRows(miner=miner, model=model, opening=opening)
         names = [f"negative_{number}" for number in range(1, options.negatives + 1)]
         write_values(out, ["query", "positive", *names], writer.rows())
