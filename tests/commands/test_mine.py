@@ -85,7 +85,10 @@ def test_a_negative_is_below_and_a_doubtful_document_above(
 ) -> None:
     scores = np.array(others)
     documents = runs.ScoredDocuments(
-        alike=np.arange(len(alike)), alike_scores=np.array(alike), others=np.arange(len(others)), other_scores=scores
+        relevant=np.arange(len(alike)),
+        relevant_scores=np.array(alike),
+        others=np.arange(len(others)),
+        other_scores=scores,
     )
     negatives, doubtful, close = documents.choose(margin, 3)
     for own, row in zip(alike, negatives, strict=True):

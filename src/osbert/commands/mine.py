@@ -29,11 +29,11 @@ def mine(
     options: Annotated[MiningOptions | None, Parameter(name="*")] = None,
     opening: OpeningOptions = CAREFUL,
 ) -> Result:
-    """Find hard negatives: documents that an encoder or BM25 ranks high for a query that they are not like.
+    """Find hard negatives: documents that an encoder or BM25 ranks high for a query without being relevant.
 
-    The table has a row for each query and document that is like it (positive), with negative_1, negative_2 and so on,
-    as `osbert finetune contrastive` and rerank read them. Documents that score above all that are like a query may be
-    like it, too: they are no negatives, and are written into a second table for review.
+    The table has a row for each query and relevant document (positive), with negative_1, negative_2 and so on, as
+    `osbert finetune contrastive` and rerank read them. Documents that score above all relevant ones of a query may be
+    relevant, too: they are no negatives, and are written into a second table for review.
 
     Parameters
     ----------

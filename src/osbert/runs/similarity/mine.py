@@ -1,6 +1,6 @@
 """Mines hard negatives for contrastive training: documents that an encoder or BM25 ranks high for a query.
 
-Where a document scores far above all that are known to be like the query, it is likelier that a judgement is missing
+Where a document scores far above all that are judged relevant to the query, it is likelier that a judgement is missing
 than that the ranking is wrong: such a document is no negative, and goes into a file for review.
 """
 
@@ -27,7 +27,7 @@ from osbert.runs.similarity.retrieval import QUERIES, CorpusOptions, CorpusSearc
 from osbert.terminal import format_count
 
 Choice: TypeAlias = tuple[list[NDArray[np.int64]], NDArray[np.int64], int]
-"""The negatives of each document that is like a query, the doubtful documents, and the number of close ones."""
+"""The negatives of each relevant document, the doubtful documents, and the number of close ones."""
 EMPTY = hash("")
 """The number of a document without text, which is never in a row."""
 TOGETHER = 4096
@@ -39,16 +39,16 @@ class MiningOptions(CorpusOptions):
     """Which documents become negatives. Scores are cosines, or without an encoder those of BM25."""
 
     negatives: int = 5
-    """Most negatives of a query and a document that is like it."""
+    """Most negatives of a query and a relevant document."""
     first_rank: int = 1
     """First rank of the documents that are considered, in the ranking of the encoder and in that of BM25."""
     last_rank: int = 100
     """Last rank of the documents that are considered."""
     margin: float = 0.05
-    """A negative scores at least this fraction less than the document that is like the query. One that scores at least
-    this fraction more than all documents that are like it is written for review."""
+    """A negative scores at least this fraction less than the relevant document. One that scores at least this fraction
+    more than all relevant documents of its query may be relevant, too, and is written for review."""
     above: float = 0.0
-    """A document is like a query if its judgement is above this number."""
+    """A document is relevant if its judgement is above this number."""
 
     def check(self) -> None:
         """Raise UserError that lists invalid settings."""
@@ -89,28 +89,28 @@ class MiningTally:
             rows = format_count(self.fewer, "row")
             yield f"fewer negatives than --negatives in {rows}, {self.none:,} of them without any"
         if self.close:
-            yield f"no negatives, because of --margin: {format_count(self.close, 'document')} of a query"
+            yield f"left out because of --margin: {format_count(self.close, 'document')} that score like a relevant one"
         documents = format_count(self.doubtful, "document")
         yield (
-            f"{documents} may be like a query, for their scores are above those of all that are -> {self.review}"
+            f"{documents} may be relevant without a judgement: above all relevant ones of the query -> {self.review}"
             + (". Look at them before training; none is among the negatives." if self.doubtful else "")
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScoredDocuments:
-    """The documents of a query by index: those that are `alike` (A,), and `others` (C,), with their scores."""
+    """The documents of a query by index: `relevant` (A,) and `others` (C,), with their scores."""
 
-    alike: NDArray[np.int64]
-    alike_scores: NDArray[np.floating]
+    relevant: NDArray[np.int64]
+    relevant_scores: NDArray[np.floating]
     others: NDArray[np.int64]
     other_scores: NDArray[np.floating]
 
     def choose(self, margin: float, count: int) -> Choice:
-        """Return the negatives of each alike document, the best first; doubtful ones; and the number of close ones.
+        """Return the negatives of each relevant document, the best first; doubtful ones; and the number of close ones.
 
         >>> documents = ScoredDocuments(
-        ...     alike=np.array([7]), alike_scores=np.array([0.8]),
+        ...     relevant=np.array([7]), relevant_scores=np.array([0.8]),
         ...     others=np.array([3, 1, 2, 5]), other_scores=np.array([0.9, 0.79, 0.2, 0.7]),
         ... )
         >>> documents.choose(0.05, 5)
@@ -118,9 +118,9 @@ class ScoredDocuments:
         """
         order = np.lexsort((self.others, -self.other_scores))
         others, scores = self.others[order], self.other_scores[order]
-        width = margin * np.abs(self.alike_scores)  # (A,)
-        doubtful = scores >= (self.alike_scores + width).max()
-        below = (scores <= (self.alike_scores - width)[:, None]) & ~doubtful  # (A, C)
+        width = margin * np.abs(self.relevant_scores)  # (A,)
+        doubtful = scores >= (self.relevant_scores + width).max()
+        below = (scores <= (self.relevant_scores - width)[:, None]) & ~doubtful  # (A, C)
         close = int((~doubtful & ~below.any(axis=0)).sum())
         return [others[row][:count] for row in below], others[doubtful], close
 
@@ -157,28 +157,30 @@ class KnownPairs:
 class Miner:
     """Scores the documents of queries. The vectors of the corpus are in memory a block at a time.
 
-    `alike`: for each query the indices (A,) of the documents that are like it. `document_numbers` (n,),
+    `relevant`: for each query the indices (A,) of its relevant documents. `document_numbers` (n,),
     `query_numbers` (Q,): of `number_texts`.
     """
 
     search: CorpusSearch
     options: MiningOptions
-    alike: Sequence[NDArray[np.int64]]
+    relevant: Sequence[NDArray[np.int64]]
     document_numbers: NDArray[np.int64]
     query_numbers: NDArray[np.int64]
 
     def by_words(self) -> Iterator[ScoredDocuments]:
         """Yield the documents of each query, ranked and scored by BM25."""
-        for query, (scores, alike) in enumerate(zip(self._score_words(), self.alike, strict=True)):
-            others = self._drop_alike(query, self._rank(scores))
-            yield ScoredDocuments(alike=alike, alike_scores=scores[alike], others=others, other_scores=scores[others])
+        for query, (scores, relevant) in enumerate(zip(self._score_words(), self.relevant, strict=True)):
+            others = self._drop_known(query, self._rank(scores))
+            yield ScoredDocuments(
+                relevant=relevant, relevant_scores=scores[relevant], others=others, other_scores=scores[others]
+            )
 
     def by_vectors(self, model: Path, opening: Opening) -> Iterator[ScoredDocuments]:
         """Yield the documents of each query, ranked by an encoder and, if the options say so, BM25, with cosines."""
         ranked = (
             [self._rank(scores) for scores in self._score_words()]
             if self.options.bm25
-            else [row[:0] for row in self.alike]
+            else [row[:0] for row in self.relevant]
         )
         queries, blocks = self.search.encode(model, self.options, opening)
         if not isinstance(queries, np.ndarray):
@@ -187,7 +189,7 @@ class Miner:
                 "--pooling mean.",
                 code="unsupported-model",
             )
-        known = KnownPairs(normalize_vectors(queries), [np.concatenate(row) for row in zip(self.alike, ranked)])
+        known = KnownPairs(normalize_vectors(queries), [np.concatenate(row) for row in zip(self.relevant, ranked)])
         starts = range(0, len(queries), QUERIES)
         nearest = [NearestRows(queries[first : first + QUERIES], self.options.last_rank) for first in starts]
         for block in blocks:
@@ -196,16 +198,18 @@ class Miner:
                 part.compare(block)
         rankings = (row for part in nearest for row in zip(part.places, part.cosines, strict=True))
         skipped = self.options.first_rank - 1
-        for query, (alike, cosines, (nearest_rows, scores)) in enumerate(zip(self.alike, known.by_query(), rankings)):
-            size = len(alike)
+        for query, (relevant, cosines, (nearest_rows, scores)) in enumerate(
+            zip(self.relevant, known.by_query(), rankings)
+        ):
+            size = len(relevant)
             every = np.concatenate([nearest_rows[skipped:], ranked[query]])
             values = np.concatenate([scores[skipped:], cosines[size:]])
             _, first = np.unique(every, return_index=True)  # a document of both rankings once
             by_index = dict(zip(every[first].tolist(), values[first].tolist()))
-            others = self._drop_alike(query, every[np.sort(first)])
+            others = self._drop_known(query, every[np.sort(first)])
             yield ScoredDocuments(
-                alike=alike,
-                alike_scores=cosines[:size],
+                relevant=relevant,
+                relevant_scores=cosines[:size],
                 others=others,
                 other_scores=np.array([by_index[index] for index in others.tolist()]),
             )
@@ -218,9 +222,9 @@ class Miner:
         order = np.argsort(-scores, kind="stable")[self.options.first_rank - 1 : self.options.last_rank]
         return order[scores[order] > 0]
 
-    def _drop_alike(self, query: int, indices: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the documents without those whose text is the query, like it, or that of another one."""
-        known = {EMPTY, int(self.query_numbers[query]), *self.document_numbers[self.alike[query]].tolist()}
+    def _drop_known(self, query: int, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the documents without those whose text is the query's, a relevant document's or another one's."""
+        known = {EMPTY, int(self.query_numbers[query]), *self.document_numbers[self.relevant[query]].tolist()}
         chosen = []
         for index in indices.tolist():
             if (number := int(self.document_numbers[index])) not in known:
@@ -244,10 +248,11 @@ def mine_negatives(
     opening: Opening = CAREFUL,
     watch: Watch = ignore,
 ) -> MiningTally:
-    """Write a row for each query and document that is like it: query, positive, negative_1 and so on; "" for none.
+    """Write a row for each query and relevant document: query, positive, negative_1 and so on; "" for none.
 
-    `model`: an encoder; without one BM25 ranks. `review`: a table of the documents that may be like a query; by default
-    beside `out`, with .review in its name. Raises UserError for invalid options and data, before any computation.
+    `model`: an encoder; without one BM25 ranks. `review`: a table of the documents that may be relevant, too; by
+    default beside `out`, with .review in its name. Raises UserError for invalid options and data, before any
+    computation.
     """
     from osbert.runs.rows.table import require_output, write_values  # loads torch
 
@@ -263,20 +268,20 @@ def mine_negatives(
         data = data_input.read(options, watch, labelled=False)
         assert data.corpus is not None and data.queries is not None
         rows = {name: index for index, name in enumerate(data.corpus.ids)}
-        alike = {
+        relevant = {
             query: sorted(rows[name] for name, value in row.items() if value > options.above and name in rows)
             for query, row in data.judgements.items()
         }
-        queries = select(data.queries, {query for query, indices in alike.items() if indices})
+        queries = select(data.queries, {query for query, indices in relevant.items() if indices})
         if not queries.ids:
-            raise UserError(f"No document is judged above {options.above:g}: nothing is like a query.", code="no-data")
+            raise UserError(f"No document is judged above {options.above:g}: nothing is relevant.", code="no-data")
         search = CorpusSearch(corpus=data.corpus, queries=queries, depth=options.last_rank, watch=watch)
         numbers = number_texts(data.corpus)
-        indices = (np.array(alike[query], np.int64) for query in queries.ids)
+        indices = (np.array(relevant[query], np.int64) for query in queries.ids)
         miner = Miner(
             search=search,
             options=options,
-            alike=[row[numbers[row] != EMPTY] for row in indices],
+            relevant=[row[numbers[row] != EMPTY] for row in indices],
             document_numbers=numbers,
             query_numbers=number_texts(queries),
         )
@@ -300,18 +305,18 @@ class MinedRows:
         self.counts = dict.fromkeys(("rows", "negatives", "fewer", "none", "doubtful", "close"), 0)
 
     def rows(self) -> Iterator[list[object]]:
-        """Yield a row for each query and document that is like it."""
+        """Yield a row for each query and relevant document."""
         miner, options = self.miner, self.miner.options
         scored = miner.by_words() if self.model is None else miner.by_vectors(self.model, self.opening)
         queries = miner.search.queries.texts()
         while group := [pair for _, pair in zip(range(TOGETHER), zip(queries, scored))]:
-            group = [(query, documents) for query, documents in group if len(documents.alike)]
+            group = [(query, documents) for query, documents in group if len(documents.relevant)]
             choices = [documents.choose(options.margin, options.negatives) for _, documents in group]
             texts = self._texts(group, choices)
             for (query, documents), (negatives, doubtful, close) in zip(group, choices):
                 self._note(query, documents, doubtful, texts)
                 self.counts["close"] += close
-                for positive, chosen in zip(documents.alike.tolist(), negatives):
+                for positive, chosen in zip(documents.relevant.tolist(), negatives):
                     self.counts["rows"] += 1
                     self.counts["negatives"] += len(chosen)
                     self.counts["fewer"] += len(chosen) < options.negatives
@@ -324,15 +329,15 @@ class MinedRows:
         chosen = [row for negatives, doubtful, _ in choices for row in (*negatives, doubtful)] or [
             np.empty(0, np.int64)
         ]
-        indices = np.unique(np.concatenate([*chosen, *(documents.alike for _, documents in group)])).tolist()
+        indices = np.unique(np.concatenate([*chosen, *(documents.relevant for _, documents in group)])).tolist()
         corpus = self.miner.search.corpus
         return dict(zip(indices, select(corpus, {corpus.ids[index] for index in indices}).texts(), strict=True))
 
     def _note(self, query: str, documents: ScoredDocuments, doubtful: NDArray[np.int64], texts: dict[int, str]) -> None:
-        """Collect the documents of a query for review, beside the best one that is like it."""
-        best = int(documents.alike_scores.argmax())
+        """Collect the documents of a query for review, beside its best relevant one."""
+        best = int(documents.relevant_scores.argmax())
         scores = dict(zip(documents.others.tolist(), documents.other_scores.tolist()))
-        known = [texts[int(documents.alike[best])], round(float(documents.alike_scores[best]), 4)]
+        known = [texts[int(documents.relevant[best])], round(float(documents.relevant_scores[best]), 4)]
         for index in doubtful.tolist():
             self.counts["doubtful"] += 1
             self.doubtful.append([query, texts[index], round(scores[index], 4), *known])
