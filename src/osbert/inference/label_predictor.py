@@ -18,6 +18,7 @@ from osbert.evaluation.forward import TOKENS
 from osbert.evaluation.score import Encoded, decode_records
 from osbert.inference.label_scorer import CandidateRecord, LabelScorer
 from osbert.inference.label_settings import GivenLabels, LabelNames, NamingOptions, read_labels
+from osbert.inference.model import require_finite_scores
 from osbert.inference.text_windows import Sample, Text, samples, windows
 from osbert.tasks import Prediction, Record, Task
 from osbert.tasks.probabilities import as_array, with_array
@@ -183,7 +184,7 @@ class LabelPredictor:
     def _decode(self, outputs: Sequence[Any], record: Record, examples: Sequence[Example]) -> Prediction:
         candidates = self._candidates(record)
         scores = self.scorer.logits(outputs, candidates, examples)
-        self.engine.require_finite([scores])
+        require_finite_scores([scores], self.engine.folder)
         return _cached_task(candidates, multi=self.options.multi).decode([scores], record, examples)
 
     def _reweigh(self, prediction: Prediction, record: Record) -> Prediction:

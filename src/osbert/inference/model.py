@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -135,14 +136,15 @@ class LoadedModel:
         if task.form == "text":
             return task.write(self.learner, self.tokenizer, examples)
         outputs = self.backend.outputs(task, examples, tokens=tokens)
-        self.require_finite(outputs)
+        require_finite_scores(outputs, self.folder)
         return outputs
 
-    def require_finite(self, scores: Iterable[NDArray[np.floating]]) -> None:
-        """Raise UserError if one of the scores is not a number, or infinite."""
-        if not all(np.isfinite(row).all() for row in scores):
-            raise UserError(
-                f"The model in {self.folder} gives scores that are NaN or infinite: its weights are damaged, or its "
-                "training diverged. Copy it again, or train it again.",
-                code="not-finite",
-            )
+
+def require_finite_scores(scores: Iterable[NDArray[np.floating]], folder: Path) -> None:
+    """Raise UserError if one of the scores of the model in `folder` is not a number, or infinite."""
+    if not all(np.isfinite(row).all() for row in scores):
+        raise UserError(
+            f"The model in {folder} gives scores that are NaN or infinite: its weights are damaged, or its "
+            "training diverged. Copy it again, or train it again.",
+            code="not-finite",
+        )
