@@ -47,7 +47,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return corpora.build_corpus(folder, lines, train(lines, vocabulary=80))
 
 
-@pytest.fixture(scope="module", params=RECIPES)
+@pytest.fixture(scope="module", params=["albert-small", pytest.param("gpt-small", marks=pytest.mark.lab)])
 def encoder(request: pytest.FixtureRequest, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("encoders") / request.param
     narrow = ("--embedding", "8") if request.param == "albert-small" else ()

@@ -90,7 +90,9 @@ def test_fine_tuning_of_tags_is_the_same(options: dict[str, Any], tmp_path: Path
     assert single == double
 
 
-@pytest.mark.parametrize("recipe", ["cpu", "electra-small", "transformer-xl-small"])
+@pytest.mark.parametrize(
+    "recipe", ["cpu", "electra-small", pytest.param("transformer-xl-small", marks=pytest.mark.lab)]
+)
 def test_pretraining_is_the_same(recipe: str, tmp_path: Path) -> None:
     documents = corpora.invented()
     corpus = corpora.build_corpus(tmp_path / "corpus", documents, train(documents, vocabulary=120))

@@ -34,3 +34,24 @@ def test_resolved_settings_are_as_stored(name) -> None:
 
 def test_nothing_is_stored_of_recipes_that_are_gone() -> None:
     assert sorted(path.stem for path in STORED.glob("*.txt")) == PRETRAINING
+
+
+def test_gpt_is_the_published_one() -> None:
+    """GPT (Radford et al. 2018), section 4.1; its code has the warm-up, the L2 of .01 and the epsilon."""
+    settings = read_settings("gpt")
+    steps, optimizer = settings.training.steps, settings.optimizer
+    assert (settings.data.batch, settings.data.length, settings.model.length) == (64, 512, 512)
+    assert (optimizer.learning_rate, optimizer.schedule, optimizer.weight_decay) == (2.5e-4, "cosine", 0.01)
+    assert round(optimizer.warmup * steps) == 2_000
+    assert (settings.model.activation, settings.model.normalization) == ("gelu_tanh", "post")
+
+
+@pytest.mark.parametrize("name", ["gpt2", "gpt-small"])
+def test_residual_projections_of_gpt2_start_smaller_by_the_root_of_twice_the_layers(name) -> None:
+    """GPT-2 (Radford et al. 2019), section 2.3."""
+    sizes = {"model.vocabulary": 50, "model.layers": 8, "model.width": 64, "model.heads": 2, "model.length": 8}
+    backbone = read_settings(name, sizes).model.build()
+    for block in backbone.blocks:
+        for scaled, plain in ((block.attention.outward, block.attention.inward), (block.down, block.up)):
+            ratio = float(scaled.weight.detach().std() / plain.weight.detach().std())
+            assert ratio == pytest.approx(1 / 4, rel=0.05)

@@ -222,7 +222,7 @@ def test_every_setting_is_covered_by_the_test_above() -> None:
         "tied",
         "scaled_pieces",
     }  # of the language-model heads: heads/test_predictions.py
-    tested |= {"query_vector", "piece_biases"}  # of queries and their head: interop/huggingface/test_xlnet.py
+    tested |= {"query_vector", "piece_biases"}  # of queries and their head: lab/autoregressive/test_xlnet.py
     tested |= {"tasks"}  # interop/huggingface/test_ernie.py
     tested |= {"memory"}  # of a learner's streams: ../test_memory.py
     assert tested == {field.name for field in dataclasses.fields(Architecture)}

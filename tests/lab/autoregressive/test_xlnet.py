@@ -29,8 +29,8 @@ from osbert.models.heads.grouped import ChoiceHead, SpanHead
 from osbert.models.heads.predictions import MaskedLanguageHead, SequenceHead
 from osbert.models.heads.tagging import TagHead
 from osbert.models.memory import Past
-from osbert.objectives.permuted import PermutedLanguage
 from osbert.text.tokenizer import SPECIALS, Tokenizer
+from osbert_lab.autoregressive.permuted import PermutedLanguage
 from refusals import refusal
 
 TOLERANCE = {"rtol": 0, "atol": 2e-5}

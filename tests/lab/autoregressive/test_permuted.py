@@ -14,8 +14,8 @@ from osbert.data.example import Example
 from osbert.data.examples import Examples
 from osbert.data.noise import Noise
 from osbert.data.pack import Packer
-from osbert.objectives.permuted import PermutedLanguage
 from osbert.text.document import Document
+from osbert_lab.autoregressive.permuted import PermutedLanguage
 
 LONG = 400
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from osbert.interop.huggingface.families import gpt2
 from osbert.interop.huggingface.family import Family, Problem
+from osbert_lab.autoregressive import gpt2
 
 CURVES = {"gelu": "gelu_tanh", "relu": "relu", "silu": "silu", "swish": "silu"}
 
