@@ -170,6 +170,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, SystemExit) as error:
         return _handle_interrupt(error, output)
     except BaseException as error:  # a panic of a native library is no Exception
+        if isinstance(error, ModuleNotFoundError) and error.name == "torch":  # installed without its dependencies
+            output.print_error(
+                "This command computes with torch, which is not installed: pip install torch", code="missing-library"
+            )
+            return 1
         if not (system_message := _explain_error(error)):
             raise
         output.print_error(system_message, code="system")
