@@ -16,6 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from osbert import components
 from osbert.data.batch import Batch, passes
 from osbert.data.example import Example
+from osbert.data.examples import Examples
 from osbert.errors import UserError
 from osbert.models.forms import PER_TOKEN, Form, Values
 from osbert.models.memory import Memory, Past
@@ -275,6 +276,9 @@ class Head(nn.Module):
     def companions(self) -> Mapping[str, Learner]:
         """Return the models that it trains beside the backbone, by name; the learner owns them."""
         return {}
+
+    def note_rows(self, rows: Examples) -> None:
+        """See all training sequences before the first step, to learn what a step alone does not show."""
 
     def before(self, batch: Batch) -> tuple[Batch, Mapping[str, Loss]]:
         """Return the batch for the backbone, made from `batch`, and the losses of the companions by name."""

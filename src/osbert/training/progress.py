@@ -110,7 +110,8 @@ class Census:
     """The counts of some micro-batches, of one process or joined of all.
 
     `passes`: micro-batches of the process with most; `fewest`: of the one with fewest. `counts`: the divisor of each
-    objective's loss; `labels`: number of labels; `kinds`: whether they are per token, and their dtype.
+    objective's loss; `labels`: number of labels whose weight is not 0; `kinds`: whether they are per token, and their
+    dtype.
     """
 
     passes: int = 0
@@ -129,7 +130,8 @@ class Census:
             census.tokens += batch.size
             for name, target in batch.targets.items():
                 census.counts[name] = census.counts.get(name, 0.0) + target.count
-                census.labels[name] = census.labels.get(name, 0) + len(target.labels)
+                weights = target.labels if target.weights is None else target.weights.nonzero()
+                census.labels[name] = census.labels.get(name, 0) + len(weights)
                 census.kinds[name] = (target.per_token, target.labels.dtype)
         return census
 

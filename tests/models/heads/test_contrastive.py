@@ -10,9 +10,11 @@ import torch
 
 from osbert.data.batch import Batch, collate, halves, passes
 from osbert.data.example import Example, Target
+from osbert.data.examples import Examples
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
 from osbert.models.heads.contrastive import ContrastiveHead, alike_texts, partners
+from osbert.training.progress import Census
 
 RECORDS = {7: (3, 6), 2: (5, 4), 5: (6, 6), 9: (2, 3)}
 """The lengths of the two texts of each record."""
@@ -138,6 +140,47 @@ def test_a_text_that_is_like_the_query_elsewhere_is_no_negative() -> None:
     ids[3], ids[11] = ids[0], ids[5]
     mask = alike_texts(dataclasses.replace(batch, ids=ids), index, torch.cat([index + 5, index + 10]))
     assert mask is not None and mask.nonzero().tolist() == [[0, 3], [0, 6], [3, 0], [3, 6]]
+    # The second text of record 4 is the query of record 2 itself.
+    ids = batch.ids.clone()
+    ids[9] = ids[2]
+    mask = alike_texts(dataclasses.replace(batch, ids=ids), index, index + 5)
+    assert mask is not None and mask.nonzero().tolist() == [[2, 4]]
+
+
+@torch.no_grad()
+def test_a_text_that_is_like_the_query_in_another_step_is_no_negative() -> None:
+    """Mined negatives of one query are often relevant to another one, whose row with them is in another step."""
+    no, examples = np.zeros(1, np.bool_), []
+    rows = [(0, 10, 20), (0, 11, 21), (1, 12, 11), (2, 10, 20)]  # query, positive, negative
+    for record, row in enumerate(rows):
+        for side, piece in enumerate(row):
+            target = Target(labels=np.array([int(side > 1)]), weights=np.array([float(side == 0)], np.float32))
+            ids, targets = np.array([piece]), {} if side == 1 else {"own": target}
+            examples.append(Example(ids=ids, segments=ids * 0, words=no, special=no, record=record, targets=targets))
+    backbone = Architecture(layers=1, heads=1, width=12, vocabulary=50, length=8).build()
+    head = ContrastiveHead(backbone, target="own", pooling="mean", temperature=0.05, projection=False)
+    learner = Learner(backbone, {"own": head}).eval()
+    step = collate([example for example in examples if example.record in (0, 2)])  # without the row of 0 and 11
+    unit = torch.nn.functional.normalize(backbone(step).hidden, dim=-1)
+    vector = dict(zip(step.ids.tolist(), unit))
+
+    def loss(choices: dict[tuple[int, int], list[int]]) -> float:
+        rows = [(vector[query] @ vector[own] / 0.05, query, others) for (query, own), others in choices.items()]
+        return sum(
+            float(torch.stack([own, *(vector[query] @ vector[piece] / 0.05 for piece in others)]).logsumexp(0) - own)
+            for own, query, others in rows
+        )
+
+    before = loss({(0, 10): [12, 20, 11], (1, 12): [10, 20, 11]})
+    assert learner(step)["own"].total.item() == pytest.approx(before, rel=1e-4)
+    head.note_rows(Examples.of(examples))
+    after = loss({(0, 10): [12, 20], (1, 12): [10, 20, 11]})
+    assert learner(step)["own"].total.item() == pytest.approx(after, rel=1e-4) and after < before
+
+
+def test_hard_negatives_do_not_count_in_the_accuracy() -> None:
+    census = Census.of([laid_out(3)])
+    assert (census.counts, census.labels) == ({"own": 5.0}, {"own": 5})
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.3])

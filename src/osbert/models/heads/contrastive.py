@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
 from osbert.data.batch import TOKEN_COLUMNS, Batch
+from osbert.data.example import Integers
+from osbert.data.examples import Examples
+from osbert.data.ragged import Places
 from osbert.models.contract import Backbone, Head, Loss, States
 from osbert.models.fast.linear import Linear
 from osbert.models.forms import Pooling, Values, pair_blocks, pool_states, pool_texts, split_pooling
@@ -51,11 +56,25 @@ class ContrastiveHead(Head):
         self.temperature = temperature
         self.dimensions = tuple(dimensions)
         self.graded = graded
+        self.alike: Mapping[int, Collection[int]] = {}
+        """The numbers of the texts that are like a first text, by its number; of those with several in all rows."""
         self.summaries = backbone.summaries
         width = backbone.architecture.width * len(split_pooling(pooling))
         self.dense = Linear(width, width) if projection else None
         if projection:
             initialise(self, backbone.architecture.deviation)
+
+    def note_rows(self, rows: Examples) -> None:
+        """Note which texts are alike in the training rows: in a step of others, too, they are no negatives."""
+        if self.graded:
+            return
+        targets, numbers = rows.targets[self.target], text_numbers(rows.ids, rows.lengths)
+        # The second text of a record is the sequence after the first one.
+        first = np.repeat(np.arange(len(rows)), targets.counts)[targets.labels == 0]
+        alike: dict[int, set[int]] = {}
+        for text, other in zip(numbers[first].tolist(), numbers[first + 1].tolist()):
+            alike.setdefault(text, set()).add(other)
+        self.alike = {text: others for text, others in alike.items() if len(others) > 1}
 
     def outputs(self, states: States, batch: Batch) -> Tensor:
         """Return the vector (B, D) of every text."""
@@ -83,7 +102,7 @@ class ContrastiveHead(Head):
             unit[candidates],
             temperature=self.temperature,
             count=target.count,
-            alike=alike_texts(batch, first, candidates),
+            alike=alike_texts(batch, first, candidates, self.alike),
         )
 
     def forward(self, states: States, batch: Batch) -> Loss:
@@ -160,42 +179,40 @@ def cosent(cosines: Tensor, scores: Tensor, *, temperature: float) -> Loss:
     )
 
 
-def alike_texts(batch: Batch, first: Tensor, candidates: Tensor) -> Tensor | None:
+def alike_texts(
+    batch: Batch, first: Tensor, candidates: Tensor, known: Mapping[int, Collection[int]] | None = None
+) -> Tensor | None:
     """Return a mask (R, C) of candidates that are no negatives of R first texts, though not their own; None for none.
 
-    They are texts that are like the same first text in another record of the step. The first R candidates are the
-    texts like those in `first`. Sequences of equal pieces are one text.
+    They are the first text itself and the texts that are like it in another record, of the step or `known`. The first R
+    candidates are the texts like those in `first`. Sequences of equal pieces are one text.
     """
-    numbers = text_numbers(batch)
-    of_first, of_candidates = (
-        [numbers[index] for index in first.tolist()],
-        [numbers[index] for index in candidates.tolist()],
-    )
-    if len({*of_first}) + len({*of_candidates}) == len(first) + len(candidates):
-        return None
+    numbers = text_numbers(batch.ids.cpu().numpy(), batch.lengths)
+    of_first, of_candidates = numbers[first.cpu().numpy()], numbers[candidates.cpu().numpy()]
     columns: dict[int, list[int]] = {}
-    for column, number in enumerate(of_candidates):
+    for column, number in enumerate(of_candidates.tolist()):
         columns.setdefault(number, []).append(column)
-    like: dict[int, set[int]] = {}
-    for text, number in zip(of_first, of_candidates):
-        like.setdefault(text, set()).add(number)
+    like = {text: {text, *(known or {}).get(text, ())} for text in of_first.tolist()}
+    for text, number in zip(of_first.tolist(), of_candidates.tolist()):
+        like[text].add(number)
     hits = [
         (row, column)
-        for row, text in enumerate(of_first)
+        for row, text in enumerate(of_first.tolist())
         for number in like[text]
-        for column in columns[number]
+        for column in columns.get(number, ())
         if column != row
     ]
+    if not hits:
+        return None
     alike = torch.zeros(len(first), len(candidates), dtype=torch.bool)
-    alike[tuple(torch.tensor(hits, dtype=torch.int64).reshape(-1, 2).T)] = True
+    alike[tuple(torch.tensor(hits, dtype=torch.int64).T)] = True
     return alike.to(first.device)
 
 
-def text_numbers(batch: Batch) -> list[int]:
-    """Return a number (B,) for each sequence: that of the first one with the same pieces."""
-    numbers: dict[bytes, int] = {}
-    pieces = [part.numpy().tobytes() for part in batch.ids.cpu().split(list(batch.lengths))]
-    return [numbers.setdefault(text, index) for index, text in enumerate(pieces)]
+def text_numbers(ids: Integers, lengths: Sequence[int] | Places) -> NDArray[np.int64]:
+    """Return a number (B,) for each sequence of `ids` (N,), equal for equal pieces and the same in every batch."""
+    texts = np.split(ids.astype(np.int64), np.cumsum(lengths)[:-1])
+    return np.array([hash(text.tobytes()) for text in texts], np.int64)
 
 
 def twice(batch: Batch) -> Batch:

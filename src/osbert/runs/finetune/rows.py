@@ -155,7 +155,10 @@ class TaskRows:
 
     def heads(self, backbone: Backbone) -> dict[str, Head]:
         """Return new heads by name: the task's, and those of further losses."""
-        return {self.task.name: self.task.head(backbone)}
+        head = self.task.head(backbone)
+        if isinstance(self.encoded, EncodedAhead):
+            head.note_rows(self.encoded.examples)
+        return {self.task.name: head}
 
     def batches(self) -> list[Batch]:
         """Return all training sequences with their targets, in batches for one forward pass."""
