@@ -230,7 +230,7 @@ class Contrastive(TextTask):
     """Texts, each encoded twice with different dropout (SimCSE, Gao et al. 2021); or pairs of texts.
 
     In a step each first text is scored against the second texts of all records and all their hard negatives; those that
-    are not its own are its negatives (in-batch negatives), unless they are texts that are like it in another row. So
+    are not its own are its negatives (in-batch negatives), unless they are texts that are like it in any row. So
     `batch` is part of the task. A step of more than micro_tokens is computed in several passes with the same gradient,
     each twice (gradient caching, Gao et al. 2021a). Pairs with a score learn the order of the scores by their cosines
     (CoSENT), which is what Spearman's correlation measures: the scores need no particular range.
