@@ -131,7 +131,7 @@ class NearestKeywords(OpeningKeywords, total=False):
 
     top: int
     above: float
-    backend: Literal["exact", "faiss"]
+    backend: Literal["auto", "exact", "binary", "faiss"]
     hybrid: bool
     role: str | None
     device: str
@@ -223,7 +223,7 @@ class EmbedKeywords(FindDuplicatesKeywords, VectorKeywords, TaskKeywords, total=
 
     layers: str
     tokens: int
-    dtype: Literal["float32", "int8"]
+    dtype: Literal["float32", "int8", "binary"]
     out_form: str
     keep_columns: bool
 

@@ -32,6 +32,8 @@ SETTINGS = "settings"
 """Name of the array with the settings, as JSON."""
 CHECKSUM = "crc32"
 """Name of the setting with the checksum of an .npy, in the file beside it."""
+BITS, ROW_CHECKSUMS = "bits", "row_crc32"
+"""Names of the columns of a binary file: the bits, and the CRC-32 of each int8 vector, which is read alone."""
 
 
 @dataclass(frozen=True, kw_only=True)

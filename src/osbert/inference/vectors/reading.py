@@ -6,6 +6,7 @@ The checksums of what is read are compared, so that a flipped bit is an error an
 from __future__ import annotations
 
 import contextlib
+import struct
 import zipfile
 import zlib
 from abc import ABC, abstractmethod
@@ -71,6 +72,24 @@ class VectorFile(ABC):
             for block in self._blocks():
                 yield block.astype(np.float32, copy=False)
 
+    @property
+    def is_binary(self) -> bool:
+        """Whether the file has bits, by which a search chooses candidates."""
+        return self.settings.get("dtype") == "binary"
+
+    def column(self, name: str) -> NDArray[Any]:
+        """Return a column other than that of the vectors. Raises UserError if there is none."""
+        with _damage_as_error(self.path):
+            return self._column(name)
+
+    def mapped_vectors(self) -> NDArray[Any]:
+        """Return the vectors (n, ...) as a memory map, whose checksum is not compared.
+
+        Raises UserError for Parquet, which has no array of vectors.
+        """
+        with _damage_as_error(self.path):
+            return self._mapped_vectors()
+
     def sparse_blocks(self) -> Iterator[csr_array]:
         """Yield sparse vectors (n, V) in blocks, in their order."""
         with _damage_as_error(self.path):
@@ -104,6 +123,12 @@ class VectorFile(ABC):
 
     def _sparse_blocks(self) -> Iterator[csr_array]:
         raise ValueError("this form has no sparse vectors")
+
+    def _column(self, name: str) -> NDArray[Any]:
+        raise ValueError(f"this form has no {name}")
+
+    def _mapped_vectors(self) -> NDArray[Any]:
+        raise ValueError("this form has no array of vectors")
 
     @abstractmethod
     def _rows(self, indices: Sequence[int]) -> list[VectorRow]: ...
@@ -180,6 +205,23 @@ class _Arrays(VectorFile):
             for first in range(0, shape[0], BLOCK):
                 count = min(BLOCK, shape[0] - first)
                 yield np.frombuffer(file.read(count * size), dtype).reshape(count, *shape[1:])
+
+    def _column(self, name: str) -> NDArray[Any]:
+        with self._array(name) as (file, shape, dtype):
+            return np.frombuffer(file.read(), dtype).reshape(shape)  # to its end, where the archive's checksum is
+
+    def _mapped_vectors(self) -> NDArray[Any]:
+        if self.path.suffix == ".npy":
+            return np.load(self.path, mmap_mode="r")
+        with zipfile.ZipFile(self.path) as archive, self.path.open("rb") as file:
+            # An uncompressed array begins after its local header: 30 bytes, of which the last four are the lengths of
+            # the name and of the extra field that follow.
+            start = archive.getinfo("vectors.npy").header_offset
+            file.seek(start)
+            file.seek(start + 30 + sum(struct.unpack("<26x2H", file.read(30))))
+            np.lib.format.read_magic(file)
+            shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+            return np.memmap(self.path, dtype, "r", offset=file.tell(), shape=shape)
 
     def _sparse_blocks(self) -> Iterator[csr_array]:
         from osbert.inference.sparse_vectors.reading import read_blocks

@@ -17,9 +17,9 @@ from osbert.errors import Problems, UserError
 from osbert.files import link_or_copy, replace_file, require_file
 from osbert.inference.embedder import Embedder, remarks
 from osbert.inference.engine import Engine
-from osbert.inference.vectors.files import ENDS, Column, VectorOutput, beside, write_vectors
+from osbert.inference.vectors.files import BITS, ENDS, ROW_CHECKSUMS, Column, VectorOutput, beside, write_vectors
 from osbert.inference.vectors.growing import GrowingFiles
-from osbert.inference.vectors.quantizing import measure_recall, quantize_column
+from osbert.inference.vectors.quantizing import add_bits, measure_recall, quantize_column
 from osbert.inference.vectors.settings import SPARSE, VectorSettings
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.lock import claim
@@ -52,7 +52,10 @@ class FileVectors:
     settings: VectorSettings
     tally: Mapping[str, int]
     recall: float | None = None
-    """Of int8 vectors: the fraction of the 10 nearest ones of float32 that they find, of up to 200 texts."""
+    """Of int8 or binary vectors: the fraction of the 10 nearest ones of float32 that a search in them finds, for up to
+    200 of the texts."""
+    dtype: str = "float32"
+    """The type of the numbers: float32, int8 or binary."""
 
     def describe(self) -> Iterator[str]:
         """Yield sentences on the file's content, and on texts that were empty, truncated or windowed."""
@@ -60,7 +63,9 @@ class FileVectors:
         target = f" -> {display_path(self.path)}" if self.path else ""
         yield f"{format_count(tally['rows'], 'text')}: vectors {self.shape}{target}"
         if self.recall is not None:
-            yield f"Numbers are int8. recall@10 against float32, of some of the texts as queries: {self.recall:.4f}"
+            bits = ", and bits choose the candidates of a search" if self.dtype == "binary" else ""
+            recall = f"recall@10 against float32, of some of the texts as queries: {self.recall:.4f}"
+            yield f"Numbers are int8{bits}. {recall}"
         if "weights" in tally:
             yield f"{tally['weights'] / max(tally['rows'], 1):.1f} of {self.shape[1]:,} weights of a text are not 0."
         if empty := tally["empty"]:
@@ -106,10 +111,15 @@ class EmbeddingSource(RowSource["EmbeddingJob"]):
         if options.tokens < 1:
             raise UserError(f"--tokens must be at least 1, not {options.tokens}.", code="invalid-value")
         embedder = engine.embedder(options, tokens=options.tokens)
+        if options.dtype == "binary" and len(embedder.shape) != 1:
+            raise UserError(
+                f"--dtype binary is for one vector a text: --layers {options.layers} gives several.",
+                code="options-exclude-each-other",
+            )
         is_sparse = embedder.settings.pooling in SPARSE
         if is_sparse:
             sparse_output.require_sparse_form(self.output, options)
-        taken = (*TAKEN, *sparse_output.ARRAYS, sparse_output.COUNTS) if is_sparse else TAKEN
+        taken = (*TAKEN, *sparse_output.ARRAYS, sparse_output.COUNTS) if is_sparse else (*TAKEN, BITS, ROW_CHECKSUMS)
         other_columns = rows.other_columns(taken) if options.keep_columns else {}
         facts = {
             "input": rows.before.sha256,
@@ -228,7 +238,8 @@ def embed_file(
                 tally = grown.tally
                 machine.work.end()
     shape = (tally["pieces" if job.embedder.settings.pooling == "tokens" else "rows"], *job.embedder.shape)
-    return FileVectors(path=file, shape=shape, settings=job.embedder.settings, tally=tally, recall=recall)
+    settings, dtype = job.embedder.settings, job.source.options.dtype
+    return FileVectors(path=file, shape=shape, settings=settings, tally=tally, recall=recall, dtype=dtype)
 
 
 def _stream(machine: RowMachine[EmbeddingJob], stream: BinaryIO) -> tuple[Mapping[str, int], float | None]:
@@ -280,12 +291,14 @@ def _write(growing: GrowingFiles, job: EmbeddingJob, out: VectorOutput) -> float
             columns = sparse_output.finish_columns(columns, job.embedder.shape[-1], Path(folder))
             write_vectors(out, columns, {**settings, "rows": growing.tally["rows"]})
         return None
-    if job.source.options.dtype == "float32":
+    if (dtype := job.source.options.dtype) == "float32":
         write_vectors(out, columns, {**settings, "rows": growing.tally["rows"]})
         return None
     with tempfile.TemporaryDirectory(dir=growing.folder) as folder:
         exact = columns["vectors"]
         columns["vectors"] = quantize_column(exact, Path(folder) / "vectors.bin")
-        recall = measure_recall(exact, columns["vectors"])
-        write_vectors(out, columns, {**settings, "dtype": "int8", "recall@10": recall, "rows": growing.tally["rows"]})
+        if dtype == "binary":
+            columns |= add_bits(columns["vectors"], Path(folder))
+        recall = measure_recall(exact, columns["vectors"], columns.get(BITS) if dtype == "binary" else None)
+        write_vectors(out, columns, {**settings, "dtype": dtype, "recall@10": recall, "rows": growing.tally["rows"]})
     return recall

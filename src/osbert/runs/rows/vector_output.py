@@ -63,11 +63,12 @@ def fitting(options: VectorOptions, form: str, out: Output) -> VectorOptions:
     if form == ".jsonl" and options.pooling is None and not is_streamed(out):
         options = replace(options, pooling="tokens")
     if options.dtype not in get_args(NumberType):
-        choices = " or ".join(get_args(NumberType))
-        raise UserError(f"--dtype must be {choices}, not {options.dtype!r}.", code="invalid-value")
-    if options.dtype != "float32" and (form == ".jsonl" or options.pooling == "tokens"):
+        choices = ", ".join(get_args(NumberType))
+        raise UserError(f"--dtype must be one of {choices}, not {options.dtype!r}.", code="invalid-value")
+    forms = {"float32": SUFFIXES, "int8": (".npy", ".npz", ".parquet"), "binary": (".npy", ".npz")}[options.dtype]
+    if options.dtype != "float32" and (form not in forms or options.pooling == "tokens"):
         raise UserError(
-            f"{describe_output(out)}: --dtype {options.dtype} is for one vector a text, in .npy, .npz or .parquet.",
+            f"{describe_output(out)}: --dtype {options.dtype} is for one vector a text, in {', '.join(forms)}.",
             code="unknown-output-format",
         )
     if options.pooling != "tokens":

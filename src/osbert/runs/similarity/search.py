@@ -16,6 +16,7 @@ from osbert.errors import UserError
 from osbert.inference.embedder import Embedder
 from osbert.inference.engine import Engine, load, make_sparse_embedder
 from osbert.inference.sparse_vectors.nearest import NearestSparseRows, divide_scores
+from osbert.inference.vectors.bits import BitIndex, open_bit_index
 from osbert.inference.vectors.lexical import bm25, fuse_rankings
 from osbert.inference.vectors.nearest import NearestRows, nearest_in_index, open_index
 from osbert.inference.vectors.reading import VectorFile, open_vectors
@@ -32,6 +33,8 @@ QUERIES = 512
 """Queries that are compared with a block at once."""
 DEPTH = 100
 """Fewest texts of each ranking for the fusion in hybrid search."""
+BACKENDS = ("auto", "exact", "binary", "faiss")
+"""The ways to find the nearest vectors; see SearchOptions."""
 WORDS = 5
 """Most words that are printed for a text."""
 Texts = tuple[str, ...]
@@ -150,14 +153,15 @@ class SearchRequest:
 
     def open_file(self) -> VectorFile:
         """Return the file of vectors. Raises UserError for invalid options."""
-        for name, value in (("top", self.options.top), ("backend", self.options.backend)):
-            if (value < 1) if isinstance(value, int) else value not in ("exact", "faiss"):
-                what = "at least 1" if name == "top" else "exact or faiss"
-                raise UserError(f"--{name} must be {what}, not {value}.", code="invalid-value")
+        backend = self.options.backend
+        if self.options.top < 1:
+            raise UserError(f"--top must be at least 1, not {self.options.top}.", code="invalid-value")
+        if backend not in BACKENDS:
+            raise UserError(f"--backend must be one of {', '.join(BACKENDS)}, not {backend}.", code="invalid-value")
         opened = open_vectors(self.vectors)
-        if opened.is_sparse and self.options.backend == "faiss":
+        if opened.is_sparse and backend not in ("auto", "exact"):
             raise UserError(
-                f"{self.vectors} holds sparse vectors, which are searched exactly: remove --backend faiss.",
+                f"{self.vectors} holds sparse vectors, which are searched exactly: remove --backend {backend}.",
                 code="options-exclude-each-other",
             )
         if not (-1 <= self.options.above <= 1 or opened.is_sparse):
@@ -272,6 +276,11 @@ class Finder:
         """The approximate index of the file."""
         return open_index(self.opened)
 
+    @cached_property
+    def bit_index(self) -> BitIndex:
+        """The bits of the file."""
+        return open_bit_index(self.opened)
+
     def find(self, vectors: Any, texts: Sequence[Texts]) -> Iterator[Neighbourhood]:
         """Yield the neighbourhood of each of the vectors (Q, D), or sparse ones (Q, V); `texts`: of the queries."""
         opened, options = self.opened, self.options
@@ -308,7 +317,11 @@ class Finder:
 
     def _nearest(self, vectors: NDArray[np.floating], count: int) -> list[tuple[list[int], list[float]]]:
         """Return the indices and cosines of the rows nearest to each vector."""
-        if self.options.backend == "faiss":
+        backend = self.options.backend
+        if backend == "binary" or (backend == "auto" and self.opened.is_binary):
+            ranked = self.bit_index.find(vectors, count)
+            return [(indices.tolist(), cosines.clip(max=1).tolist()) for indices, cosines in ranked]
+        if backend == "faiss":
             indices, cosines = nearest_in_index(self.index, vectors, count)
         else:
             nearest = NearestRows(vectors, count)
