@@ -47,7 +47,7 @@ test-core: $(VENV)/.installed-test
 
 test-ray: $(VENV)/.installed-test
 	@$(PIP) install -e ".[ray]"
-	@$(QUICKLY) $(BIN)/python -m pytest tests/corpus/test_ray.py tests/runs/test_ray.py
+	@$(QUICKLY) $(BIN)/python -m pytest tests/lab/executors/test_ray.py tests/lab/executors/test_ray_rows.py
 
 faults: $(VENV)/.installed-test
 	@$(QUICKLY) OSBERT_FAULTS=long OSBERT_FAULTS_REPORT=build/faults.md $(BIN)/python -m pytest -n 2 tests/faults

@@ -170,6 +170,7 @@ def test_a_refused_build_does_not_replace_the_tokenizer_of_the_one_at_work(osber
         assert before == {path.name: path.read_bytes() for path in (tmp_path / "corpus").iterdir() if path.is_file()}
 
 
+@pytest.mark.lab
 def test_build_in_tasks(osbert, texts, tmp_path):
     pytest.importorskip("datatrove", reason="the extra 'scale' is not installed")
     status, _, errors = osbert(*BUILD, "--tasks", "2")
@@ -188,6 +189,7 @@ def test_build_in_tasks(osbert, texts, tmp_path):
     assert "quality" in errors
 
 
+@pytest.mark.lab
 def test_the_report_tells_what_the_filters_left_out(osbert, texts, tmp_path):
     pytest.importorskip("datatrove", reason="the extra 'scale' is not installed")
     english = "The river runs past the old houses on the hill, and nobody knows why it is so. "

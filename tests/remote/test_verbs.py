@@ -100,6 +100,7 @@ def test_texts_that_are_written(s3: Any, table: Path, tmp_path: Path) -> None:
         osbert.generate(writer, "s3://box/in.csv", out="s3://box/out.xyz")
 
 
+@pytest.mark.lab
 def test_predictions_in_tasks(s3: Any, runs: dict[str, Path], table: Path, tmp_path: Path) -> None:
     pytest.importorskip("datatrove", reason="the extra 'scale' is not installed")
     osbert.predict(runs["classifier"], table, out=tmp_path / "out.csv")

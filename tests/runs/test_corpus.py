@@ -67,6 +67,12 @@ def test_ctrl_c_leaves_a_build_that_goes_on_in_any_thread(text: Path, monkeypatc
     assert content(text.parent / "corpus") == content(text.parent / "whole")
 
 
+def test_without_an_executor_of_another_package(text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("osbert.corpus.task_options.extensions", lambda group: {})
+    with refusal("missing-library", "--executor"):
+        build(text, executor="local")
+
+
 def test_settings_are_keywords_that_are_checked(text: Path) -> None:
     for settings, refused in (
         ({"deduplicat": True}, ("unknown-setting", "deduplicat", "'deduplicate'")),

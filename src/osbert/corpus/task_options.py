@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from osbert.errors import UserError
+from osbert.extensions import advise_lab, extensions
 
 Executor = Literal["local", "slurm", "ray"]
 
@@ -41,6 +42,7 @@ class TaskPlan:
             raise UserError(
                 f"--tasks must be at most {ARRAY:,} with Slurm, its longest job array.", code="invalid-value"
             )
+        find_executor("rows")
         for library in ("datatrove", "xxhash", *(["ray"] if self.executor == "ray" else [])):
             try:
                 __import__(library)
@@ -94,6 +96,20 @@ class TaskOptions:
     def needing_executor(self) -> list[str]:
         """Return the names of the settings that are given and have no meaning without an executor."""
         return [name for name in ("workers", "tasks", "partition", "time") if getattr(self, name)]
+
+
+class PendingTasks(Exception):
+    """The tasks were submitted to a cluster that has not finished them yet."""
+
+
+def find_executor(work: str) -> Any:
+    """Return the function that does work in tasks: on a corpus, or on "rows"; another package adds it.
+
+    Raises UserError if there is none.
+    """
+    if (added := extensions("osbert.executors").get(work)) is None:
+        raise UserError(f"--executor is not available here.{advise_lab()}", code="missing-library")
+    return added.load()
 
 
 def cores() -> int:

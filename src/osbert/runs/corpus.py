@@ -10,13 +10,12 @@ from pathlib import Path
 
 from osbert.corpus.build import Build
 from osbert.corpus.encode import PART
-from osbert.corpus.executors import PendingTasks, encode_in_tasks
 from osbert.corpus.filters import Filters, Language
 from osbert.corpus.mixture import Mixture
 from osbert.corpus.remote_corpus import open_corpus
 from osbert.corpus.shards import MANIFEST, Corpus
 from osbert.corpus.state import BuildSettings
-from osbert.corpus.task_options import Executor, TaskOptions, TaskPlan, cores  # noqa: F401 (Executor)
+from osbert.corpus.task_options import Executor, PendingTasks, TaskOptions, TaskPlan, cores, find_executor  # noqa: F401
 from osbert.errors import Problems, UserError
 from osbert.files import disk_needed, require_folder, require_free, whole_folder
 from osbert.interop.opening import CAREFUL, Opening
@@ -136,7 +135,7 @@ def _build_local(
         elif work.state.shards:
             done = sum(shard["tokens"] for shard in work.state.shards)
             watch(Notice(f"Continuing after {len(work.state.shards)} finished shards ({done:,} tokens)."))
-        encode = None if plan is None else partial(encode_in_tasks, work, plan, watch)
+        encode = None if plan is None else partial(find_executor("corpus"), work, plan, watch)
         try:
             size = sum(source.size for source in work.inputs)
             work.run(

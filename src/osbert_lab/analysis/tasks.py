@@ -10,8 +10,8 @@ from typing import Any
 
 from osbert.corpus.task_options import TaskPlan
 from osbert.runs.contract import Watch, ignore
-from osbert.runs.rows.tasks import RowRange, RowTasks, require_facts
 from osbert_lab.analysis.opened_model import AnalysisProgress, AnalysisSource, OpenedAnalysis, figures_path, kinds_of
+from osbert_lab.executors.row_tasks import RowRange, RowTasks, require_facts
 
 
 @dataclass(frozen=True, kw_only=True)

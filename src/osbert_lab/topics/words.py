@@ -6,8 +6,8 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 
-from osbert.text.languages import function_words, short_words
 from osbert.text.words import terms
+from osbert_lab.languages import function_words, short_words
 
 MOST = 4_000_000
 """Most distinct words in all counters together; above it, words with a count of 1 are dropped."""
@@ -20,7 +20,7 @@ def topic_words(rows: Iterable[tuple[int, str]], count: int, *, most: int = 10) 
     with the word, n(c) all of the topic, n(t) all with the word, and n all. The logarithm is the inverse document
     frequency, near 0 for words of nearly all texts in any language. s is the fraction of the texts with the word that
     are in the topic, rescaled so that chance is 0 and all is 1. Function words of the languages that the texts are in
-    (osbert.text.languages), numbers and single letters are left out.
+    (osbert_lab.languages), numbers and single letters are left out.
 
     >>> [[word for word, weight in words] for words in topic_words([(0, "the cat sat"), (1, "the dog ran")], 2)]
     [['cat', 'sat'], ['dog', 'ran']]

@@ -11,8 +11,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Generic
+from typing import Generic
 
+from osbert.corpus.task_options import TaskOptions, TaskPlan, find_executor
+from osbert.errors import UserError
 from osbert.files import disk_needed
 from osbert.inference.vectors.growing import GrowingFiles
 from osbert.lock import claim
@@ -23,9 +25,6 @@ from osbert.runs.rows.contract import ROWS, Job, RowSink, RowSource, RowStream
 from osbert.runs.rows.standard_input import as_given, rename_in_errors, resolve_input
 from osbert.runs.rows.unfinished import UnfinishedOutput, explaining_stops, open_unfinished_output
 from osbert.terminal import format_count
-
-if TYPE_CHECKING:
-    from osbert.corpus.task_options import TaskPlan
 
 
 @contextmanager
@@ -65,14 +64,14 @@ def open_machine(source: RowSource[Job], out: Path | None, watch: Watch) -> Iter
 
     Raises UserError if a path or an option cannot be used.
     """
-    from osbert.runs.rows.tasks import row_plan
-
     with local_files(source.file, out) as (file, local_out):
         source = source.with_paths(file, local_out)
         with open_workspace(local_out, source.work_name) as (folder, work):
             # Standard input is copied to the folder, so that a resumed command can read it again.
             path = resolve_input(file, folder, form=source.form)
-            plan = row_plan(source.reading, is_kept=work is not None)
+            plan = source.reading.plan() if isinstance(source.reading, TaskOptions) else None
+            if plan is not None and work is None:  # the parts of a file alone can wait for each other
+                raise UserError("--executor needs an output file: give --out.", code="options-exclude-each-other")
             source = replace(source, file=path, name=as_given(str(path), folder))
             job = source.open()
             for line in job.describe():
@@ -108,7 +107,9 @@ class RowMachine(Generic[Job]):
         """Do what is left of the work; return the files of results, checked."""
         count = self.count_rows()
         if self.plan and self.work:
-            return self._run_tasks(self.work, self.plan, count)
+            self.work.begin(self.job.facts, count)
+            run_tasks = find_executor("rows")
+            return run_tasks(self.source, self.job, self.plan, self.folder, self._report)
         growing = GrowingFiles(self.folder)
         if done := growing.tally.get(self.job.cursor):
             self.watch(Notice(f"going on after {done:,} of {self._name_count(count)}"))
@@ -137,17 +138,6 @@ class RowMachine(Generic[Job]):
         if ending is not None and not sink.tally.get("ended"):
             beginning = b"" if sink.tally else self.job.begin() or b""
             sink.append({ROWS: beginning + ending}, {**sink.tally, "ended": 1})
-
-    def _run_tasks(self, work: UnfinishedOutput, plan: TaskPlan, count: int) -> GrowingFiles:
-        """Do all of the work in tasks, and join their parts."""
-        from osbert.runs.rows.tasks import RowTasks, RowWork, join_parts  # late: one process needs none of it
-
-        work.begin(self.job.facts, count)
-        tasks = RowTasks(plan=plan, folder=self.folder)
-        parts = tasks.run(
-            RowWork(source=self.source.with_absolute_paths(), facts=self.job.facts), self.job.windows, self._report
-        )
-        return join_parts(parts, self.folder / "tasks-joined", self.job)
 
     def _report(self, done: int, count: int) -> None:
         self.watch(WorkProgress(of=self.job.work, done=done, count=count))

@@ -101,12 +101,12 @@ def function_words(counts: Mapping[str, int], total: int) -> frozenset[str]:
 
     `counts`: how often the text has each of its `short_words`; `total`: its number of words.
 
-    >>> found = function_words({"the": 3, "of": 2}, 20)
-    >>> "which" in found, "der" in found
+    >>> words = function_words({"the": 3, "of": 2}, 20)
+    >>> "which" in words, "der" in words
     (True, False)
     """
-    found: frozenset[str] = frozenset()
+    function: frozenset[str] = frozenset()
     for language, short in SHORT_WORDS.items():
         if total and sum(counts.get(word, 0) for word in short) >= LEAST * total:
-            found |= _FUNCTION_WORDS[language]
-    return found
+            function |= _FUNCTION_WORDS[language]
+    return function

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from osbert.corpus.filters import Filters, language_of, reads_well
+from osbert.corpus.filters import Filters
+from osbert_lab.executors.filters import language_of, reads_well, rejecting_filter
 
 TEXTS = {
     "en": "The house stood on a hill above the river, and nobody had lived in it for many years.",
@@ -57,8 +58,8 @@ def test_quality(text: str, good: bool) -> None:
 
 
 def test_each_filter_has_an_effect() -> None:
-    assert Filters().reason("Dies und das.") == ""
-    assert Filters(language="en").reason(TEXTS["de"]) == "language"
-    assert Filters(language="de").reason(TEXTS["de"]) == ""
-    assert Filters(quality=True).reason("Dies und das.") == "quality"
-    assert Filters(quality=True, language="en").reason(GOOD) == ""
+    assert rejecting_filter(Filters(), "Dies und das.") == ""
+    assert rejecting_filter(Filters(language="en"), TEXTS["de"]) == "language"
+    assert rejecting_filter(Filters(language="de"), TEXTS["de"]) == ""
+    assert rejecting_filter(Filters(quality=True), "Dies und das.") == "quality"
+    assert rejecting_filter(Filters(quality=True, language="en"), GOOD) == ""

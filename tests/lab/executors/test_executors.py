@@ -17,13 +17,12 @@ from pathlib import Path
 import pytest
 
 from osbert.corpus.build import Build
-from osbert.corpus.executors import PendingTasks, encode_in_tasks
 from osbert.corpus.filters import Filters
 from osbert.corpus.shards import Corpus
 from osbert.corpus.state import BuildSettings
-from osbert.corpus.task_options import TaskPlan
-from osbert.corpus.tasks import divide_inputs, union_length
+from osbert.corpus.task_options import PendingTasks, TaskPlan
 from osbert.reading.inputs import find_inputs
+from osbert_lab.executors.corpus_tasks import divide_inputs, encode_in_tasks, union_length
 from refusals import refusal
 
 pytest.importorskip("datatrove", reason="the extra 'scale' is not installed")
@@ -83,7 +82,7 @@ def test_deduplicating_goes_over_all_tasks(tmp_path, files, tokenizer):
 
 
 def test_filters_and_near_duplicates(tmp_path, tokenizer, monkeypatch):
-    monkeypatch.setattr("osbert.corpus.executors.BUCKETS", 3)
+    monkeypatch.setattr("osbert_lab.executors.corpus_tasks.BUCKETS", 3)
     first, second = tmp_path / "a.txt", tmp_path / "b.txt"
     words = [f"{first}{second}xy" for first in "abcdefgh" for second in "klmnopqrst"]
     near = " ".join(["The", *words, "and the end of it."])
@@ -115,9 +114,9 @@ def test_a_killed_task_alone_is_done_again(tmp_path, files, tokenizer, end):
         import os, signal
         from functools import partial
         from pathlib import Path
-        import osbert.corpus.tasks as tasks
+        import osbert_lab.executors.corpus_tasks as tasks
         from osbert.corpus.build import Build
-        from osbert.corpus.executors import encode_in_tasks
+        from osbert_lab.executors.corpus_tasks import encode_in_tasks
         from osbert.corpus.state import BuildSettings
         from osbert.corpus.task_options import TaskPlan
         from osbert.text.tokenizer import Tokenizer

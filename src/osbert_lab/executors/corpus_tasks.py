@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 import shutil
 import time
 from collections import Counter
@@ -18,10 +19,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from osbert.corpus.build import Build
+from osbert.corpus.build import Build, BuildProgress, Watcher
 from osbert.corpus.encode import PORTION, Portion, encode_portion
 from osbert.corpus.filters import Filters
 from osbert.corpus.state import BuildSettings, Position
+from osbert.corpus.task_options import TaskPlan
 from osbert.corpus.writer import ShardWriter, lines_folder
 from osbert.errors import UserError
 from osbert.files import read_own, write_json, write_sealed
@@ -30,12 +32,16 @@ from osbert.reading.documents import DocumentOptions, read_input
 from osbert.reading.inputs import Input, OpenInput, Repairs
 from osbert.remote.cache import require_copy
 from osbert.text.file_tokenizer import AnyTokenizer
+from osbert.text.normalize import CJK
+from osbert_lab.executors.filters import rejecting_filter
+from osbert_lab.executors.stages import MOST_TASKS, ExecutorStage, TaskFolders, run_stages, task_folder
 
 NOTE = "task.json"
 REPAIRS = "repairs.json"
 LEFT_OUT = "left-out-{}.json"
-MOST_TASKS = 64
-"""Most tasks if their number is not given."""
+_IDEOGRAPH = re.compile("[" + "".join(f"{chr(first)}-{chr(last)}" for first, last in CJK) + "]")
+BUCKETS = 14
+"""MinHash: bands of the signature with 8 hashes each; documents that share about 0.72 of their 5-grams match."""
 
 Texts = Iterable[Any]
 """Documents of datatrove, with `text` and `id`; parts of one document have the same id."""
@@ -76,7 +82,7 @@ class FilterStep:
         left_out: Counter[str] = Counter()
         last = None
         for document in data:
-            if reason := self.filters.reason(document.text):
+            if reason := rejecting_filter(self.filters, document.text):
                 left_out[reason] += document.id != last  # parts of a document come one after another
                 last = document.id
             else:
@@ -142,6 +148,62 @@ class EncodeStep:
         write_sealed(folder / NOTE, {"shards": entries, "repairs": repairs, "left_out": left_out, "span": span})
 
 
+def encode_in_tasks(build: Build, plan: TaskPlan, watch: Watcher = lambda progress: None) -> None:
+    """Read and encode all inputs of a build in tasks; tasks that finished in an earlier run are skipped.
+
+    Raises UserError if a task fails, and PendingTasks while a cluster is working on them.
+    """
+    if build.state.shards:
+        raise UserError(
+            f"{build.folder}: this corpus was begun without --executor. Continue without it, or remove the folder.",
+            code="begun-with-other-settings",
+        )
+    tasks = plan.tasks or min(len(build.inputs), MOST_TASKS)
+    folders = TaskFolders(tasks=tasks_folder(build, tasks), work=build.building)
+
+    def report(done: int, total: int) -> None:
+        watch(BuildProgress(phase="encoding", done=done, total=total))
+
+    run_stages(list(_stages(build, folders.tasks, tasks)), plan, folders, report)
+    gather(build, folders.tasks, tasks)
+
+
+def _stages(build: Build, folder: Path, tasks: int) -> Iterator[ExecutorStage]:
+    filters = build.settings.filters or Filters()
+    parts = divide_inputs(build.inputs, tasks)
+    sizes = [sum(source.size for source in part) for part in parts]
+    read: list[Any] = [ReadStep(parts, build.settings.reading, folder)]
+    if filters.language or filters.quality:
+        read.append(FilterStep(filters, folder))
+    if filters.near_duplicates:
+        from datatrove.pipeline.dedup import (
+            MinhashConfig,
+            MinhashDedupBuckets,
+            MinhashDedupCluster,
+            MinhashDedupFilter,
+            MinhashDedupSignature,
+        )
+        from datatrove.utils.word_tokenizers import WhitespaceTokenizer
+
+        config = MinhashConfig(num_buckets=BUCKETS)
+        signatures, pairs, removed = (str(folder / name) for name in ("signatures", "pairs", "removed"))
+        signature = MinhashDedupSignature(signatures, config=config, language=WhitespaceTokenizer())
+        signature.word_tokenizer = _Words()
+        yield ExecutorStage("signatures", [*read, signature], tasks, sizes)
+        yield ExecutorStage("buckets", [MinhashDedupBuckets(signatures, pairs, config=config)], BUCKETS)
+        yield ExecutorStage("clusters", [MinhashDedupCluster(pairs, removed, config=config)], 1)
+        read = [*read, MinhashDedupFilter(removed, RepeatCounter(folder))]
+    yield ExecutorStage("encode", [*read, EncodeStep(build.tokenizer, build.settings, folder)], tasks, sizes)
+
+
+class _Words:
+    """Word tokenizer for MinHash: splits at spaces, and each ideograph is a word."""
+
+    def word_tokenize(self, text: str) -> list[str]:
+        """Return the words; datatrove has lower-cased the text and removed its punctuation."""
+        return _IDEOGRAPH.sub(r" \g<0> ", text).split()
+
+
 def divide_inputs(inputs: Sequence[Input], tasks: int) -> list[list[Input]]:
     """Divide the inputs, in order, into `tasks` runs of nearly equal size; some may be empty."""
     total = sum(source.size for source in inputs) or 1
@@ -152,11 +214,6 @@ def divide_inputs(inputs: Sequence[Input], tasks: int) -> list[list[Input]]:
         cut[min(tasks - 1, (before + source.size // 2) * tasks // total)].append(source)
         before += source.size
     return cut
-
-
-def task_folder(folder: Path, rank: int) -> Path:
-    """Return the folder of a task."""
-    return folder / f"task-{rank:05d}"
 
 
 def tasks_folder(build: Build, tasks: int) -> Path:

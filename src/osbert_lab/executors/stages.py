@@ -7,11 +7,10 @@ datatrove's executors; to continue after their tasks have finished, give the sam
 from __future__ import annotations
 
 import multiprocessing
-import re
 import subprocess
 import sys
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr, suppress
 from dataclasses import dataclass
 from itertools import pairwise
@@ -20,36 +19,18 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from osbert.corpus.build import Build, BuildProgress, Watcher
-from osbert.corpus.filters import Filters
-from osbert.corpus.task_options import TaskPlan
-from osbert.corpus.tasks import (
-    MOST_TASKS,
-    EncodeStep,
-    FilterStep,
-    ReadStep,
-    RepeatCounter,
-    divide_inputs,
-    gather,
-    tasks_folder,
-)
+from osbert.corpus.task_options import PendingTasks, TaskPlan
 from osbert.errors import UserError
 from osbert.files import write_json
 from osbert.guarded import read_json
 from osbert.processes import end_with_parent, holding_interrupts
-from osbert.text.normalize import CJK
 
 TRIES = 3
 """Most attempts at a task that is killed each time."""
-_IDEOGRAPH = re.compile("[" + "".join(f"{chr(first)}-{chr(last)}" for first, last in CJK) + "]")
 SUBMITTED = "submitted.json"
 """File with the ids of the submitted Slurm jobs."""
-BUCKETS = 14
-"""MinHash: bands of the signature with 8 hashes each; documents that share about 0.72 of their 5-grams match."""
-
-
-class PendingTasks(Exception):
-    """The tasks were submitted to a cluster that has not finished them yet."""
+MOST_TASKS = 64
+"""Most tasks if their number is not given."""
 
 
 @dataclass(frozen=True)
@@ -71,26 +52,6 @@ class TaskFolders:
 
     tasks: Path
     work: Path
-
-
-def encode_in_tasks(build: Build, plan: TaskPlan, watch: Watcher = lambda progress: None) -> None:
-    """Read and encode all inputs of a build in tasks; tasks that finished in an earlier run are skipped.
-
-    Raises UserError if a task fails, and PendingTasks while a cluster is working on them.
-    """
-    if build.state.shards:
-        raise UserError(
-            f"{build.folder}: this corpus was begun without --executor. Continue without it, or remove the folder.",
-            code="begun-with-other-settings",
-        )
-    tasks = plan.tasks or min(len(build.inputs), MOST_TASKS)
-    folders = TaskFolders(tasks=tasks_folder(build, tasks), work=build.building)
-
-    def report(done: int, total: int) -> None:
-        watch(BuildProgress(phase="encoding", done=done, total=total))
-
-    run_stages(list(_stages(build, folders.tasks, tasks)), plan, folders, report)
-    gather(build, folders.tasks, tasks)
 
 
 def run_stages(
@@ -135,40 +96,9 @@ def _refuse_running(path: Path) -> None:
         raise PendingTasks
 
 
-def _stages(build: Build, folder: Path, tasks: int) -> Iterator[ExecutorStage]:
-    filters = build.settings.filters or Filters()
-    parts = divide_inputs(build.inputs, tasks)
-    sizes = [sum(source.size for source in part) for part in parts]
-    read: list[Any] = [ReadStep(parts, build.settings.reading, folder)]
-    if filters.language or filters.quality:
-        read.append(FilterStep(filters, folder))
-    if filters.near_duplicates:
-        from datatrove.pipeline.dedup import (
-            MinhashConfig,
-            MinhashDedupBuckets,
-            MinhashDedupCluster,
-            MinhashDedupFilter,
-            MinhashDedupSignature,
-        )
-        from datatrove.utils.word_tokenizers import WhitespaceTokenizer
-
-        config = MinhashConfig(num_buckets=BUCKETS)
-        signatures, pairs, removed = (str(folder / name) for name in ("signatures", "pairs", "removed"))
-        signature = MinhashDedupSignature(signatures, config=config, language=WhitespaceTokenizer())
-        signature.word_tokenizer = _Words()
-        yield ExecutorStage("signatures", [*read, signature], tasks, sizes)
-        yield ExecutorStage("buckets", [MinhashDedupBuckets(signatures, pairs, config=config)], BUCKETS)
-        yield ExecutorStage("clusters", [MinhashDedupCluster(pairs, removed, config=config)], 1)
-        read = [*read, MinhashDedupFilter(removed, RepeatCounter(folder))]
-    yield ExecutorStage("encode", [*read, EncodeStep(build.tokenizer, build.settings, folder)], tasks, sizes)
-
-
-class _Words:
-    """Word tokenizer for MinHash: splits at spaces, and each ideograph is a word."""
-
-    def word_tokenize(self, text: str) -> list[str]:
-        """Return the words; datatrove has lower-cased the text and removed its punctuation."""
-        return _IDEOGRAPH.sub(r" \g<0> ", text).split()
+def task_folder(folder: Path, rank: int) -> Path:
+    """Return the folder of a task."""
+    return folder / f"task-{rank:05d}"
 
 
 def _executor(plan: TaskPlan, stage: ExecutorStage, logs: Path) -> Any:

@@ -10,8 +10,9 @@ import pytest
 
 from killed_worker import killed_worker
 from osbert.corpus.build import Build
-from osbert.corpus.executors import TaskPlan, encode_in_tasks
 from osbert.corpus.state import BuildSettings
+from osbert.corpus.task_options import TaskPlan
+from osbert_lab.executors.corpus_tasks import encode_in_tasks
 
 pytest.importorskip("datatrove", reason="the extra 'scale' is not installed")
 pytest.importorskip("ray", reason="the extra 'ray' is not installed")

@@ -9,26 +9,22 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import asdict, dataclass
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
-from osbert.corpus.executors import ExecutorStage, PendingTasks, TaskFolders, run_stages
-from osbert.corpus.task_options import TaskOptions, TaskPlan, cores
-from osbert.corpus.tasks import MOST_TASKS, task_folder
+from osbert.corpus.task_options import PendingTasks, TaskPlan, cores
 from osbert.errors import UserError
 from osbert.files import read_own, write_sealed
 from osbert.inference.vectors.files import ENDS
 from osbert.inference.vectors.growing import GrowingFiles
 from osbert.remote.cache import require_copy
 from osbert.runs.rows.contract import ROWS, RowJob, RowSource
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from osbert_lab.executors.stages import MOST_TASKS, ExecutorStage, TaskFolders, run_stages, task_folder
 
 RANGES = "ranges.json"
 TASKS = "tasks-{}"
@@ -137,18 +133,6 @@ def divide_rows(windows: Iterable[Sized], tasks: int) -> list[RowRange]:
     return [RowRange(start, stop) for start, stop in zip([0, *stops.values()], stops.values())]
 
 
-def row_plan(options: object, *, is_kept: bool) -> TaskPlan | None:
-    """Return how the rows are distributed; None if the options have no executor.
-
-    Raises UserError for settings that contradict each other, and if the output is no file (`is_kept`): the parts of a
-    file alone can wait for each other.
-    """
-    plan = options.plan() if isinstance(options, TaskOptions) else None
-    if plan is not None and not is_kept:
-        raise UserError("--executor needs an output file: give --out.", code="options-exclude-each-other")
-    return plan
-
-
 def require_facts(facts: Mapping[str, Any], known: Mapping[str, Any], name: str) -> None:
     """Raise UserError if a task finds another model or file (`name`) than the command that divided the work."""
     if json.loads(json.dumps(facts)) != json.loads(json.dumps(known)):
@@ -183,6 +167,18 @@ class RowWork:
         growing.tally = growing.tally or {job.cursor: rows.start, ROWS: rows.start, **job.count_before(rows.start)}
         for parts, tally in job.grow(growing, rows.stop):
             growing.append(parts, tally)
+
+
+def run_row_tasks(
+    source: RowSource[Any], job: RowJob, plan: TaskPlan, folder: Path, report: Callable[[int, int], None]
+) -> GrowingFiles:
+    """Do all of a job in tasks and join their parts. `folder`: that of the unfinished output.
+
+    Raises UserError if a task fails, and with the code tasks-pending while a cluster works on them.
+    """
+    work = RowWork(source=source.with_absolute_paths(), facts=job.facts)
+    parts = RowTasks(plan=plan, folder=folder).run(work, job.windows, report)
+    return join_parts(parts, folder / "tasks-joined", job)
 
 
 def join_parts(parts: Sequence[tuple[RowRange, Path]], folder: Path, job: RowJob) -> GrowingFiles:

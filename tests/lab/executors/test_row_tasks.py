@@ -16,18 +16,18 @@ from hypothesis import strategies as st
 
 import osbert
 import tiny_runs
-from osbert.corpus import executors
-from osbert.corpus.executors import ExecutorStage, PendingTasks
+from osbert.corpus.task_options import PendingTasks
 from osbert.runs.contract import WorkProgress
 from osbert.runs.file_options import SearchOptions, TextFile, TextTaskOptions
 from osbert.runs.rows import explain as explained_rows
 from osbert.runs.rows import predict as predict_run
-from osbert.runs.rows import tasks as row_tasks
 from osbert.runs.rows import texts as row_texts
 from osbert.runs.rows import vector_parts as windows
-from osbert.runs.rows.tasks import divide_rows
 from osbert.runs.similarity import search_file
 from osbert.runs.similarity.search import SearchRequest
+from osbert_lab.executors import row_tasks, stages
+from osbert_lab.executors.row_tasks import divide_rows
+from osbert_lab.executors.stages import ExecutorStage
 from refusals import refusal
 
 pytest.importorskip("datatrove", reason="the extra 'scale' is not installed")
@@ -224,7 +224,7 @@ def test_of_three_tasks_the_killed_one_alone_is_written_again(
     runs: dict[str, Path], file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The process of the second task is killed when it starts, and is not started again by the same command."""
-    monkeypatch.setattr(executors, "TRIES", 1)
+    monkeypatch.setattr(stages, "TRIES", 1)
     monkeypatch.setattr(predict_run, "TEXTS", 16)  # of this process, which divides the rows
     three = {**TASKS, "workers": 3}
     out, join = tmp_path / "two.csv", row_tasks.join_parts
