@@ -20,7 +20,7 @@ from osbert.console.verbs import CORE, OLDER, VerbPackage, group_by_purpose, ver
 from osbert.errors import UnknownSetting, UserError
 from osbert.files import disk_full
 from osbert.lock import LockWarning
-from osbert.remote.addresses import explain_addresses
+from osbert.remote import explain_addresses
 from osbert.runs.contract import Notice
 from osbert.terminal import guard_streams
 from osbert.training.interruption import STATUS

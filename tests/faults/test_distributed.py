@@ -172,6 +172,7 @@ def test_both_are_killed_and_their_memories_come_back(site: Site) -> None:
 
 
 @QUIET
+@pytest.mark.lab
 def test_a_run_of_both_into_a_store_goes_on_on_another_machine(
     site: Site, pair: tuple[str, Path], server: str, tmp_path: Path
 ) -> None:

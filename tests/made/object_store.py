@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-from osbert.remote import addresses
-
 QUIET = pytest.mark.filterwarnings(
     "ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
 )
@@ -43,6 +41,8 @@ def server() -> Iterator[str]:
 def s3(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return a file system with an empty bucket; the cache is a folder of the test's own."""
     import fsspec
+
+    from osbert_lab.object_stores import addresses
 
     for name, value in variables(server, tmp_path / "cache").items():
         monkeypatch.setenv(name, value)

@@ -29,7 +29,7 @@ def python(code: str) -> str:
 
 
 def test_importing_osbert_loads_nothing_heavy_and_prints_nothing() -> None:
-    heavy = (*HEAVY, "osbert.remote.addresses")
+    heavy = (*HEAVY, "osbert_lab.object_stores.addresses")
     out = python(f"import sys, osbert; print([name for name in {heavy} if name in sys.modules])")
     assert out == "[]\n"
 

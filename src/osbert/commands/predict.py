@@ -17,7 +17,7 @@ from osbert.console.output import Result, print_notices, row_stream, rows_as_jso
 from osbert.errors import UserError
 from osbert.inference.label_settings import LabelOptions
 from osbert.interop.opening import CAREFUL, Opening
-from osbert.remote.addresses import display_path
+from osbert.remote import display_path
 from osbert.runs.contract import Notice, report_remarks
 from osbert.runs.file_options import FileTaskOptions
 from osbert.runs.rows.prediction_settings import PredictionOptions

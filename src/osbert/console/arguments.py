@@ -17,7 +17,7 @@ from cyclopts import Parameter
 
 from osbert.errors import Problems, UserError
 from osbert.peers import option_advice, option_meant
-from osbert.remote.addresses import ObjectAddress
+from osbert.remote import split_address
 from osbert.runs.rows.standard_input import STREAM
 
 Verb = TypeVar("Verb", bound=Callable[..., Any])
@@ -65,7 +65,7 @@ class FileArgument:
 
     def check(self) -> None:
         """Raise UserError if a local file or folder is not there."""
-        if self.path != STREAM and ObjectAddress.of(self.word) is None and not self.path.exists():
+        if self.path != STREAM and split_address(self.word) is None and not self.path.exists():
             raise UserError(f"{self.word}: no such file", code="missing-file")
 
 

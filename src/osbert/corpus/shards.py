@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from osbert.corpus import integrity
 from osbert.errors import Problems, UserError
 from osbert.guarded import read_json
+from osbert.remote import find_stores
 from osbert.text.document import Documents
 
 FORMAT = 1
@@ -333,6 +334,15 @@ def _unpack_bits(marks: NDArray[np.uint8], start: int, end: int) -> NDArray[np.b
     # Unpack whole bytes, then drop the bits before `start` in the first one.
     bits = np.unpackbits(marks[start // 8 : -(-end // 8)])
     return bits[start % 8 : start % 8 + end - start].view(np.bool_)
+
+
+def open_corpus(given: Path | str, *, whole: bool = True) -> Corpus:
+    """Open a corpus, of an object store as a copy, or by blocks if it is larger than the cache, or not `whole`.
+
+    Raises UserError for a corpus that is not whole, and if the store cannot be read.
+    """
+    stores = find_stores(given)
+    return Corpus.open(Path(given)) if stores is None else stores.open_corpus(given, whole=whole)
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:

@@ -38,8 +38,7 @@ from osbert.interop.hub_answers import (
     lacks,
     select_files,
 )
-from osbert.remote.addresses import OF_RUNS, ObjectAddress, local_copy
-from osbert.remote.cache import address_of
+from osbert.remote import OF_RUNS, address_of, local_copy, split_address
 from osbert.terminal import in_megabytes
 
 if TYPE_CHECKING:
@@ -77,7 +76,7 @@ def locate(model: str | Path, *, watch: Callable[[Any], None] = lambda event: No
 
     A local folder comes first, then a packaged model, then the hub's cache, then the network. A complete snapshot in
     the cache needs no request if the revision is a commit, or offline. A Path is never a name. The folder of a run at
-    an address such as s3://BUCKET/RUN is fetched, without its checkpoints (osbert.remote.addresses). `watch` gets a
+    an address such as s3://BUCKET/RUN is fetched, without its checkpoints (osbert.remote). `watch` gets a
     DownloadProgress now and then.
 
     Raises UserError if there is no such model, if it cannot be fetched, and if it has no files that osbert reads.
@@ -86,7 +85,7 @@ def locate(model: str | Path, *, watch: Callable[[Any], None] = lambda event: No
     True
     """
     # A text alone: paths come from files as well, and no file may name an address.
-    if isinstance(model, str) and ObjectAddress.of(model) is not None:
+    if isinstance(model, str) and split_address(model) is not None:
         return ModelLocation(path=local_copy(model, without=OF_RUNS))
     path = Path(model)
     if isinstance(model, Path) or _is_local(path):
@@ -101,7 +100,7 @@ def find(model: str) -> Path | None:
 
     Nothing is downloaded. Raises UserError if there is no such model.
     """
-    if ObjectAddress.of(model) is not None:
+    if split_address(model) is not None:
         return None
     if _is_local(Path(model)):
         return Path(model)

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, Literal, Self, cast
 
 from osbert.errors import Problems, UserError
 from osbert.reading.compression import NESTED, Stream, UnpackingLimit, decompress, split_compressions
-from osbert.remote.addresses import local_copy
+from osbert.remote import local_copy
 
 Kind = Literal["text", "json", "parquet", "wikipedia"]
 BLOCK = 1 << 20

@@ -18,7 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-from osbert.remote.cache import with_addresses
+from osbert.remote import OF_RUNS, local_copy, split_address, with_addresses
 
 if TYPE_CHECKING:
     from osbert.inference.engine import Engine
@@ -87,16 +87,12 @@ class Run:
 
     def __post_init__(self) -> None:
         """Make a local path absolute: the current folder may have changed when the model is loaded."""
-        from osbert.remote.addresses import ObjectAddress  # late: `import osbert` needs Watch alone
-
-        if ObjectAddress.of(self.folder) is None:
+        if split_address(self.folder) is None:
             object.__setattr__(self, "folder", self.folder.absolute())
 
     @property
     def local_folder(self) -> Path:
         """The folder on this machine: a copy, without checkpoints, if the run is on an object store."""
-        from osbert.remote.addresses import OF_RUNS, local_copy
-
         return local_copy(self.folder, without=OF_RUNS)
 
     @property

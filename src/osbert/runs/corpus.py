@@ -12,8 +12,7 @@ from osbert.corpus.build import Build
 from osbert.corpus.encode import PART
 from osbert.corpus.filters import Filters, Language
 from osbert.corpus.mixture import Mixture
-from osbert.corpus.remote_corpus import open_corpus
-from osbert.corpus.shards import MANIFEST, Corpus
+from osbert.corpus.shards import MANIFEST, Corpus, open_corpus
 from osbert.corpus.state import BuildSettings
 from osbert.corpus.task_options import Executor, PendingTasks, TaskOptions, TaskPlan, cores, find_executor  # noqa: F401
 from osbert.errors import Problems, UserError
@@ -24,9 +23,7 @@ from osbert.lock import claim
 from osbert.reading.documents import DocumentOptions, Documents  # noqa: F401 - see CorpusSettings
 from osbert.reading.encodings import Errors  # noqa: F401
 from osbert.reading.inputs import find_inputs
-from osbert.remote.addresses import display_path, local_copy
-from osbert.remote.cache import reading_copies
-from osbert.remote.output_folders import FolderForm, output_folder
+from osbert.remote import FolderForm, display_path, local_copy, output_folder, reading_copies
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.phrases import PhraseSearch
 from osbert.terminal import format_count

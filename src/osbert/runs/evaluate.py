@@ -18,8 +18,7 @@ from osbert.interop.opening import CAREFUL, Opening
 from osbert.lock import claim
 from osbert.reading.memory import Data, tables
 from osbert.reading.splits import USUAL
-from osbert.remote.addresses import local_data
-from osbert.remote.cache import reading_copies
+from osbert.remote import local_data, reading_copies
 from osbert.reports.outcomes import TaskResult, result_sections, scores_table, text_lengths
 from osbert.reports.page import Section, write_report
 from osbert.runs.contract import Notice, Watch, ignore, report_remarks

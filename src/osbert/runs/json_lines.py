@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
-from osbert.remote.addresses import display_path
+from osbert.remote import display_path
 
 
 def plain(value: Any) -> Any:

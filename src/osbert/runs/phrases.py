@@ -18,7 +18,7 @@ from osbert.files import read_sealed, write_sealed
 from osbert.interop.opening import Opening
 from osbert.reading.documents import DocumentOptions, read_input
 from osbert.reading.inputs import Input, OpenInput, Repairs
-from osbert.remote.addresses import local_copy
+from osbert.remote import local_copy
 from osbert.runs.contract import Notice, Watch
 from osbert.text.phrases import find_capitalised
 from osbert.text.sentences import split

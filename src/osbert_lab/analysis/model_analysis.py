@@ -15,9 +15,7 @@ from osbert.errors import UserError
 from osbert.files import disk_needed, read_own, refuse_foreign, write_text
 from osbert.interop.files.json_files import read_object
 from osbert.lock import claim
-from osbert.remote.addresses import display_path, local_copy
-from osbert.remote.cache import reading_copies
-from osbert.remote.output_folders import FolderForm, output_folder
+from osbert.remote import FolderForm, display_path, local_copy, output_folder, reading_copies
 from osbert.reports.page import Section, paragraph, table, write_report
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.rows.unfinished import UnfinishedOutput, explaining_stops, open_unfinished_output

@@ -14,7 +14,7 @@ from osbert.console.output import Result, say, watching
 from osbert.console.recipe_options import RecipeName, RecipeSettings, recipe_and_settings, schemas_shown
 from osbert.interop.opening import CAREFUL
 from osbert.options import takes_settings
-from osbert.remote.addresses import display_path
+from osbert.remote import display_path
 from osbert.runs.contract import Notice
 from osbert.terminal import open_console
 from osbert_lab.planning.tables import print_sizes

@@ -30,11 +30,11 @@ from osbert.files import read_own, write_json, write_sealed
 from osbert.guarded import read_json
 from osbert.reading.documents import DocumentOptions, read_input
 from osbert.reading.inputs import Input, OpenInput, Repairs
-from osbert.remote.cache import require_copy
 from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.text.normalize import CJK
 from osbert_lab.executors.filters import rejecting_filter
 from osbert_lab.executors.stages import MOST_TASKS, ExecutorStage, TaskFolders, run_stages, task_folder
+from osbert_lab.object_stores.cache import require_copy
 
 NOTE = "task.json"
 REPAIRS = "repairs.json"

@@ -13,8 +13,7 @@ from osbert.errors import Problems, UserError
 from osbert.files import refuse_foreign, write_json, write_text
 from osbert.interop.hub import locate
 from osbert.lock import claim
-from osbert.remote.addresses import local_data
-from osbert.remote.cache import reading_copies
+from osbert.remote import local_data, reading_copies
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.finetune.finetune import finetune
 from osbert.runs.finetune.plan import read_plan

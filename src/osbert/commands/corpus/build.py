@@ -12,7 +12,7 @@ from osbert.console.file_consoles import CorpusConsole
 from osbert.console.opening_options import OpeningOptions
 from osbert.console.output import Result, for_people
 from osbert.interop.opening import CAREFUL
-from osbert.remote.addresses import display_path
+from osbert.remote import display_path
 from osbert.reports.corpus_text import report_text
 from osbert.runs.corpus import CorpusSettings, build_corpus
 from osbert.terminal import open_console

@@ -13,11 +13,11 @@ from rich.text import Text
 from osbert.console.arguments import InputFile, checks_options
 from osbert.console.output import Result, say
 from osbert.console.recipe_options import schemas
-from osbert.corpus.remote_corpus import open_corpus
+from osbert.corpus.shards import open_corpus
 from osbert.errors import UserError
 from osbert.interop.opening import Opening
 from osbert.options import parse_settings, takes_settings
-from osbert.remote.addresses import display_path, local_copy
+from osbert.remote import display_path, local_copy
 from osbert.reports.corpus_text import SAMPLE, changed_text, mixture_text, report_text, sample_text, verification_text
 from osbert.runs.corpus import tokenizer_of
 from osbert.terminal import open_console

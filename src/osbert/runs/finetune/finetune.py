@@ -12,9 +12,7 @@ from osbert.errors import UserError
 from osbert.evaluation.bootstrap import ScoreInterval
 from osbert.interop.hub import locate
 from osbert.lock import claim
-from osbert.remote.addresses import local_data
-from osbert.remote.cache import reading_copies
-from osbert.remote.output_folders import FolderForm, output_folder
+from osbert.remote import FolderForm, local_data, output_folder, reading_copies
 from osbert.runs.contract import Run, Watch, ignore
 from osbert.runs.finetune import train as steps
 from osbert.runs.finetune.comparison import find_study

@@ -11,7 +11,7 @@ from typing import Any
 from osbert import components, peers, recipe
 from osbert.errors import Problems, UnknownSetting, UserError
 from osbert.interop.opening import CAREFUL, Opening
-from osbert.remote.addresses import local_data
+from osbert.remote import local_data
 from osbert.runs.finetune.comparison import GRIDS, Comparison, find_study
 from osbert.tasks import Task, with_data
 from osbert.training.tracking import require_trackers

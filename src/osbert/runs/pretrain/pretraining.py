@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from osbert import recipe
-from osbert.corpus.remote_corpus import open_corpus
+from osbert.corpus.shards import open_corpus
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.lock import claim, hold_lock
-from osbert.remote.output_folders import FolderForm, OutputFolder, output_folder
+from osbert.remote import FolderForm, OutputFolder, output_folder
 from osbert.runs.contract import Notice, Run, Watch, ignore
 from osbert.runs.pretrain.budget import time_taken, within_minutes
 from osbert.runs.pretrain.first_weights import with_general

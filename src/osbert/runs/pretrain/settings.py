@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from osbert import __version__, components, recipe
-from osbert.corpus.remote_corpus import open_corpus
-from osbert.corpus.shards import Corpus
+from osbert.corpus.shards import Corpus, open_corpus
 from osbert.data.loader import PretrainingLoader
 from osbert.data.loader_settings import LoaderSettings
 from osbert.data.pack import Packer

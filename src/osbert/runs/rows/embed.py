@@ -24,8 +24,7 @@ from osbert.inference.vectors.settings import SPARSE, VectorSettings
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.lock import claim
 from osbert.reading.table import Row
-from osbert.remote.addresses import display_path
-from osbert.remote.cache import address_of
+from osbert.remote import address_of, display_path
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.file_options import TextFile
 from osbert.runs.rows import sparse_output

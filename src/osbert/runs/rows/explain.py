@@ -16,8 +16,7 @@ from osbert.interop.hub import display_name
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.reading.data_file import DataFile
 from osbert.reading.table import Row
-from osbert.remote.addresses import display_path
-from osbert.remote.cache import with_addresses
+from osbert.remote import display_path, with_addresses
 from osbert.reports.page import write_report
 from osbert.runs.contract import Watch, ignore
 from osbert.runs.file_options import FileOptions

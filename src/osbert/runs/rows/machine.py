@@ -18,8 +18,7 @@ from osbert.errors import UserError
 from osbert.files import disk_needed
 from osbert.inference.vectors.growing import GrowingFiles
 from osbert.lock import claim
-from osbert.remote.addresses import local_copy, local_output
-from osbert.remote.cache import reading_copies
+from osbert.remote import local_copy, local_output, reading_copies
 from osbert.runs.contract import Notice, Watch, WorkProgress
 from osbert.runs.rows.contract import ROWS, Job, RowSink, RowSource, RowStream
 from osbert.runs.rows.standard_input import as_given, rename_in_errors, resolve_input

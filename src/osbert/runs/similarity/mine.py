@@ -21,7 +21,7 @@ from osbert.inference.vectors.nearest import NearestRows, pair_cosines
 from osbert.inference.vectors.settings import Pooling, normalize_vectors  # noqa: F401
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.reading.retrieval import TextCollection, select
-from osbert.remote.cache import reading_copies
+from osbert.remote import reading_copies
 from osbert.runs.contract import Watch, ignore
 from osbert.runs.similarity.retrieval import QUERIES, CorpusOptions, CorpusSearch, RetrievalInput
 from osbert.terminal import format_count

@@ -48,8 +48,7 @@ from osbert.reading.retrieval import (
     read_single_table,
     select,
 )
-from osbert.remote.addresses import local_data
-from osbert.remote.cache import reading_copies
+from osbert.remote import local_data, reading_copies
 from osbert.runs.contract import Notice, Watch, ignore, report_remarks
 from osbert.runs.json_lines import plain
 from osbert.terminal import format_count, in_columns

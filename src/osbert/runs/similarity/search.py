@@ -24,7 +24,7 @@ from osbert.inference.vectors.settings import SPARSE, VectorSettings
 from osbert.interop.folder import Folder, open_folder
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.sentence_files import DOCUMENT, DOCUMENTS, QUERY, Prompts
-from osbert.remote.addresses import display_path
+from osbert.remote import display_path
 from osbert.runs.contract import Notice, Watch, WorkProgress, describe_remarks, ignore
 from osbert.runs.file_options import SearchOptions
 from osbert.terminal import format_count

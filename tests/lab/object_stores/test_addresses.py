@@ -17,9 +17,10 @@ from osbert.inference.vectors.reading import open_vectors
 from osbert.interop.hub import default_out, locate
 from osbert.lock import claim
 from osbert.reading.inputs import find_inputs
-from osbert.remote import addresses
-from osbert.remote.addresses import ObjectAddress, StoredObject, local_copy, local_output
-from osbert.remote.cache import address_of, hold, make_room, reading_copies, require_copy
+from osbert.remote import address_of, hold, local_copy, local_output, reading_copies
+from osbert_lab.object_stores import addresses
+from osbert_lab.object_stores.addresses import ObjectAddress, StoredObject
+from osbert_lab.object_stores.cache import make_room, require_copy
 from refusals import refusal
 
 pytestmark = QUIET

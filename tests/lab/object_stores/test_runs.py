@@ -12,10 +12,10 @@ import corpora
 import osbert
 from clock import CLOCK
 from object_store import QUIET
-from osbert.remote.output_folders import StoredFolder
 from osbert.runs.contract import Notice
 from osbert.training.progress import Progress
 from osbert.training.tracking import read_lines
+from osbert_lab.object_stores.output_folders import StoredFolder
 from refusals import refusal
 
 pytestmark = QUIET

@@ -16,7 +16,6 @@ import corpora
 import osbert
 from object_store import QUIET
 from osbert.commands.corpus.show import show
-from osbert.corpus.remote_corpus import open_corpus
 from osbert.corpus.shards import Corpus
 from osbert.data.loader import PretrainingLoader
 from osbert.data.loader_settings import LoaderSettings
@@ -24,7 +23,8 @@ from osbert.data.pack import Packer
 from osbert.data.step import Cursor, Step
 from osbert.interop.tokenizers import read_any_tokenizer
 from osbert.objectives.mlm import MaskedLanguage
-from osbert.remote.cache import reading_copies
+from osbert.remote import reading_copies
+from osbert_lab.object_stores.stored_corpus import open_corpus
 from refusals import refusal
 
 pytestmark = QUIET

@@ -14,7 +14,8 @@ import pytest
 
 from object_store import QUIET
 from osbert.errors import UserError
-from osbert.remote.output_folders import BEGUN, FolderForm, OutputFolder, StoredFolder, output_folder
+from osbert.remote import FolderForm, OutputFolder, output_folder
+from osbert_lab.object_stores.output_folders import BEGUN, StoredFolder
 from refusals import refusal
 
 pytestmark = QUIET
@@ -293,7 +294,7 @@ def test_a_removal_whose_answer_is_lost_is_done(s3: Any, monkeypatch: pytest.Mon
         return request
 
     with monkeypatch.context() as patched:
-        patched.setattr("osbert.remote.addresses.time.sleep", lambda _: None)
+        patched.setattr("osbert_lab.object_stores.addresses.time.sleep", lambda _: None)
         for name in ("rm", "rm_file"):
             patched.setattr(s3, name, losing(getattr(s3, name)))
         with output_folder(OUT, RUN) as folder:

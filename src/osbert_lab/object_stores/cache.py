@@ -6,12 +6,11 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from osbert.errors import UserError
 from osbert.files import PART, hidden, remove_abandoned
+from osbert.remote import hold
 from osbert.terminal import in_megabytes
 
 try:
@@ -24,8 +23,6 @@ CACHE, CACHE_SIZE = "OSBERT_CACHE", "OSBERT_CACHE_GB"
 GIGABYTES = 64.0
 COPY = re.compile("[0-9a-f]{24}")
 """The name of the folder of a copy."""
-_held: dict[Path, tuple[int, str]] = {}
-"""The folders of the copies that this process reads: a handle, which has a shared lock, and the address."""
 
 
 def cache_folder() -> Path:
@@ -79,49 +76,6 @@ def _size_and_time(entry: Path) -> tuple[int, float] | None:
         return None
 
 
-def hold(entry: Path, address: str = "") -> bool:
-    """Keep a copy from being removed while this process reads it; return whether it is there. `address`: its origin."""
-    if entry in _held and _leads_to(entry, _held[entry][0]):
-        return True
-    if fcntl is None:  # pragma: no cover
-        return entry.is_dir()
-    try:
-        handle = os.open(entry, os.O_RDONLY)
-    except FileNotFoundError:
-        return False
-    with suppress(OSError):  # where the file system has no locks, no copy is removed
-        fcntl.flock(handle, fcntl.LOCK_SH)
-    # Another process may have removed it before the lock.
-    if not _leads_to(entry, handle):
-        os.close(handle)
-        return False
-    if entry in _held:
-        os.close(_held[entry][0])
-    _held[entry] = handle, address
-    return True
-
-
-def release(entry: Path) -> None:
-    """Let a copy be removed again."""
-    if entry in _held:
-        os.close(_held.pop(entry)[0])
-
-
-@contextmanager
-def reading_copies() -> Iterator[None]:
-    """Hold copies until the end of the block only, and name their addresses in its errors."""
-    before = {*_held}
-    try:
-        yield
-    except UserError as error:
-        if (text := with_addresses(str(error))) == str(error):
-            raise
-        raise UserError(text, code=error.code, codes=error.codes) from error
-    finally:
-        for entry in {*_held} - before:
-            release(entry)
-
-
 def require_copy(path: Path) -> None:
     """Hold the copy that a path lies in, in a task of another process; any other path is passed over.
 
@@ -134,26 +88,6 @@ def require_copy(path: Path) -> None:
             f"happens again, set {CACHE_SIZE}.",
             code="file-changed",
         )
-
-
-def address_of(path: Path) -> str:
-    """Return the address whose copy a path is, if this process reads it; otherwise the path as a text."""
-    return with_addresses(str(path))
-
-
-def with_addresses(text: str) -> str:
-    """Return a text in which the paths of copies that this process reads are replaced by their addresses."""
-    for entry, (_, address) in _held.items():
-        if address:
-            text = text.replace(str(entry / address.rpartition("/")[2]), address)
-    return text
-
-
-def _leads_to(entry: Path, handle: int) -> bool:
-    try:
-        return os.path.samestat(os.stat(entry), os.fstat(handle))
-    except FileNotFoundError:
-        return False
 
 
 def _remove_unused(entry: Path) -> bool:

@@ -27,9 +27,9 @@ from osbert.corpus import integrity
 from osbert.corpus.shards import MANIFEST, PIECES, Corpus, read_manifest
 from osbert.errors import Problems, UserError
 from osbert.files import sync, whole_folder
-from osbert.remote.addresses import REQUESTS, Listing, ObjectAddress, StoredObject, local_copy, retry
-from osbert.remote.cache import bound, cache_folder, make_room
-from osbert.remote.output_folders import BEGUN
+from osbert_lab.object_stores.addresses import REQUESTS, Listing, ObjectAddress, StoredObject, retry
+from osbert_lab.object_stores.cache import bound, cache_folder, make_room
+from osbert_lab.object_stores.output_folders import BEGUN
 
 LARGE = tuple(f"*/{name}" for name in PIECES)
 """Patterns of the names that are not copied."""
@@ -40,16 +40,15 @@ ROOM = 16
 
 
 def open_corpus(given: Path | str, *, whole: bool = True) -> Corpus:
-    """Open a corpus, of an object store as a copy, or by blocks if it is larger than the cache, or not `whole`.
+    """Open a corpus as a copy, or by blocks if it is larger than the cache, or not `whole`.
 
     Raises UserError for a corpus that is not whole, and if the store cannot be read.
     """
     address = ObjectAddress.of(given)
-    if address is None:
-        return Corpus.open(Path(given))
+    assert address is not None
     listing = address.listing(address.open_store(), ())
     if whole and MANIFEST in listing and sum(stored_object.size for stored_object in listing.values()) <= bound():
-        return Corpus.open(local_copy(given))
+        return Corpus.open(address.fetch())
     return open_by_blocks(address, listing)
 
 

@@ -11,7 +11,6 @@ import importlib
 import json
 import os
 import re
-import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,10 +22,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from osbert.errors import UserError, nearest
+from osbert.errors import UserError
 from osbert.files import disk_full, sync, whole_folder
 from osbert.lock import hold_lock
-from osbert.remote.cache import CACHE, cache_folder, hold, make_room
+from osbert.remote import hold, split_address
+from osbert_lab.object_stores.cache import CACHE, cache_folder, make_room
 
 SCHEMES = {
     "s3": ("s3fs", 'pip install "osbert[remote]"'),
@@ -40,71 +40,12 @@ BLOCK = 2**24
 """Bytes of one request, which is repeated alone if the connection is lost."""
 TIMES = ("LastModified", "updated", "mtime")
 """Names under which object stores give the time of change."""
-OF_RUNS = ("checkpoints",)
-"""Subfolders of a run that are not fetched with its model."""
 TAGS = ("ETag", "etag", "md5Hash", "blob_id", "oid", "LastModified", "updated", "mtime")
 """Names under which object stores give what changes with an object's content."""
-_ADDRESS = re.compile(r"([a-z][a-z0-9+.-]+):/{1,2}([^/].*)")  # a Path has one slash of two
 
 Returned = TypeVar("Returned")
 Listing = dict[str, "StoredObject"]
 """The objects below an address by relative name, "" for the one at it."""
-
-
-def local_copy(given: Path | str, *, without: Sequence[str] = ()) -> Path:
-    """Return the path of a user's input: as it is, or for an address that of a copy in the cache.
-
-    `without`: patterns of names below the address, or of their first part, that are not fetched. Raises UserError if
-    the address cannot be read.
-    """
-    address = ObjectAddress.of(given)
-    return Path(given) if address is None else address.fetch(without)
-
-
-def local_data(data: Any) -> Any:
-    """Return the data of a task: an address as the path of its copy; rows in memory, and local paths, as they are."""
-    return local_copy(data) if isinstance(data, str | Path) and ObjectAddress.of(data) is not None else data
-
-
-@contextmanager
-def local_output(given: Path | str, *, inputs: Sequence[Path | str] = ()) -> Iterator[Path]:
-    """Yield the path to write for a user's output; for an address it is uploaded when the block ends.
-
-    Until then it lies in the cache, so that a stopped command goes on. Hidden files are not uploaded.
-
-    Raises UserError if the output would replace one of the `inputs`, if another process writes it, and if it cannot be
-    uploaded: then it stays in the cache.
-    """
-    address = ObjectAddress.of(given)
-    if address is None:
-        yield Path(given)
-        return
-    with address.growing(inputs) as (files, folder):
-        with address.naming(folder / address.name):
-            yield folder / address.name
-        address.upload(files, folder)
-        shutil.rmtree(folder)
-
-
-def display_path(given: Path | str) -> str:
-    """Return how messages show a user's path: an address with both of its slashes, of which a Path has one.
-
-    >>> display_path(Path("s3://bucket/a.csv")), display_path(Path("runs/a.csv"))
-    ('s3://bucket/a.csv', 'runs/a.csv')
-    """
-    match = None if os.path.lexists(given) else _ADDRESS.fullmatch(str(given))
-    return str(given) if match is None or match[1] not in SCHEMES else f"{match[1]}://{match[2]}"
-
-
-def explain_addresses(message: str) -> str:
-    """Return an error message with both slashes of its addresses, and a hint: they were taken for local paths.
-
-    >>> explain_addresses("s3:/bucket/a.csv: no such file.")
-    's3://bucket/a.csv: no such file. This option takes local paths only: copy the object to this machine first.'
-    """
-    text = re.sub(rf"\b({'|'.join(SCHEMES)}):/(?=[^/])", r"\1://", message)
-    hint = " This option takes local paths only: copy the object to this machine first."
-    return text if text == message else text + hint
 
 
 @dataclass(frozen=True)
@@ -146,18 +87,8 @@ class ObjectAddress:
         (ObjectAddress(scheme='s3', path='bucket/a.csv'), 's3://bucket/a.csv')
         >>> ObjectAddress.of("runs/a.csv")
         """
-        match = _ADDRESS.fullmatch(str(given))
-        if match is None or os.path.lexists(given):
-            return None
-        scheme, path = match.groups()
-        if scheme not in SCHEMES:
-            known = ", ".join(f"{name}://" for name in SCHEMES)
-            raise UserError(
-                f"{scheme}://{path}: addresses with {scheme}:// are not read, only {known}, and local paths."
-                f"{nearest(scheme, SCHEMES)}",
-                code="unknown-scheme",
-            )
-        return cls(scheme, path.rstrip("/"))
+        parts = split_address(given)
+        return None if parts is None else cls(*parts)
 
     @property
     def url(self) -> str:

@@ -18,8 +18,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from osbert.errors import UserError
-from osbert.remote.addresses import Listing, ObjectAddress, matches, retry
-from osbert.remote.cache import hold, release, with_addresses
+from osbert.remote import FolderForm, OutputFolder, hold, release, with_addresses
+from osbert_lab.object_stores.addresses import Listing, ObjectAddress, matches, retry
 
 BEGUN = ".osbert-uploading"
 """The object that stands beside others until the marker is there: a first upload has begun."""
@@ -35,57 +35,30 @@ OTHERS = ("begun-with-other-settings", "output-holds-something-else")
 """Codes of the errors that name work which was begun in the folder before."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class FolderForm:
-    """What an output folder holds.
+def step_of(form: FolderForm, name: str) -> str:
+    """Return the folder of the checkpoint that a file belongs to, "" for none."""
+    parts = PurePosixPath(name).parts
+    inside = len(parts) > 2 and parts[0] == form.checkpoints and STEP.fullmatch(parts[1])
+    return "/".join(parts[:2]) if inside else ""
 
-    `marker`: the file that says what the folder is. Patterns of names, or of their first part: `scratch` is never
-    uploaded, and `left_there` not fetched to go on. `checkpoints`: the subfolder of checkpoints, each of which has the
-    file `seal` when it is whole; "" for none. `keeps_unfinished`: whether unfinished work is kept for the next command.
+
+def select_sealed(form: FolderForm, names: Sequence[str]) -> list[str]:
+    """Return the folders of whole checkpoints among the names of files, oldest first."""
+    steps = [step for name in names if (step := step_of(form, name)) and name == f"{step}/{form.seal}"]
+    return sorted(steps, key=_number)
+
+
+def upload_order(form: FolderForm, name: str) -> tuple[Any, ...]:
+    """Return the key by which uploads are sorted.
+
+    The marker comes after all that a finished folder needs, and before the checkpoints, which need it; each of these
+    has its seal last.
     """
-
-    marker: str
-    scratch: Sequence[str] = ()
-    left_there: Sequence[str] = ()
-    checkpoints: str = ""
-    seal: str = ""
-    keeps_unfinished: bool = True
-
-    def step(self, name: str) -> str:
-        """Return the folder of the checkpoint that a file belongs to, "" for none."""
-        parts = PurePosixPath(name).parts
-        inside = len(parts) > 2 and parts[0] == self.checkpoints and STEP.fullmatch(parts[1])
-        return "/".join(parts[:2]) if inside else ""
-
-    def select_sealed(self, names: Sequence[str]) -> list[str]:
-        """Return the folders of whole checkpoints among the names of files, oldest first."""
-        steps = [step for name in names if (step := self.step(name)) and name == f"{step}/{self.seal}"]
-        return sorted(steps, key=_number)
-
-    def order(self, name: str) -> tuple[Any, ...]:
-        """Return the key by which uploads are sorted.
-
-        The marker comes after all that a finished folder needs, and before the checkpoints, which need it; each of
-        these has its seal last.
-        """
-        if step := self.step(name):
-            return 3, _number(step), name.endswith(f"/{self.seal}"), name
-        base, depth = name.rpartition("/")[2], name.count("/")
-        rank = {READ_FIRST: 1, self.marker: 2}.get(base, 0)
-        return rank, -depth, False, name  # the markers below the folder come before its own
-
-
-@dataclass(kw_only=True)
-class OutputFolder:
-    """A folder that a command writes; a local one needs no more than its path."""
-
-    path: Path
-
-    def push(self) -> None:
-        """Upload what has become whole since the last time, and remove checkpoints that are no longer here."""
-
-    def follow(self) -> None:
-        """Upload if there is another checkpoint than at the last call; a failure is a warning."""
+    if step := step_of(form, name):
+        return 3, _number(step), name.endswith(f"/{form.seal}"), name
+    base, depth = name.rpartition("/")[2], name.count("/")
+    rank = {READ_FIRST: 1, form.marker: 2}.get(base, 0)
+    return rank, -depth, False, name  # the markers below the folder come before its own
 
 
 @dataclass(kw_only=True)
@@ -131,21 +104,21 @@ class StoredFolder(OutputFolder):
                 )
             return
         here, self.marked = self._local(), True
-        self.steps = {*self.form.select_sealed([*listing])}
-        self.halves = {step for name in listing if (step := self.form.step(name))} - self.steps
+        self.steps = {*select_sealed(self.form, [*listing])}
+        self.halves = {step for name in listing if (step := step_of(self.form, name))} - self.steps
         newest = [
-            _number(steps[-1]) if (steps := self.form.select_sealed([*names])) else -1 for names in (here, listing)
+            _number(steps[-1]) if (steps := select_sealed(self.form, [*names])) else -1 for names in (here, listing)
         ]
         ended = READ_FIRST in listing and READ_FIRST not in here  # another machine has finished the run
         if not here or not self.form.checkpoints or ended or newest[0] < newest[1]:
             self._fetch()
             return
-        for step in self.steps & {*self.form.select_sealed([*here])}:
+        for step in self.steps & {*select_sealed(self.form, [*here])}:
             seal = f"{step}/{self.form.seal}"
             with self.address.explain_errors("read"):
                 same = retry(partial(self.files.cat_file, self._at(seal))) == (self.path / seal).read_bytes()
             if same:  # it holds the hashes of the others
-                self.sent |= {name: stamp for name, stamp in here.items() if self.form.step(name) == step}
+                self.sent |= {name: stamp for name, stamp in here.items() if step_of(self.form, name) == step}
 
     def push(self) -> None:
         """Upload what has become whole since the last time, and remove checkpoints that are no longer here.
@@ -153,13 +126,15 @@ class StoredFolder(OutputFolder):
         Raises UserError if that fails; the next call does what is missing.
         """
         here = self._local()
-        changed = sorted((name for name, stamp in here.items() if self.sent.get(name) != stamp), key=self.form.order)
+        changed = sorted(
+            (name for name, stamp in here.items() if self.sent.get(name) != stamp), key=partial(upload_order, self.form)
+        )
         with self._writing():
             if changed and not (self.marked or self.noted):
                 retry(partial(self.files.pipe_file, self._at(BEGUN), b"osbert\n"))
                 self.noted = True
             for name in changed:
-                if step := self.form.step(name):
+                if step := step_of(self.form, name):
                     if step in self.steps:  # as long as the files differ it is not whole
                         self._unseal(step)
                     self.halves.add(step)
@@ -168,7 +143,7 @@ class StoredFolder(OutputFolder):
             if self.marked and self.noted:
                 self._remove(BEGUN)
                 self.noted = False
-            for step in sorted((self.steps | self.halves) - {*self.form.select_sealed([*here])}):
+            for step in sorted((self.steps | self.halves) - {*select_sealed(self.form, [*here])}):
                 if step in self.steps:
                     self._unseal(step)
                 self._remove(step, recursive=True)
@@ -177,7 +152,7 @@ class StoredFolder(OutputFolder):
     def follow(self) -> None:
         """Upload if there is another checkpoint than at the last call; a failure is a warning."""
         seals = (self.path / self.form.checkpoints).glob(f"step-*/{self.form.seal}")
-        steps = self.form.select_sealed([path.relative_to(self.path).as_posix() for path in seals])
+        steps = select_sealed(self.form, [path.relative_to(self.path).as_posix() for path in seals])
         if steps != self.followed:
             self.followed = steps
             self.push_or_warn()
@@ -250,13 +225,13 @@ class StoredFolder(OutputFolder):
             name = path.relative_to(self.path).as_posix()
             inside = name.startswith(f"{self.form.checkpoints}/") if self.form.checkpoints else False
             hidden = any(part.startswith(".") for part in name.split("/"))
-            if not hidden and not matches(name, self.form.scratch) and not (inside and not self.form.step(name)):
+            if not hidden and not matches(name, self.form.scratch) and not (inside and not step_of(self.form, name)):
                 with suppress(FileNotFoundError):  # another thread removes old checkpoints meanwhile
                     facts = path.stat()
                     if stat.S_ISREG(facts.st_mode):
                         stamps[name] = facts.st_size, facts.st_mtime_ns
-        whole = {"", *self.form.select_sealed([*stamps])}
-        return {name: stamp for name, stamp in stamps.items() if self.form.step(name) in whole}
+        whole = {"", *select_sealed(self.form, [*stamps])}
+        return {name: stamp for name, stamp in stamps.items() if step_of(self.form, name) in whole}
 
     def _put(self, name: str) -> bool:
         """Upload a file; return False if it was removed here meanwhile, as an old checkpoint is."""
@@ -269,7 +244,7 @@ class StoredFolder(OutputFolder):
         if name == self.form.marker and not self.marked:
             self.marked = True
             self._uploaded.touch()
-        if (step := self.form.step(name)) and name == f"{step}/{self.form.seal}":
+        if (step := step_of(self.form, name)) and name == f"{step}/{self.form.seal}":
             self.steps.add(step)
             self.halves.discard(step)
         return True
@@ -299,25 +274,12 @@ class StoredFolder(OutputFolder):
 
 
 @contextmanager
-def output_folder(
-    given: Path | str,
-    form: FolderForm,
-    *,
-    inputs: Sequence[Path | str] = (),
-    warn: Callable[[str], object] = lambda text: None,
+def write_folder(
+    given: Path | str, form: FolderForm, inputs: Sequence[Path | str], warn: Callable[[str], object]
 ) -> Iterator[OutputFolder]:
-    """Yield the folder to write for a user's output; one on an object store is uploaded when the block ends.
-
-    What lies in the store already is fetched first, so that a run goes on from there. After an error whole checkpoints
-    are uploaded, and nothing of a folder without any: what is done stays in the cache. `warn` is called if that fails.
-
-    Raises UserError if an input lies in the folder, if another process writes it, if something else lies there, and
-    if it cannot be uploaded.
-    """
+    """Yield the local folder of an output folder at an address, uploaded when the block ends; see `output_folder`."""
     address = ObjectAddress.of(given)
-    if address is None:
-        yield OutputFolder(path=Path(given))
-        return
+    assert address is not None
     with address.growing(inputs) as (files, folder):
         stored = StoredFolder(path=folder / address.name, address=address, form=form, files=files, warn=warn)
         stored.pull()
