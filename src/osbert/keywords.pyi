@@ -224,6 +224,7 @@ class EmbedKeywords(FindDuplicatesKeywords, VectorKeywords, TaskKeywords, total=
     layers: str
     tokens: int
     dtype: Literal["float32", "int8", "binary"]
+    update: bool
     out_form: str
     keep_columns: bool
 

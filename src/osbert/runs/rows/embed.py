@@ -23,6 +23,7 @@ from osbert.inference.vectors.quantizing import add_bits, measure_recall, quanti
 from osbert.inference.vectors.settings import SPARSE, VectorSettings
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.lock import claim
+from osbert.reading.data_file import sampled_sha256
 from osbert.reading.table import Row
 from osbert.remote import address_of, display_path
 from osbert.runs.contract import Notice, Watch, ignore
@@ -35,6 +36,7 @@ from osbert.runs.rows.texts import TAKEN, TextRows
 from osbert.runs.rows.vector_options import VectorOptions
 from osbert.runs.rows.vector_output import LINES, Output, fitting, form_of, is_streamed, open_stream, refuse_half
 from osbert.runs.rows.vector_parts import RowBatches, name_column_files
+from osbert.runs.rows.vector_reuse import EarlierVectors, describe_reuse
 from osbert.terminal import format_count
 
 
@@ -61,6 +63,7 @@ class FileVectors:
         tally, settings = self.tally, self.settings
         target = f" -> {display_path(self.path)}" if self.path else ""
         yield f"{format_count(tally['rows'], 'text')}: vectors {self.shape}{target}"
+        yield from describe_reuse(tally)
         if self.recall is not None:
             bits = ", and bits choose the candidates of a search" if self.dtype == "binary" else ""
             recall = f"recall@10 against float32, of some of the texts as queries: {self.recall:.4f}"
@@ -90,6 +93,8 @@ class EmbeddingSource(RowSource["EmbeddingJob"]):
     output: str
     rows_file: Path | None = None
     """The file of texts and lines beside an .npy."""
+    earlier: Path | None = None
+    """The output of an earlier call, whose vectors are used again."""
 
     def with_paths(self, file: Path, out: Path | None) -> Self:
         """Return the source with local paths. Raises UserError if the output is the input, or half of other vectors."""
@@ -99,7 +104,12 @@ class EmbeddingSource(RowSource["EmbeddingJob"]):
         for path in filter(None, (out, rows_file)):
             require_file(path, (file,))
         refuse_half(out)
-        return replace(super().with_paths(file, out), rows_file=rows_file)
+        earlier = out if self.options.update and out.is_file() else None
+        return replace(super().with_paths(file, out), rows_file=rows_file, earlier=earlier)
+
+    def with_absolute_paths(self) -> Self:
+        """Return the source for a task, which may run in another folder."""
+        return replace(super().with_absolute_paths(), earlier=self.earlier and self.earlier.absolute())
 
     def open(self) -> EmbeddingJob:
         """Open the model and the file. Raises UserError if the model cannot read the rows."""
@@ -130,12 +140,14 @@ class EmbeddingSource(RowSource["EmbeddingJob"]):
             "tokens": embedder.tokens,
             "output": self.output,
             **({"kept": [*other_columns]} if other_columns else {}),
+            **({"update": sampled_sha256(self.earlier)} if self.earlier else {}),
         }
         batches = RowBatches(
             embedder=embedder,
             is_json=self.output == ".jsonl",
             tables=rows.table.format.kind != "lines",
             other_columns=other_columns,
+            earlier=EarlierVectors(self.earlier, facts, embedder, options.dtype) if self.earlier else None,
         )
         return EmbeddingJob(
             source=self, rows=rows, engine=engine, embedder=embedder, batches=batches, before=rows.before, facts=facts
@@ -164,6 +176,8 @@ class EmbeddingJob(RowJob):
     def describe(self) -> Iterator[str]:
         """Yield the description of the file, and remarks on the model and its settings."""
         yield self.description
+        if self.source.options.update and self.source.earlier is None:
+            yield "There is no earlier output that --update could use: all texts are embedded."
         yield from (f"{self.source.model}: {remark}" for remark in self.engine.remarks)
         yield from remarks(self.source.options, self.engine)
 
@@ -274,6 +288,7 @@ def _write(growing: GrowingFiles, job: EmbeddingJob, out: VectorOutput) -> float
     model = model if model != str(job.source.model) else str(job.source.model.resolve())
     settings = {"osbert": __version__, "model": model, "file": file, **job.facts}
     settings["vectors"] = asdict(job.embedder.settings)
+    settings.pop("update", None)  # so that the file is that of an embedding of all texts
     kinds = {"vectors": "<f4", **sparse_output.NUMBER_TYPES} | {
         name: "|u1" for name in growing.sizes if name + ENDS in growing.sizes
     }
@@ -298,6 +313,8 @@ def _write(growing: GrowingFiles, job: EmbeddingJob, out: VectorOutput) -> float
         columns["vectors"] = quantize_column(exact, Path(folder) / "vectors.bin")
         if dtype == "binary":
             columns |= add_bits(columns["vectors"], Path(folder))
-        recall = measure_recall(exact, columns["vectors"], columns.get(BITS) if dtype == "binary" else None)
+        recall = None
+        if not (job.batches.earlier and job.batches.earlier.reduced):  # else the exact vectors of some texts are gone
+            recall = measure_recall(exact, columns["vectors"], columns.get(BITS) if dtype == "binary" else None)
         write_vectors(out, columns, {**settings, "dtype": dtype, "recall@10": recall, "rows": growing.tally["rows"]})
     return recall

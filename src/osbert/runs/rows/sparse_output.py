@@ -50,8 +50,9 @@ def require_sparse_form(form: str, options: VectorOptions) -> None:
             f"Sparse vectors are written as .npz or .jsonl, not {form}. For dense ones, give a --pooling such as mean.",
             code="unknown-output-format",
         )
-    if options.dtype != "float32":
-        raise UserError(f"--dtype {options.dtype} is for dense vectors.", code="options-exclude-each-other")
+    for name, given in ((f"dtype {options.dtype}", options.dtype != "float32"), ("update", options.update)):
+        if given:
+            raise UserError(f"--{name} is for dense vectors.", code="options-exclude-each-other")
 
 
 def split_columns(matrix: csr_array) -> dict[str, bytes]:

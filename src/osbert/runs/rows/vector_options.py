@@ -21,6 +21,9 @@ class VectorOptions(EmbeddingOptions):
     """int8: a quarter of the bytes; a vector keeps its direction, not its length. binary: bits beside int8, 9/32 of the
     bytes; a search has the bits in memory, 1/32, and reads only the int8 vectors of candidates. How many of the 10
     nearest texts a search then still finds is measured and reported."""
+    update: bool = False
+    """Use the vectors that --out has already again: only texts that are new are embedded, and those that FILE does not
+    have any more go."""
     out_form: str = ""
     """The form of the output: npy, npz, parquet or jsonl; by the ending of --out when left open."""
     keep_columns: bool = False

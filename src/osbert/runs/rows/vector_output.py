@@ -71,6 +71,11 @@ def fitting(options: VectorOptions, form: str, out: Output) -> VectorOptions:
             f"{describe_output(out)}: --dtype {options.dtype} is for one vector a text, in {', '.join(forms)}.",
             code="unknown-output-format",
         )
+    if options.update and (form == ".jsonl" or options.pooling == "tokens" or is_streamed(out)):
+        raise UserError(
+            f"{describe_output(out)}: --update is for one vector a text, in a file of .npy, .npz or .parquet.",
+            code="options-exclude-each-other",
+        )
     if options.pooling != "tokens":
         return options
     if form not in (".npz", ".jsonl"):

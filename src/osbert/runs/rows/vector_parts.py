@@ -18,6 +18,7 @@ from osbert.reading.table import Row
 from osbert.runs.rows.contract import RowSink
 from osbert.runs.rows.sparse_output import split_columns
 from osbert.runs.rows.vector_output import LINES
+from osbert.runs.rows.vector_reuse import EarlierVectors
 
 TEXTS = ("text", "pair")
 """Stored names of the columns of texts, whatever their names in the input."""
@@ -32,13 +33,14 @@ class RowBatches:
     """Converts rows into parts of columns: vectors, or JSON lines (`is_json`) with a vector or those of all tokens.
 
     `tables`: whether texts come from a table (rows are counted) or from lines of text. `other_columns`: further columns
-    of the table to store, by their stored names.
+    of the table to store, by their stored names. `earlier`: vectors that are used again.
     """
 
     embedder: Embedder
     is_json: bool
     tables: bool
     other_columns: Mapping[str, str] = field(default_factory=dict)
+    earlier: EarlierVectors | None = None
 
     @property
     def window_size(self) -> tuple[int, int]:
@@ -60,7 +62,7 @@ class RowBatches:
             self.embedder.sequences(row_texts, index)
             for index, row_texts in enumerate(zip(*texts.values(), strict=True))
         ]
-        values = self.embedder.vectors(groups)
+        reused, values = self._embed(groups, list(zip(*texts.values(), strict=True)))
         if self.is_json:
             tokens = self.embedder.settings.pooling == "tokens"
             first = sink.tally.get("rows", 0)
@@ -72,7 +74,18 @@ class RowBatches:
             others = {file_name: [row.values.get(name, "") for row in rows] for file_name, name in named}
             parts = self._vectors(groups, values, sink) | _texts(texts | others, sink)
             parts["lines"] = np.array([row.line for row in rows], np.int64).tobytes()
-        return parts, _counts(texts, groups) | ({"weights": values.nnz} if self.is_sparse else {})
+        return parts, _counts(texts, groups) | reused | ({"weights": values.nnz} if self.is_sparse else {})
+
+    def _embed(self, groups: Sequence[Sequence[Example]], texts: Sequence[Sequence[str]]) -> tuple[dict[str, int], Any]:
+        """Return how many vectors were there already, and the vectors."""
+        if self.earlier is None:
+            return {}, self.embedder.vectors(groups)
+        indices = self.earlier.find(texts)
+        values = np.empty((len(groups), *self.embedder.shape), np.float32)
+        values[indices >= 0] = self.earlier.vectors(indices[indices >= 0])
+        if new := [group for group, index in zip(groups, indices) if index < 0]:
+            values[indices < 0] = self.embedder.vectors(new)
+        return {"reused": len(groups) - len(new)}, values
 
     def _vectors(self, groups: Sequence[Sequence[Example]], values: Any, sink: RowSink) -> dict[str, bytes]:
         """Return the vectors; with vectors of tokens also the start of each text and the ids of the pieces."""
