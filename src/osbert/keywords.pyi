@@ -264,6 +264,11 @@ class FinetuneKeywords(TrainingKeywords, OptimizerKeywords, OpeningKeywords, tot
     label_smoothing: float
     focal: float
     ordered: str | Sequence[str]
+    label_columns: str | Sequence[str]
+    confidence: str
+    normalize: bool
+    aggregation: Literal["auto", "dawid-skene", "votes"]
+    targets: Literal["auto", "soft", "hard"]
     from_scratch: bool
     context: str | Sequence[str] | Literal["sentence", "document"]
     choices: str | Sequence[str]
@@ -308,7 +313,6 @@ class FinetuneKeywords(TrainingKeywords, OptimizerKeywords, OpeningKeywords, tot
     no_repeat: int
     kept_by: Literal["rougeL", "bleu", "exact_match"]
     separator: str
-    label_columns: str | Sequence[str]
     threshold: str | float
     thresholds: str | Sequence[float]
     center: float

@@ -62,6 +62,11 @@ class Record:
         return 1
 
     @property
+    def target(self) -> Any:
+        """Return what is learnt of its label: the label itself; of an uncertain one the probabilities."""
+        return self.label
+
+    @property
     def expected(self) -> Any:
         """Return the label in the form of `Prediction.value`."""
         return self.label

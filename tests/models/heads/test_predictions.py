@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -20,6 +22,7 @@ from osbert.models.heads.predictions import (
     SequenceHead,
     classification_loss,
     ordinal_loss,
+    soft_loss,
 )
 
 
@@ -155,6 +158,43 @@ def test_neighbours_of_an_ordered_label_have_a_part_of_its_probability() -> None
     assert plain.count == 2 and plain.hits == 0
     weighted = ordinal_loss(scores, per_sequence([0, 1], [0, 1], [0.5, 2.0]))
     torch.testing.assert_close(weighted.total, 0.5 * each[0] + 2 * each[1])
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+def test_soft_targets_are_torchs_cross_entropy_with_probabilities(make_backbone, make_batch, smoothing: float) -> None:
+    backbone, batch = make_backbone(), make_batch([5, 4, 3])
+    head = SequenceHead(backbone, target="topic", labels=3).eval()
+    head.stride, head.loss = 3, partial(soft_loss, smoothing=smoothing)
+    truth = [[0.2, 0.8, 0.0], [0.5, 0.25, 0.25]]
+    flat = [number for row in truth for number in row]
+    states = backbone(batch)
+    loss = head(states, labelled(batch, topic=per_sequence(flat, [2, 2, 2, 0, 0, 0], flat)))
+    scores, probabilities = head.outputs(states, batch)[[2, 0]], torch.tensor(truth)
+    expected = functional.cross_entropy(scores, probabilities, reduction="sum", label_smoothing=smoothing)
+    torch.testing.assert_close(loss.total, expected)
+    assert loss.count == pytest.approx(2)
+    # Over the six targets it is the mean probability of the predicted classes.
+    assert loss.hits / 6 == pytest.approx(float(probabilities[[0, 1], scores.argmax(dim=1)].mean()))
+
+
+@pytest.mark.parametrize("settings", [{}, {"smoothing": 0.2}, {"gamma": 2.0}, {"ordered": True}])
+def test_a_soft_target_of_one_class_is_that_class(settings: dict[str, Any]) -> None:
+    scores = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
+    labels, weights = torch.tensor([0, 2, 1, 1]), torch.tensor([1.0, 0.5, 2.0, 2.0])
+    hard = per_sequence(labels.tolist(), range(4), weights.tolist())
+    one_hot = functional.one_hot(labels, 3).float()
+    index = torch.arange(4).repeat_interleave(3)
+    soft = BatchTarget(
+        labels=one_hot.flatten(),
+        index=index,
+        per_token=False,
+        weights=(one_hot * weights[:, None]).flatten(),
+        count=float(weights.sum()),
+    )
+    expected = ordinal_loss(scores, hard) if settings.get("ordered") else classification_loss(scores, hard, **settings)
+    loss = soft_loss(scores, soft, **settings)
+    torch.testing.assert_close(loss.total, expected.total)
+    assert loss.count == expected.count and loss.hits == 3 * expected.hits
 
 
 def scored(labels: list[int], weights: list[float] | None = None) -> tuple[torch.Tensor, BatchTarget]:

@@ -253,10 +253,11 @@ class SameClassHead(Head):
 
     sparse = True
 
-    def __init__(self, backbone: Backbone, *, target: str) -> None:
-        """Stand on `backbone`; learn from the batch's targets `target`, a class each."""
+    def __init__(self, backbone: Backbone, *, target: str, stride: int = 1) -> None:
+        """Stand on `backbone`; learn from the batch's targets `target`: a class each, or `stride` probabilities."""
         super().__init__()
         self.target = target
+        self.stride = stride
 
     def outputs(self, states: States, batch: Batch) -> Tensor:
         """Return the vector (B, D) of every sequence, of length 1."""
@@ -268,9 +269,10 @@ class SameClassHead(Head):
         It is multiplied by the M sequences and has the count M. A pass with one sequence has no pairs, and loss 0.
         """
         target = batch.targets[self.target]
-        vectors = self.outputs(states, batch)[target.index]  # (M, D)
+        vectors = self.outputs(states, batch)[target.index[:: self.stride]]  # (M, D)
         cosines = vectors @ vectors.T
-        same = (target.labels[:, None] == target.labels).float()
+        classes = target.labels if self.stride == 1 else target.labels.view(-1, self.stride).argmax(dim=1)
+        same = (classes[:, None] == classes).float()
         above = vectors.new_ones(same.shape).triu(diagonal=1)  # each pair once, none with itself
         errors = (cosines - same).square()
         like, unlike = ((errors * kind).sum() / kind.sum().clamp_min(1) for kind in (same * above, (1 - same) * above))
@@ -305,7 +307,7 @@ class ApartHead(SequenceHead):
     def blocks(self, states: States, batch: Batch) -> list[Tensor]:
         """Return the features of M labelled pairs: u, v, |u - v|, uv (M, D) each, and their cosine (M, 1)."""
         # Only the first sequence of a record has a target: its partner is found by the record.
-        vectors, first = self.outputs(states, batch), batch.targets[self.target].index
+        vectors, first = self.outputs(states, batch), self.labelled(batch)
         features: list[Tensor] = pair_blocks(vectors[first], vectors[partners(batch, first)])
         return features
 

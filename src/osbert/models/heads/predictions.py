@@ -147,6 +147,8 @@ class SequenceHead(Head):
         """
         super().__init__()
         self.form = form
+        self.stride = 1
+        """The number of consecutive targets of a sequence: K for soft targets and for labels with a sigmoid each."""
         self.loss: Callable[[Tensor, BatchTarget], Loss] = classification_loss
         self.target = target
         self.dropout = Dropout(dropout)
@@ -164,15 +166,23 @@ class SequenceHead(Head):
 
     def blocks(self, states: States, batch: Batch) -> list[Tensor]:
         """Return the layer's inputs for the labelled sequences, in blocks (M, ...) of one kind of feature each."""
-        return [states.pooled[batch.targets[self.target].index]]
+        return [states.pooled[self.labelled(batch)]]
+
+    def labelled(self, batch: Batch) -> Tensor:
+        """Return the indices (M,) of the labelled sequences."""
+        return batch.targets[self.target].index[:: self.stride]
 
     def score_targets(self, states: States, batch: Batch) -> Tensor:
         """Return the scores (M, K) of the labelled sequences."""
-        return self.outputs(states, batch)[batch.targets[self.target].index]
+        return self.outputs(states, batch)[self.labelled(batch)]
 
     def forward(self, states: States, batch: Batch) -> Loss:
         """Return the summed loss, in nats."""
         return self.loss(self.score_targets(states, batch), batch.targets[self.target])
+
+    def flops(self, labels: int) -> int:
+        """Return the FLOPs for this number of targets."""
+        return super().flops(labels // self.stride)
 
 
 class OrdersHead(SequenceHead):
@@ -210,7 +220,7 @@ class OrdersHead(SequenceHead):
         records, rows = batch.records.unique(return_inverse=True)  # (B,): the record of each sequence
         # Sum over the sequences of each record, then pick the labelled one's.
         sums = values.new_zeros(len(records), values.shape[1]).index_add(0, rows, values)
-        return sums[rows[batch.targets[self.target].index]]
+        return sums[rows[self.labelled(batch)]]
 
 
 class NumberHead(OrdersHead):
@@ -235,20 +245,8 @@ class LabelsHead(SequenceHead):
     def __init__(self, backbone: Backbone, *, target: str, labels: int, dropout: float = 0.0) -> None:
         """Stand on `backbone` with `labels` = K outputs; learn from the batch's targets `target`."""
         super().__init__(backbone, target=target, labels=labels, dropout=dropout)
+        self.stride = labels
         self.loss = labels_loss
-
-    def blocks(self, states: States, batch: Batch) -> list[Tensor]:
-        """Return the pooled states (M, D) of the labelled sequences, one for all K labels."""
-        # K targets of a sequence have the same index: every K-th names it once.
-        return [states.pooled[batch.targets[self.target].index[:: self.linear.out_features]]]
-
-    def score_targets(self, states: States, batch: Batch) -> Tensor:
-        """Return the scores (M, K) of the labelled sequences."""
-        return self.outputs(states, batch)[batch.targets[self.target].index[:: self.linear.out_features]]
-
-    def flops(self, labels: int) -> int:
-        """Return the FLOPs for this number of targets; K targets belong to one sequence."""
-        return super().flops(labels // self.linear.out_features)
 
 
 def ordinal_loss(scores: Tensor, target: BatchTarget) -> Loss:
@@ -256,9 +254,7 @@ def ordinal_loss(scores: Tensor, target: BatchTarget) -> Loss:
 
     The true probability of class i is softmax over i of -(i - label)^2 (Díaz and Marathe 2019, equation 1).
     """
-    # Soft labels: classes near the true one have more probability than distant ones.
-    classes = torch.arange(scores.shape[1], device=scores.device)
-    probabilities = torch.softmax(-(classes - target.labels[:, None]).float().square(), dim=-1)  # (M, K)
+    probabilities = _neighbours(scores)[target.labels]  # (M, K)
     each = functional.cross_entropy(scores.float(), probabilities, reduction="none")
     hits = (scores.detach().argmax(dim=-1) == target.labels).sum()
     return Loss(total=(each if target.weights is None else each * target.weights).sum(), count=target.count, hits=hits)
@@ -280,6 +276,33 @@ def classification_loss(scores: Tensor, target: BatchTarget, *, smoothing: float
         each = each * (-torch.expm1(-each)).clamp_min(torch.finfo(each.dtype).tiny) ** gamma
     total = each.sum() if target.weights is None else (each * target.weights).sum()
     return Loss(total=total, count=target.count, hits=hits)
+
+
+def soft_loss(
+    scores: Tensor, target: BatchTarget, *, smoothing: float = 0.0, gamma: float = 0.0, ordered: bool = False
+) -> Loss:
+    """Return the (weighted) summed cross-entropy of `scores` (M, K) with a probability of each class, in nats.
+
+    A sequence has K consecutive targets, whose weights are the probabilities times the weights of the classes. Where
+    one class has all of it, this is `classification_loss`, or `ordinal_loss` of `ordered` classes.
+    """
+    assert target.weights is not None
+    weights = target.weights.view_as(scores)
+    if ordered:
+        weights = weights @ _neighbours(scores)
+    weights = (1 - smoothing) * weights + smoothing * weights.mean(dim=1, keepdim=True)
+    logs = torch.log_softmax(scores.float(), dim=1)
+    if gamma:
+        weights = weights * (-torch.expm1(logs)).clamp_min(torch.finfo(logs.dtype).tiny) ** gamma
+    # Expected hits, times K as the accuracy is a mean over the K targets of each sequence.
+    likely = target.labels.view_as(scores).gather(1, scores.detach().argmax(dim=1, keepdim=True))
+    return Loss(total=-(weights * logs).sum(), count=target.count, hits=likely.sum() * scores.shape[1])
+
+
+def _neighbours(scores: Tensor) -> Tensor:
+    """Return for each of K ordered classes (row) the probabilities that classes near it have more of (K, K)."""
+    classes = torch.arange(scores.shape[1], device=scores.device)
+    return torch.softmax(-(classes - classes[:, None]).float().square(), dim=-1)
 
 
 def regression_loss(scores: Tensor, target: BatchTarget) -> Loss:

@@ -11,7 +11,7 @@ from torch import Tensor
 from osbert.data.batch import Batch
 from osbert.errors import UserError
 from osbert.evaluation.forward import evaluating
-from osbert.models.contract import Backbone, Learner, Sizes
+from osbert.models.contract import Backbone, Head, Learner, Sizes
 from osbert.models.heads.contrastive import SameClassHead
 from osbert.models.heads.predictions import SequenceHead
 from osbert.runs.finetune.model import StartingModel
@@ -59,9 +59,10 @@ def sentence_model(model: StartingModel) -> StartingModel:
     return replace(model, backbone=backbone, remarks=remarks)
 
 
-def contrastive_learner(backbone: Backbone, target: str) -> Learner:
-    """Return the encoder with the contrastive loss, which draws texts of one label together."""
-    return Learner(backbone, {target: SameClassHead(backbone, target=target)})
+def contrastive_learner(backbone: Backbone, name: str, head: Head) -> Learner:
+    """Return the encoder with the contrastive loss, which draws texts of one label together, for a task's head."""
+    assert isinstance(head, SequenceHead)
+    return Learner(backbone, {name: SameClassHead(backbone, target=name, stride=head.stride)})
 
 
 def fit(learner: Learner, name: str, batches: Iterable[Batch]) -> float:

@@ -20,6 +20,7 @@ from osbert.runs.finetune.training_loop import MAP, FinetuneTrainer
 from osbert.runs.finetune.warnings import find_repeats
 from osbert.tasks import Prediction, Record
 from osbert.tasks.calibration import Calibration, at_temperature
+from osbert.tasks.tables.soft_labels import fit_votes
 from osbert.training.tracking import NAME, duration, read_lines
 
 KEPT = {"best": "best", "last": "last", "better": "better of the first and the last"}
@@ -183,6 +184,10 @@ def data_parts(rows: TaskRows) -> Iterator[str]:
     }
     if any(counts.values()):
         yield _labels(counts)
+    if votes := fit_votes([*rows.training, *rows.development]):
+        yield paragraph(votes.describe())
+        head, *lines = votes.table()
+        yield table(lines, head=head)
     yield _histogram(lengths)
     yield from _overlap(rows.training, rows.development)
 

@@ -379,7 +379,7 @@ def fingerprint(records: Mapping[str, Sequence[Record]]) -> str:
     for split, split_records in sorted(records.items()):
         digest.update(split.encode())
         for record in split_records:
-            digest.update(repr((record.texts, record.label)).encode("utf-8", "surrogatepass"))
+            digest.update(repr((record.texts, record.target)).encode("utf-8", "surrogatepass"))
     return digest.hexdigest()
 
 

@@ -87,7 +87,10 @@ class FinetuneTrainer:
         self.learner.weights = rows.weights | dict.fromkeys(auxiliary, settings.auxiliary)
         self.loader = rows.loader(batch=settings.batch, micro_tokens=settings.micro_tokens, seed=settings.seed)
         training = settings.training(self.loader.steps_per_epoch)
-        trained = contrastive_learner(model.backbone, *heads) if settings.contrastive else self.learner
+        trained = self.learner
+        if settings.contrastive:
+            [(name, head)] = heads.items()
+            trained = contrastive_learner(model.backbone, name, head)
         self.period = scores.period(self.loader.steps_per_epoch)
         self.trainer = Trainer(trained, self.loader, optimizer, training, folder)
         self.learner.to(self.trainer.processor.device)

@@ -8,14 +8,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from osbert.data.example import Example
 from osbert.errors import Problems, UserError
-from osbert.tasks import Description, Prediction, Record
+from osbert.tasks import Description, Prediction, Record, Source
 from osbert.tasks.calibration import Calibration
 from osbert.tasks.edges import Edge, ExplainedScore, contrast, require_label
 from osbert.tasks.probabilities import by_label, reply_fields
@@ -30,6 +30,7 @@ from osbert.tasks.tables.classes import (
     note_unknown,
     softmax,
 )
+from osbert.tasks.tables.soft_labels import Distribution, SoftLabelSource, SoftRecord, likeliest_label, spread
 from osbert.tasks.tables.texts import TextTask
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ class ClassDescription(TableDescription):
 class Classify(TextTask):
     """Texts or pairs with one label each. The labels are learnt from the training rows, in sorted order."""
 
+    reader: ClassVar[type[Source]] = SoftLabelSource
     describer: ClassVar[type[Description]] = ClassDescription
 
     edge = Edge(kind="classify", call="predict")
@@ -102,6 +104,21 @@ class Classify(TextTask):
     """The labels in their order, such as bad,fair,good: the loss gives some probability to a label's neighbours (Díaz
     and Marathe 2019), and the epoch with the highest quadratic kappa (Cohen 1968) is kept."""
 
+    label_columns: tuple[str, ...] = ()
+    """Columns named like the labels, each with the probability of its label. `--label a,b,c` names the columns of
+    several annotators instead, and a cell of one column may hold {"pos": 0.8, "neg": 0.2}."""
+    confidence: str = ""
+    """The column with the probability that a row's label is right; the rest is spread evenly over the other labels."""
+    normalize: bool = False
+    """Divide the probabilities of a row by their sum, which is an error if it is not 1. They may then be counts."""
+    aggregation: Literal["auto", "dawid-skene", "votes"] = "auto"
+    """How the labels of several annotators become probabilities. dawid-skene: weighed by the reliability of each (Dawid
+    and Skene 1979); votes: the fractions of the votes, which may also be a list in a cell. auto: dawid-skene for
+    three annotators or more of 50 rows or more."""
+    targets: Literal["auto", "soft", "hard"] = "auto"
+    """What is learnt of probabilities. soft: the cross-entropy with them; hard: the likeliest label alone. auto: soft
+    if the training rows have probabilities. Scores always compare with the likeliest label."""
+
     @cached_property
     def index_of(self) -> dict[str, int]:
         """The index of each label among the outputs."""
@@ -124,6 +141,8 @@ class Classify(TextTask):
             raise ValueError("ordered has its own loss: remove focal and label_smoothing")
         if len({*self.ordered}) < len(self.ordered):
             raise ValueError(f"ordered = {', '.join(self.ordered)} names a label twice")
+        if self.label_columns and (self.label or self.confidence):
+            raise ValueError("label_columns has the probability of each label: remove label and confidence")
         if self.ordered and self.labels not in ((), self.ordered):
             raise ValueError(f"labels = {', '.join(self.labels)} differs from ordered: remove labels")
 
@@ -150,35 +169,48 @@ class Classify(TextTask):
 
         Raises UserError if all rows have one class, and if weights do not match the labels.
         """
-        counts = Counter(record.label for record in records)
-        if len(counts) == 1:
+        distributions = [_distribution(record.target) for record in records]
+        names = {label for probabilities in distributions for label in probabilities}
+        if len(names) == 1:
             raise UserError(
-                f"every training row has the label '{list_labels([*counts])}'; a classifier needs two or more. Add "
+                f"every training row has the label '{list_labels([*names])}'; a classifier needs two or more. Add "
                 "rows with other labels, or name the right column with --label.",
                 code="nothing-to-learn",
             )
-        labels = self.labels or self.ordered or tuple(sorted(counts))
-        balanced = [len(records) / (len(labels) * max(counts[label], 1)) for label in labels]
-        weights = label_weights(self.class_weights, self.weights, labels, balanced)
-        return dataclasses.replace(self, labels=labels, weights=weights)
+        labels = self.labels or self.ordered or tuple(sorted(names))
+        counts = np.sum([spread(probabilities, labels) for probabilities in distributions], axis=0)
+        balanced = len(records) / (len(labels) * np.maximum(counts, 1))
+        weights = label_weights(self.class_weights, self.weights, labels, balanced.tolist())
+        soft = self.targets == "auto" and any(isinstance(record, SoftRecord) for record in records)
+        return dataclasses.replace(self, labels=labels, weights=weights, targets="soft" if soft else self.targets)
 
     def check(self, records: Sequence[Record], problems: Problems) -> None:
         """Report each label that was not seen in training; nothing if the training rows could not be read."""
         if not self.labels:
             return
         for record in records:
-            if record.label is not None and record.label not in self.index_of:
-                note_unknown(record.label, self.labels, location=record.place, problems=problems)
+            for label in () if record.label is None else _distribution(record.target):
+                if label not in self.index_of:
+                    note_unknown(label, self.labels, location=record.place, problems=problems)
 
-    def target(self, label: str) -> tuple[Any, Any]:
-        """Return the label's number, and its weight."""
-        number = self.index_of[label]
+    def target(self, label: str | Distribution) -> tuple[Any, Any]:
+        """Return the label's number, and its weight; of soft targets the probability (K,) and weight of each label."""
+        if self.targets == "soft":
+            probabilities = spread(_distribution(label), self.labels)
+            return probabilities.astype(np.float32), probabilities * (self.weights or 1.0)
+        number = self.index_of[label if isinstance(label, str) else likeliest_label(label)]
         return np.int64(number), self.weights[number] if self.weights else None
 
     def head(self, backbone: Backbone) -> Head:
         """Return a linear layer from the pooled state, or from two texts' vectors, to K scores."""
         from osbert.models.heads.contrastive import ApartHead
-        from osbert.models.heads.predictions import OrdersHead, SequenceHead, classification_loss, ordinal_loss
+        from osbert.models.heads.predictions import (
+            OrdersHead,
+            SequenceHead,
+            classification_loss,
+            ordinal_loss,
+            soft_loss,
+        )
 
         rate = backbone.architecture.dropout
         labels, orders = len(self.labels), 1 + self.both_orders
@@ -187,9 +219,13 @@ class Classify(TextTask):
             head = ApartHead(backbone, target=self.name, labels=labels, dropout=rate)
         else:
             head = OrdersHead(backbone, target=self.name, labels=labels, dropout=rate, orders=orders)
-        head.loss = partial(classification_loss, smoothing=self.label_smoothing, gamma=self.focal)
-        if self.ordered:
+        if self.targets == "soft":
+            head.stride = labels
+            head.loss = partial(soft_loss, smoothing=self.label_smoothing, gamma=self.focal, ordered=bool(self.ordered))
+        elif self.ordered:
             head.loss = ordinal_loss
+        else:
+            head.loss = partial(classification_loss, smoothing=self.label_smoothing, gamma=self.focal)
         return head
 
     def decode(
@@ -263,6 +299,11 @@ class Classify(TextTask):
     def export_metadata(self) -> dict[str, Any]:
         """Return the labels' names, and what the scores are multiplied by for others."""
         return {"labels": self.labels, "scale": 1 / (self.temperature or 1)}
+
+
+def _distribution(target: str | Distribution) -> Distribution:
+    """Return the probabilities of a label: those that are given, or 1 for the only one."""
+    return {target: 1.0} if isinstance(target, str) else target
 
 
 def confusion(predicted: Sequence[Any], true: Sequence[Any], labels: Sequence[str]) -> NDArray[np.int64]:

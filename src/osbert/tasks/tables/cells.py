@@ -83,13 +83,33 @@ def _parts(label: str, separator: str) -> set[str]:
 
 def parse_list(label: str) -> list[Any] | None:
     """Parse a JSON or Python list in a cell, None for other texts; "[spam]" is a word in brackets."""
-    if not (label.startswith("[") and label.endswith("]")):
+    items = _parse_literal(label) if label.startswith("[") and label.endswith("]") else None
+    return items if isinstance(items, list) else None
+
+
+def parse_object(label: str) -> dict[str, float] | None:
+    """Parse a JSON or Python object of numbers in a cell, None for other texts. Raises ValueError for other objects.
+
+    >>> parse_object('{"neg": 0.25, "pos": 0.75}'), parse_object("{'neg': 1}"), parse_object("{neg}")
+    ({'neg': 0.25, 'pos': 0.75}, {'neg': 1}, None)
+    """
+    if not label.startswith(('{"', "{'")):
         return None
+    values = _parse_literal(label)
+    numbers = values.values() if isinstance(values, dict) else [None]
+    if not all(isinstance(number, int | float) and not isinstance(number, bool) for number in numbers):
+        raise ValueError(
+            f'the label {label[:40]} is no object of labels and numbers, such as {{"neg": 0.2, "pos": 0.8}}'
+        )
+    return {str(name): number for name, number in values.items()}
+
+
+def _parse_literal(text: str) -> Any:
+    """Parse JSON or a Python literal, None for neither."""
     # literal_eval: pandas writes lists as Python does, with single quotes.
     for parse in (json.loads, ast.literal_eval):
         try:
-            items = parse(label)
+            return parse(text)
         except (ValueError, SyntaxError, RecursionError, MemoryError):
             continue
-        return items if isinstance(items, list) else None
     return None

@@ -43,7 +43,8 @@ class TextSource(TableSource):
         """Return the columns that hold text, pair and label; without `labelled` the label may be absent."""
         layout = self.task.layout
         # A name from another form of the same data set is dropped; a name that the user chose is required.
-        names = [name if name in table.columns or not layout.has_column(name) else "" for name in self.named]
+        named = (self.task.text, self.task.pair, self.task.label)
+        names = [name if name in table.columns or not layout.has_column(name) else "" for name in named]
         known = layout.find(table.columns, labelled=labelled)
         if known and not any(names):
             return known
@@ -219,7 +220,7 @@ class TextTask(TableTask):
     def encode(self, record: Record, packer: Packer) -> list[Example]:
         """Return the sequence of a text or a pair, its windows, or the two of a pair, with the target of the label."""
         examples = self._lay_out(record, packer)
-        target = None if record.label is None else self.target(record.label)
+        target = None if record.label is None else self.target(record.target)
         return self.add_targets(examples, *target) if target else examples
 
     def _lay_out(self, record: Record, packer: Packer) -> list[Example]:
@@ -312,5 +313,5 @@ def _only_label(cell: str) -> str:
         return parts[0].strip()
     raise ValueError(
         f"the label is a list or an object ({cell[:40]}), but a row has one label. Write it as a text or a number; for "
-        "several labels a row: osbert finetune multilabel"
+        "several labels a row: osbert finetune multilabel; for votes of annotators: classify --aggregation votes"
     )
