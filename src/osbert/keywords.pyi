@@ -290,7 +290,7 @@ class FinetuneKeywords(TrainingKeywords, OptimizerKeywords, OpeningKeywords, tot
         "embeddings",
         "mix",
     ]
-    split: Literal["words", "characters"]
+    split: Literal["words", "hyphenated", "characters"]
     column: int
     rows: Literal["auto", "texts", "pairs", "graded", "judged"]
     negative: str | Sequence[str]
@@ -335,6 +335,16 @@ class FinetuneKeywords(TrainingKeywords, OptimizerKeywords, OpeningKeywords, tot
     paragraph: str
     answer: str
     answer_start: str
+    training_recurrent: int
+    descriptions: str | Sequence[str]
+    type_names: str | Sequence[str]
+    width: int
+    nested: bool
+    most_types: int
+    hidden: int
+    spans_recurrent: bool
+    entity_id: int
+    separator_id: int
     release: Literal["any", "1.1", "2.0"]
     data_set: Literal["cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte"]
     rule: Literal["majority", "model"]

@@ -51,12 +51,12 @@ def test_files_of_labels(tmp_path: Path) -> None:
         ("bom.txt", "\ufeffrefund, late\tMoney comes late.\nother"),
     ):
         (tmp_path / name).write_text(content, encoding="utf-8")
-        found = read_labels(str(tmp_path / name), multi=False, where="labels")
+        found = read_labels(str(tmp_path / name), where="labels")
         assert found == (("refund, late", "Money comes late."), ("other", ""))
-        assert read_labels(spell_labels(found), multi=False, where="labels") == found
+        assert read_labels(spell_labels(found), where="labels") == found
     (tmp_path / "labels.txt").write_bytes(b"\xff\xfea\n")
     with refusal("wrong-encoding", "labels.txt"):
-        read_labels(str(tmp_path / "labels.txt"), multi=False, where="labels")
+        read_labels(str(tmp_path / "labels.txt"), where="labels")
 
 
 def test_a_file_has_the_columns_of_a_classifier(runs: dict[str, Path], rows: Path, tmp_path: Path) -> None:

@@ -107,9 +107,10 @@ MAKERS: dict[type[Task], Callable[[Task], list[Record]]] = {
 """How six records of a kind are made, the fourth far too long; the first kind that a task is of counts."""
 
 if importlib.util.find_spec("osbert_lab"):
+    from osbert_lab.named_spans import NamedSpans
     from osbert_lab.writing.generate import Generate
 
-    MAKERS = {Generate: written, **MAKERS}
+    MAKERS = {Generate: written, NamedSpans: passages, **MAKERS}
 
 
 def fitted(name: str) -> tuple[Task, list[Record]]:
@@ -119,7 +120,7 @@ def fitted(name: str) -> tuple[Task, list[Record]]:
         kind(most=4) if name == "text_to_text" else kind()
     )  # what stands before its texts takes a part of twelve tokens
     records = next(make for kind, make in MAKERS.items() if isinstance(task, kind))(task)
-    return task.fit(records), records
+    return task.fit(records).for_tokenizer(PACKER.tokenizer), records
 
 
 def right(record: Record) -> Any:

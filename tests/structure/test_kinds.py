@@ -11,7 +11,8 @@ import pytest
 from osbert import components
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
-NAMES = set(components.names("tasks"))
+NAMES = {*components.names("tasks")} - {"spans"}
+"""The names of kinds, but for one that is also a field of annotation tools' records."""
 REPRODUCED = ("osbert_lab/papers/data.py", "osbert_lab/papers/ensemble.py")
 """What draws and joins the questions of one table of the paper, that on SQuAD, which is about that data set alone."""
 FORMS = ("form", "forms")

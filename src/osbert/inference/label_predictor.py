@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import lru_cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from osbert.errors import Problems, UserError
 from osbert.evaluation.forward import TOKENS
 from osbert.evaluation.score import Encoded, decode_records
 from osbert.inference.label_scorer import CandidateRecord, LabelScorer
-from osbert.inference.label_settings import GivenLabels, LabelNames, NamingOptions, read_labels
+from osbert.inference.label_settings import LabelName, LabelNames, NamingOptions
 from osbert.inference.model import require_finite_scores
 from osbert.inference.text_windows import Sample, Text, samples, windows
 from osbert.tasks import Prediction, Record, Task
@@ -93,12 +93,22 @@ class LabelPredictor:
         problems.stop_if_any()
 
     def check(self, labels: LabelNames, where: str, problems: Problems) -> None:
-        """Add classes that the model cannot read, and those that it reads alike, to `problems`."""
-        names: dict[tuple[int, ...], str] = {}
+        """Add classes that the model cannot read, that it reads alike, or that are too few, to `problems`."""
+        if len(labels) == 1 and not self.options.multi:
+            problems.add(
+                f"{where}: one class is always predicted. Give two or more; --multi tells whether a single one holds.",
+                code="nothing-to-learn",
+            )
+        self._check_texts({label: self.scorer.reads(label) for label in labels}, where, problems)
         for label in labels:
             for problem in self.scorer.problems(label):
                 problems.add(f"{where}: '{one_line(label.name)}': {problem}.", code="invalid-value")
-            ids = tuple(self.tokenizer.encode(self.scorer.reads(label)).tolist())
+
+    def _check_texts(self, texts: Mapping[LabelName, str], where: str, problems: Problems) -> None:
+        """Add classes whose `texts`, which the model reads, are the same to its tokenizer."""
+        names: dict[tuple[int, ...], str] = {}
+        for label, text in texts.items():
+            ids = tuple(self.tokenizer.encode(text).tolist())
             if (other := names.setdefault(ids, label.name)) != label.name:
                 problems.add(
                     f"{where}: '{one_line(label.name)}' and '{one_line(other)}' are the same to this model's "
@@ -109,18 +119,20 @@ class LabelPredictor:
     @property
     def remarks(self) -> tuple[str, ...]:
         """The remarks on the model's folder, how it is asked, and names that differ in case alone."""
-        remarks = [f"classes by name: {self.scorer.description}{self._describe_calibration()}"]
+        remarks = [f"classes by name: {self._describe()}"]
         folded = Counter(label.name.casefold() for label in self.labels)
         if alike := [one_line(label.name) for label in self.labels if folded[label.name.casefold()] > 1]:
             remarks.append(f"these names differ in case alone: {', '.join(alike[:10])}")
         return (*self.engine.remarks, *remarks)
 
-    def _describe_calibration(self) -> str:
+    def _describe(self) -> str:
+        """Describe how the model is asked."""
+        way = self.scorer.description
         if not self.scorer.joint:
-            return "; each class by itself" if self.options.multi else ""
+            return f"{way}; each class by itself" if self.options.multi else way
         if not (self.calibrates and self.labels):
-            return "; not calibrated"
-        return f"; calibrated on the first {SAMPLE:,} texts if there are {LEAST} or more"
+            return f"{way}; not calibrated"
+        return f"{way}; calibrated on the first {SAMPLE:,} texts if there are {LEAST} or more"
 
     def predict(self, texts: Iterator[Text] | Sequence[Text]) -> Iterator[Prediction] | list[Prediction]:
         """Return the prediction for each text, as `Engine.predict` does. The first texts calibrate all."""
@@ -160,6 +172,10 @@ class LabelPredictor:
             predictions = self._predict_raw(shared)
             self._weights = 1 / np.mean([as_array(prediction.probabilities) for prediction in predictions], axis=0)
 
+    def ask_rows(self) -> None:
+        """Take the labels of rows, so that results have no field for each of the shared ones."""
+        self.fine_tuned = make_task((), multi=self.options.multi)
+
     def encode(self, record: Record) -> list[Example]:
         """Return the sequences by which a record is scored."""
         return self.scorer.sequences(record.texts[0], self._candidates(record))
@@ -170,12 +186,15 @@ class LabelPredictor:
 
     def predict_encoded(self, records: Sequence[Encoded]) -> list[Prediction]:
         """Return the prediction for each record, given its sequences."""
-        return decode_records(records, outputs=self.scorer.outputs, decode=self._decode)
+        return decode_records(records, outputs=self._outputs, decode=self._decode)
 
     def _predict_raw(self, records: Sequence[Record]) -> list[Prediction]:
         return decode_records(
-            ((record, self.encode(record)) for record in records), outputs=self.scorer.outputs, decode=self._decode
+            ((record, self.encode(record)) for record in records), outputs=self._outputs, decode=self._decode
         )
+
+    def _outputs(self, examples: Sequence[Example]) -> Sequence[Any]:
+        return self.scorer.outputs(examples)
 
     def _candidates(self, record: Record) -> LabelNames:
         candidates = record.candidates if isinstance(record, CandidateRecord) else ()
@@ -209,30 +228,5 @@ _cached_task = lru_cache(maxsize=256)(make_task)
 
 def candidate_record(record: Record, candidates: LabelNames) -> CandidateRecord:
     """Return a record with candidates of its own."""
-    return CandidateRecord(**(vars(record) | {"label": None, "candidates": candidates}))
-
-
-def predict_names(
-    engine: LoadedModel,
-    texts: Iterator[Text] | Sequence[Text],
-    labels: GivenLabels | Sequence[Sequence[str]],
-    options: NamingOptions,
-    *,
-    tokens: int,
-) -> Iterator[Prediction] | list[Prediction]:
-    """Return predictions as `Engine.predict` with labels: one list of them for all texts, or one for each text."""
-    if isinstance(labels, str):
-        raise TypeError(f"labels is a list of names, or descriptions by name: labels=[{labels!r:.40}, ...]")
-    given: Any = labels if isinstance(labels, Mapping) else [*labels]
-    if not given or isinstance(given, Mapping) or isinstance(given[0], str):
-        names = read_labels(given, multi=options.multi, where="labels")
-        return LabelPredictor(engine, names, options, tokens=tokens).predict(texts)
-    candidates = [read_labels(row, multi=options.multi, where=f"labels[{index}]") for index, row in enumerate(given)]
-    if isinstance(texts, Iterator) or len(texts) != len(candidates):
-        count = "an iterator" if isinstance(texts, Iterator) else f"{len(texts):,}"
-        raise UserError(
-            f"labels has {len(candidates):,} lists, but texts is {count}: give one list of names for all texts, or one "
-            "for each text of a list.",
-            code="wrong-number-of-values",
-        )
-    return LabelPredictor(engine, (), options, tokens=tokens).predict_candidates(texts, candidates)
+    values = {field.name: getattr(record, field.name) for field in fields(Record)}
+    return CandidateRecord(**{**values, "label": None, "candidates": candidates, "record": record})

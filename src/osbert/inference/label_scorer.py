@@ -23,9 +23,13 @@ Logits = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class CandidateRecord(Record):
-    """A text with the classes that are asked for, of which it has one, or with --multi any number."""
+    """A text with the classes that are asked for, of which it has one, or with --multi any number.
+
+    `record`: the text as its task reads it.
+    """
 
     candidates: LabelNames = ()
+    record: Record | None = None
 
 
 class LabelScorer(ABC):

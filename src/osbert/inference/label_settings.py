@@ -42,7 +42,8 @@ class NamingOptions:
     """How a model is asked for classes by name."""
 
     multi: bool = False
-    """Several of the classes may hold, or none: each has a probability of its own. For models of entailment."""
+    """Several of the classes may hold, or none: each has a probability of its own. For models of entailment; in runs of
+    spans a span may stand within another."""
     template: str = ""
     """The sentence in which a class is asked for. Default: "This text is about {label}.", and for sentence encoders
     "{label}" alone."""
@@ -75,7 +76,7 @@ class LabelOptions(NamingOptions):
     labels: str = ""
     """Predict these classes, which the model was not trained for: names with commas between them, in quotes where a
     name has a comma; or a file with a name on each line, behind it a tab and a description if there is one. For models
-    of entailment, sentence encoders and masked-language models."""
+    of entailment, sentence encoders and masked-language models; in runs of spans these are types of spans."""
     labels_column: str = ""
     """The column in which rows have labels of their own, written as in --labels, or a JSON list. Where it is empty,
     --labels counts. A table then has --top-k, but no column for each class; .jsonl has all probabilities."""
@@ -88,7 +89,7 @@ class LabelOptions(NamingOptions):
                 "--template and --calibrate need one of these.",
                 code="missing-value",
             )
-        return read_labels(self.labels, multi=self.multi, where="--labels") if self.labels else ()
+        return read_labels(self.labels, where="--labels") if self.labels else ()
 
 
 def spell_labels(labels: GivenLabels) -> str:
@@ -104,12 +105,12 @@ def spell_labels(labels: GivenLabels) -> str:
     return line.getvalue()
 
 
-def read_labels(labels: GivenLabels, *, multi: bool, where: str) -> LabelNames:
+def read_labels(labels: GivenLabels, *, where: str) -> LabelNames:
     """Return labels from a file, from a text with commas, or from Python.
 
-    Raises UserError, which begins with `where`, for every name that is empty or repeated, and if there are too few.
+    Raises UserError, which begins with `where`, for every name that is empty or repeated, and if there is none.
 
-    >>> read_labels('billing,"refund, late"', multi=False, where="labels")
+    >>> read_labels('billing,"refund, late"', where="labels")
     (LabelName(name='billing', description=''), LabelName(name='refund, late', description=''))
     """
     path = Path(labels) if isinstance(labels, str) and len(labels) < 256 and "\0" not in labels else None
@@ -118,15 +119,16 @@ def read_labels(labels: GivenLabels, *, multi: bool, where: str) -> LabelNames:
     else:
         names = split_names(labels) if isinstance(labels, str) else list_names(labels)
     problems = Problems(heading=f"{where}: these classes cannot be predicted")
-    for message, code in name_problems(names, multi=multi):
-        missing = f" There is no file '{one_line(names[0].name)}'." if path and len(names) == 1 and path.suffix else ""
-        problems.add(f"{where}: {message}{missing}", code=code)
+    for message, code in name_problems(names):
+        problems.add(f"{where}: {message}", code=code)
+    if path and not path.is_file() and path.suffix.lower() in (".txt", ".tsv", ".csv") and len(names) == 1:
+        problems.add(f"{where}: there is no file '{one_line(str(labels))}'.", code="missing-file")
     problems.stop_if_any()
     return names
 
 
-def name_problems(names: LabelNames, *, multi: bool) -> Iterator[tuple[str, str]]:
-    """Yield what is wrong with names, each with the code of its error: empty or repeated ones, and too few."""
+def name_problems(names: LabelNames) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong with names, each with the code of its error: empty or repeated ones, or none at all."""
     if empty := [index for index, label in enumerate(names, 1) if not label.name]:
         yield f"the name number {empty[0]} is empty.", "invalid-value"
     if tabs := [label.name for label in names if "\t" in label.name]:
@@ -134,9 +136,8 @@ def name_problems(names: LabelNames, *, multi: bool) -> Iterator[tuple[str, str]
     for name, count in Counter(label.name for label in names if label.name).items():
         if count > 1:
             yield f"'{one_line(name)}' is named {count} times.", "duplicate-name"
-    if len(names) < (least := 1 if multi else 2):
-        advice = "" if multi else " With --multi there is the probability that a single one holds."
-        yield f"{len(names)} of at least {least} names of classes.{advice}", "nothing-to-learn"
+    if not names:
+        yield "there is no name.", "nothing-to-learn"
 
 
 def list_names(labels: Iterable[str | LabelName] | Mapping[str, str]) -> LabelNames:

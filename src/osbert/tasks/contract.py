@@ -297,6 +297,8 @@ class Task(Objective):
     if it cannot use any."""
     weighed: ClassVar[bool] = True
     """Whether its probabilities, if any, come from the model, not from a rule, and can be calibrated."""
+    reuses_head: ClassVar[bool] = False
+    """Whether its head does not depend on the labels, so that fine-tuning a run of the kind goes on with its head."""
     by_rows: ClassVar[bool] = True
     """Whether metrics can be computed on any subset of rows; not if each row is searched among all."""
     reads_rows: ClassVar[bool] = False
@@ -375,6 +377,10 @@ class Task(Objective):
         """Return the task adapted to a model's settings and pretraining, before records are encoded."""
         return self
 
+    def for_tokenizer(self, tokenizer: AnyTokenizer) -> Self:
+        """Return the task with the settings that depend on the model's tokenizer, before its head is made."""
+        return self
+
     def for_sentences(self, read: Callable[[], TrainedSentences | None]) -> Self:
         """Return the task with the settings of a sentence model where its own leave them to the model.
 
@@ -382,6 +388,18 @@ class Task(Objective):
         model whose vectors osbert cannot compute, so a task that needs none does not call it.
         """
         return self.with_prompts(lambda role: trained.prompt(role) if (trained := read()) else "")
+
+    def for_labels(self, labels: Sequence[tuple[str, str]], *, several: bool = False) -> Self | None:
+        """Return the task that predicts these labels, for a kind that reads labels with the input; None for others.
+
+        `labels`: names, each with the text that the model reads in its place, or "". `several`: whether a place may
+        have several labels.
+        """
+        return None
+
+    def continued_from(self, trained: Self) -> Self:
+        """Return the task with the settings that the head of a trained run needs, for a kind that `reuses_head`."""
+        return self
 
     def with_prompts(self, prompt_of: Callable[[str | None], str]) -> Self:
         """Return the task with the model's prompts, by role, where its settings leave them to the model."""

@@ -19,13 +19,15 @@ from osbert.errors import UserError
 from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.text.normalize import CJK, Normalizer
 
-Split = Literal["words", "characters"]
-"""words: at spaces, and around each punctuation mark and each ideograph. characters: each is a word of its own."""
+Split = Literal["words", "hyphenated", "characters"]
+"""words: at spaces, and around each punctuation mark and each ideograph. hyphenated: runs of letters and digits, also
+with hyphens and underscores between them (GLiNER's). characters: each is a word of its own."""
 
 Range = tuple[int, int]
 """Start and end of a range of characters, the end excluded."""
 
 _CHUNK = re.compile(r"[^ \t\n\r]+")
+_HYPHENATED = re.compile(r"\w+(?:[-_]\w+)*|\S")
 Words = Literal["characters", "segmented", "rjieba"]
 """The words of Chinese: single ideographs, runs of ideographs without a space, or the words of rjieba."""
 
@@ -45,6 +47,8 @@ def ranges(text: str, split: Split) -> list[Range]:
     """Return the ranges of a text's words, in order; they do not overlap, and none is blank."""
     if split == "characters":
         return [(index, index + 1) for index, character in enumerate(text) if not character.isspace()]
+    if split == "hyphenated":
+        return [match.span() for match in _HYPHENATED.finditer(text)]
     word_ranges: list[Range] = []
     for chunk in _CHUNK.finditer(text):
         start, part = chunk.start(), chunk[0]

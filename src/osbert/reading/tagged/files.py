@@ -38,6 +38,8 @@ class TagReading:
     split: Split = "words"
     plain: bool = False
     """Whether each tag is simply the label of its word, without a scheme."""
+    nested: bool = False
+    """Whether entities may overlap each other; otherwise the longest of those that do stays."""
     spell: Callable[[str], str] = str
 
 
@@ -248,7 +250,7 @@ class _Reader:
             if mark.start > words[span.start][0] or mark.end < words[span.end - 1][1]:
                 self.tagged_file.widened.append(line)
             wanted.append(span)
-        spans = apart(wanted)
+        spans = wanted if self.reading.nested else apart(wanted)
         self.tagged_file.dropped += [line] * (len(wanted) - len(spans))
         yield from spans
 

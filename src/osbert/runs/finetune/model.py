@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.models.random_numbers import fix_seed
 from osbert.objectives.left_to_right import LeftToRight
 from osbert.runs.finetune.settings import FinetuneSettings, Kind
+from osbert.tasks import Task
 from osbert.text.file_tokenizer import AnyTokenizer, for_tasks
 
 
@@ -29,7 +30,7 @@ class StartingModel:
     """The encoder that fine-tuning starts from, its folder, and remarks on the folder's files.
 
     `tokenizer`: the folder's, with added pieces that a task needs. `language`: the head that predicts next pieces, for
-    an auxiliary loss and for generation; None if neither is used.
+    an auxiliary loss and for generation; None if neither is used. `new`: whether all weights are newly initialised.
     """
 
     source: Folder
@@ -37,6 +38,23 @@ class StartingModel:
     tokenizer: AnyTokenizer
     language: Head | None = None
     remarks: tuple[str, ...] = ()
+    new: bool = False
+
+    def trained_task(self, task: Task) -> Task | None:
+        """Return the task of the folder's run if `task` goes on with its head (`Task.reuses_head`), else None."""
+        trained = self.source.task if task.reuses_head and not self.new else None
+        return trained if type(trained) is type(task) else None
+
+    def fill_reused(self, heads: Mapping[str, Head], tasks: Iterable[Task]) -> None:
+        """Fill the heads of the tasks that go on with the head of the folder's run. Raises UserError for damaged ones.
+
+        The order of the random numbers does not change: the heads are drawn before.
+        """
+        reused = {task.name: heads[task.name] for task in tasks if self.trained_task(task)}
+        if reused:
+            rows = fill_heads(self.source.tensors, Learner(self.backbone, reused))
+            self.source.release()
+            Report(rows=tuple(rows)).require_complete(str(self.source))
 
 
 def read_model(
@@ -97,6 +115,7 @@ def read_model(
         tokenizer=tokenizer,
         language=language,
         remarks=tuple(remarks) if not from_scratch else (),
+        new=from_scratch,
     )
 
 

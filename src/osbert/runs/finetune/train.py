@@ -59,6 +59,9 @@ def lay_out(plan: FinetunePlan, records: Sequence[Splits], model: StartingModel,
         task = task.for_model(model.backbone.architecture, model.source.writes).for_sentences(
             lambda: model.source.sentences
         )
+        if trained := model.trained_task(task):
+            task = task.continued_from(trained)
+        task = task.for_tokenizer(model.tokenizer)
         if task.form == "vectors":
             for line in _vector_notices(task, model):
                 watch(Notice(line))
@@ -237,9 +240,9 @@ def introduce(plan: FinetunePlan, model: StartingModel, watch: Watch) -> None:
     for remark in model.remarks:
         watch(Notice(f"  {one_line(remark)}"))
     if before := stage_before(plan.model):
-        watch(
-            Notice(f"  it was fine-tuned for {before}: its encoder is trained further, with a new layer for this task")
-        )
+        reused = any(model.trained_task(task) for task in plan.tasks)
+        layer = "and so is its layer for this task" if reused else "with a new layer for this task"
+        watch(Notice(f"  it was fine-tuned for {before}: its encoder is trained further, {layer}"))
 
 
 def _vector_notices(task: Task, model: StartingModel) -> Iterator[str]:

@@ -82,6 +82,7 @@ class FinetuneTrainer:
         for head in heads.values():
             if head.form == "text" and model.language:
                 head.load_state_dict(model.language.state_dict())
+        model.fill_reused(heads, [task_rows.task for task_rows in rows.tasks])
         auxiliary = {LeftToRight().name: model.language} if settings.auxiliary and model.language else {}
         self.learner = Learner(model.backbone, heads | auxiliary)
         self.learner.weights = rows.weights | dict.fromkeys(auxiliary, settings.auxiliary)

@@ -11,8 +11,9 @@ from typing import Any
 
 from osbert.errors import Problems, UserError, nearest
 from osbert.inference.engine import Engine
-from osbert.inference.label_predictor import SAMPLE, LabelPredictor, candidate_record, make_task
+from osbert.inference.label_predictor import SAMPLE, candidate_record
 from osbert.inference.label_settings import LabelNames, LabelOptions, list_names, name_problems, split_names
+from osbert.inference.label_tasks import label_predictor
 from osbert.reading.table import Row
 from osbert.runs.rows.predict import PredictionJob, PredictionSource
 from osbert.runs.rows.table import Results
@@ -35,9 +36,9 @@ class LabelNamesSource(PredictionSource):
         """Return the predictor in place of an engine, and the fingerprint of the model's weights."""
         engine, weights = super().load_model(device, resumable=resumable)
         assert isinstance(engine, Engine)
-        predictor = LabelPredictor(engine, self.labels, self.naming)
+        predictor = label_predictor(engine, self.labels, self.naming)
         if self.naming.labels_column:  # rows differ in their labels: no column has the probabilities of one
-            predictor.fine_tuned = make_task((), multi=self.naming.multi)
+            predictor.ask_rows()
         return predictor, weights
 
     def open(self) -> LabelNamesJob:
@@ -98,7 +99,7 @@ class LabelNamesJob(PredictionJob):
         names = split_names(cell) if listed is None else list_names(map(str, listed))
         where = f"{record.place}: '{one_line(self.column)}'"
         before = problems.count
-        for message, code in name_problems(names, multi=self.engine.options.multi):
+        for message, code in name_problems(names):
             problems.add(f"{where}: {message}", code=code)
         self.engine.check(names, where, problems)
         if problems.count == before:

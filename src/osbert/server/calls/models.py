@@ -164,12 +164,12 @@ class ServerModel:
 
     def label_predictor(self, labels: LabelNames, *, multi: bool) -> LabelPredictor:
         """Return the predictor of classes by name, kept for the next request with the same ones. Raises UserError."""
-        from osbert.inference.label_predictor import LabelPredictor
         from osbert.inference.label_settings import NamingOptions
+        from osbert.inference.label_tasks import label_predictor
 
         if (labels, multi) not in self._predictors:
             # Answers do not depend on the other texts of a request: nothing is calibrated.
-            predictor = LabelPredictor(self.engine, labels, NamingOptions(multi=multi, calibrate=False))
+            predictor = label_predictor(self.engine, labels, NamingOptions(multi=multi, calibrate=False))
             if len(self._predictors) >= KEPT:
                 self._predictors.clear()
             self._predictors[labels, multi] = predictor

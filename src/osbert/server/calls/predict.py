@@ -28,6 +28,15 @@ from osbert.tasks.edges import Edge, FieldType
 
 LABELS, LABELLED = 2_000, 20_000
 """Most classes by name in a request, and most texts times classes."""
+Labels = Annotated[list[str] | dict[str, str], Field(min_length=1, max_length=LABELS)]
+"""Names, or descriptions by name."""
+
+
+def label_parts(labels: list[str] | dict[str, str] | None) -> Iterator[tuple[str, str]]:
+    """Yield (field, text) for every name and description."""
+    items = labels.items() if isinstance(labels, dict) else [(label,) for label in labels or ()]
+    for index, texts in enumerate(items):
+        yield from ((f"labels[{index}]", text) for text in texts)
 
 
 class PredictRequest(Request, title="Predict"):
@@ -43,7 +52,7 @@ class PredictRequest(Request, title="Predict"):
         default=None, description="For a model that chooses: rows by column, or {context, choices: [...]}."
     )
 
-    labels: Annotated[list[str] | dict[str, str], Field(min_length=1, max_length=LABELS)] | None = Field(
+    labels: Labels | None = Field(
         default=None,
         description="Predict these classes, which the model was not trained for: names, or descriptions by name.",
     )
@@ -52,9 +61,7 @@ class PredictRequest(Request, title="Predict"):
     def parts(self) -> Iterator[tuple[str, str]]:
         """Yield (field, text) for every text of the request."""
         yield from super().parts()
-        labels = self.labels.items() if isinstance(self.labels, dict) else [(label,) for label in self.labels or ()]
-        for index, texts in enumerate(labels):
-            yield from ((f"labels[{index}]", text) for text in texts)
+        yield from label_parts(self.labels)
         for index, record in enumerate(self.records or ()):
             for name, value in record.items():
                 for text in (value,) if isinstance(value, str) else value:
@@ -93,7 +100,24 @@ class PredictAnswer(Reply, title="Predictions"):
     predictions: list[PredictValue]
 
 
-class PredictCall(Call):
+class NamingCall(Call):
+    """A call whose requests may name the labels."""
+
+    def option(self, values: RequestFields) -> tuple[LabelNames, bool] | None:
+        """Return the classes by name, and whether several may hold; None for those of the model."""
+        labels = values.get("labels")
+        if not labels:
+            return None
+        return list_names(labels), bool(values.get("multi") or values.get("nested"))
+
+    def read(self, model: ServerModel, items: Sequence[Item], option: Any) -> Sequence[Any]:
+        """Return the model's prediction for each item."""
+        if option is None:
+            return super().read(model, items, option)
+        return model.label_predictor(option[0], multi=option[1]).predict_encoded(items)
+
+
+class PredictCall(NamingCall):
     """Predicts for each text, pair or row."""
 
     what = "predict (/v1/predict)"
@@ -118,19 +142,6 @@ class PredictCall(Call):
             for index, text in enumerate(texts or ())
         ]
 
-    def option(self, values: RequestFields) -> tuple[LabelNames, bool] | None:
-        """Return the classes by name, and whether several may hold; None for those of the model."""
-        labels = values.get("labels")
-        if not labels:
-            return None
-        return list_names(labels), bool(values.get("multi"))
-
-    def read(self, model: ServerModel, items: Sequence[Item], option: Any) -> Sequence[Any]:
-        """Return the model's prediction for each item."""
-        if option is None:
-            return super().read(model, items, option)
-        return model.label_predictor(option[0], multi=option[1]).predict_encoded(items)
-
     def fields(
         self, model: ServerModel, values: RequestFields, items: Sequence[Item], results: Sequence[Any]
     ) -> dict[str, Any]:
@@ -150,11 +161,9 @@ def _named_items(model: ServerModel, values: RequestFields) -> list[Item]:
         raise Refusal(422, "multi goes with labels.", field="multi")
     if texts is None or values.get("records") is not None:
         raise Refusal(422, "Send texts with labels, and no records.", field="texts")
-    if (count := len(texts) * len(labels)) > LABELLED:
-        what = f"{len(texts):,} texts with {len(labels):,} labels are {count:,} questions, more than {LABELLED:,}."
-        raise Refusal(413, what, field="labels")
+    _require_few(len(texts), len(labels))
     try:
-        names = read_labels(labels, multi=values["multi"], where="labels")
+        names = read_labels(labels, where="labels")
         predictor = model.label_predictor(names, multi=values["multi"])
     except UserError as error:
         message = str(error).replace(str(model.engine.folder), f"the model {model.name}")
@@ -170,6 +179,12 @@ def _named_items(model: ServerModel, values: RequestFields) -> list[Item]:
     return items
 
 
+def _require_few(texts: int, labels: int) -> None:
+    if (count := texts * labels) > LABELLED:
+        what = f"{texts:,} texts with {labels:,} labels are {count:,} questions, more than {LABELLED:,}."
+        raise Refusal(413, what, field="labels")
+
+
 def _row(model: ServerModel, row: Mapping[str, Any], field: str) -> Item:
     try:
         record = model.engine.fine_tuned.row(row, where=field)
@@ -182,6 +197,16 @@ class TagRequest(Request, title="Tag"):
     """Texts in which entities are looked for."""
 
     texts: Texts
+    labels: Labels | None = Field(
+        default=None,
+        description="For a model of spans by name: look for these types, names or descriptions by name.",
+    )
+    nested: bool = Field(default=False, description="With labels: entities may stand within others.")
+
+    def parts(self) -> Iterator[tuple[str, str]]:
+        """Yield (field, text) for every text of the request."""
+        yield from super().parts()
+        yield from label_parts(self.labels)
 
 
 class Entity(BaseModel):
@@ -203,7 +228,7 @@ class TagAnswer(Reply, title="Entities"):
     windows: list[int] | None = None
 
 
-class TagCall(Call):
+class TagCall(NamingCall):
     """Tags the entities of each text."""
 
     what = "tag (/v1/tag)"
@@ -212,16 +237,35 @@ class TagCall(Call):
 
     def items(self, model: ServerModel, values: RequestFields) -> list[Item]:
         """Return an item for each text. Long texts are read in windows, so none is too long."""
+        if option := self.option(values):
+            return _span_items(model, values["texts"], option)
+        if values.get("nested"):
+            raise Refusal(422, "nested goes with labels.", field="nested")
         return [item_of(model, (text,), f"texts[{index}]", empty=True) for index, text in enumerate(values["texts"])]
 
     def fields(
         self, model: ServerModel, values: RequestFields, items: Sequence[Item], results: Sequence[Any]
     ) -> dict[str, Any]:
-        """Return the entities of each text, and the numbers of windows if a text had several."""
+        """Return the entities of each text, and the numbers of sequences if a text was read in several."""
         reply = model.engine.fine_tuned.reply
         counts = [len(item.examples) for item in items]
         several = {"windows": counts} if max(counts) > 1 else {}
         return {"entities": [reply(prediction)["entities"] for prediction in results], **several}
+
+
+def _span_items(model: ServerModel, texts: Sequence[str], option: tuple[LabelNames, bool]) -> list[Item]:
+    """Return the items of texts with types by name. Raises Refusal: 422, or 413 for too many of both together."""
+    labels, nested = option
+    engine = model.engine
+    if engine.task is None or engine.task.for_labels(labels) is None:
+        raise Refusal(422, f"The model {model.name} looks for its own types alone: send no labels.", field="labels")
+    _require_few(len(texts), len(labels))
+    try:
+        predictor = model.label_predictor(read_labels(labels, where="labels"), multi=nested)
+    except UserError as error:
+        raise Refusal(422, str(error), field="labels") from error
+    records = [predictor.fine_tuned.record_of((text,)) for text in texts]
+    return [Item(record, tuple(predictor.encode(record))) for record in records]
 
 
 class AnswerRequest(Request, title="Answer"):

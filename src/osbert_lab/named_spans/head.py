@@ -1,0 +1,151 @@
+"""The head of spans by name: states of words and of type markers -> a score for each span and type.
+
+A span is represented by MLP([start; end]) of the states of its first and its last word, a type by MLP(marker), and the
+score is their dot product (Zaratiana et al. 2024, section 2.2). The last two products are taken in the other order:
+(W h) . t = h . (W^T t), which costs a product per type, not one per output of the span's layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.utils.rnn import pack_sequence, unpack_sequence
+
+from osbert.data.batch import Batch
+from osbert.models.contract import Backbone, Head, Loss, States
+from osbert.models.fast.dropout import Dropout
+from osbert.models.fast.linear import Linear
+
+FACTOR = 4
+"""Width of the inner layer of each MLP, in widths of its output."""
+
+
+class Projection(nn.Module):
+    """(M, D) -> (M, E): two layers with a ReLU between them."""
+
+    def __init__(self, width: int, outputs: int, dropout: float) -> None:
+        """Make the layers, with torch's initial weights."""
+        super().__init__()
+        self.inner = Linear(width, FACTOR * outputs)
+        self.dropout = Dropout(dropout)
+        self.outer = Linear(FACTOR * outputs, outputs)
+
+    def forward(self, states: Tensor) -> Tensor:
+        """Return the projected states."""
+        return self.outer(self.dropout(functional.relu(self.inner(states))))
+
+
+class NamedSpanHead(Head):
+    """States (N, D) -> logits (N, width * C): at the first word of a span, by its number of words and its type.
+
+    C is the largest number of types of a sequence in the batch. Rows and columns without a span or a type are 0.
+    """
+
+    def __init__(
+        self, backbone: Backbone, *, target: str, width: int, hidden: int, recurrent: bool, marker: int
+    ) -> None:
+        """Stand on `backbone`.
+
+        `width`: words of the longest span. `hidden`: width D of the layers. `recurrent`: whether there is an LSTM over
+        words. `marker`: the piece before each type.
+        """
+        super().__init__()
+        sizes = backbone.architecture
+        self.target, self.width, self.marker = target, width, marker
+        self.project = nn.Identity() if hidden == sizes.width else Linear(sizes.width, hidden)
+        self.recurrent = nn.LSTM(hidden, hidden // 2, bidirectional=True) if recurrent else None
+        self.start = Projection(hidden, hidden, sizes.dropout)
+        self.end = Projection(hidden, hidden, sizes.dropout)
+        self.span = Projection(2 * hidden, hidden, sizes.dropout)
+        self.query = Projection(hidden, hidden, sizes.dropout)
+
+    @property
+    def per_token(self) -> bool:
+        """Return True: the rows are those of tokens."""
+        return True
+
+    def outputs(self, states: States, batch: Batch) -> Tensor:
+        """Return the logits (N, width * C)."""
+        assert batch.words is not None
+        counts = [int(count) for count in self._count(self._markers(batch), batch)]
+        most = max(1, *counts)
+        table = states.hidden.new_zeros(len(batch.ids), self.width, most)
+        tokens = batch.words.nonzero().squeeze(1)
+        for first, starts, lasts, logits in self._score_in_float32(states, batch):
+            table[tokens[first + starts], lasts - starts, : logits.shape[1]] = logits.to(table.dtype)
+        return table.flatten(1)
+
+    def forward(self, states: States, batch: Batch) -> Loss:
+        """Return the summed binary cross-entropy over all spans and types; the mean is over words and gold spans."""
+        assert batch.words is not None
+        target = batch.targets[self.target]
+        ranks = batch.words.cumsum(0) - 1  # (N,): the index of a word among those of the batch
+        gold = target.labels >= 0
+        words, labels = ranks[target.index[gold]], target.labels[gold]
+        total = states.hidden.new_zeros((), dtype=torch.float32)
+        for first, starts, lasts, logits in self._score_in_float32(states, batch):
+            inside = (words >= first) & (words < first + int(lasts[-1]) + 1)
+            spans = lasts - starts + starts * self.width  # increasing: its index is found by search
+            wanted = labels[inside] % self.width + (words[inside] - first) * self.width
+            rows = torch.searchsorted(spans, wanted)
+            truth = torch.zeros_like(logits)
+            truth[rows, labels[inside] // self.width] = 1.0
+            total = total + functional.binary_cross_entropy_with_logits(logits, truth, reduction="sum")
+        return Loss(total=total, count=target.count)
+
+    def _markers(self, batch: Batch) -> Tensor:
+        """Return which tokens (N,) mark a type."""
+        return (batch.ids == self.marker) & ~batch.words if batch.words is not None else batch.ids < 0
+
+    def _count(self, mask: Tensor, batch: Batch) -> list[int]:
+        """Return how many tokens of each sequence a mask (N,) has."""
+        sums = functional.pad(mask.cumsum(0), (1, 0))
+        bounds = functional.pad(batch.starts, (0, 1), value=len(mask))
+        return torch.diff(sums[bounds]).tolist()
+
+    def _score_in_float32(self, states: States, batch: Batch) -> Iterator[tuple[int, Tensor, Tensor, Tensor]]:
+        """Yield what `_score` yields, without bf16: on CPUs each new shape of a product would be compiled for it."""
+        with torch.autocast(states.hidden.device.type, enabled=False):
+            yield from self._score(states, batch)
+
+    def _score(self, states: States, batch: Batch) -> Iterator[tuple[int, Tensor, Tensor, Tensor]]:
+        """Yield, for each sequence with words and types: the index of its first word in the batch; the first and last
+        words (P,) of its spans, in order; and their logits (P, C)."""
+        assert batch.words is not None
+        markers = self._markers(batch)
+        type_counts, word_counts = self._count(markers, batch), self._count(batch.words, batch)
+        words = self._mix(self.project(states.hidden[batch.words].float()), word_counts)
+        types = self.query(self.project(states.hidden[markers].float()))  # (all types, D)
+        # The span's layers, apart: W_1 [s; e] is a sum of two products, and W_2 acts on the types.
+        left, right = self.span.inner.weight.chunk(2, dim=1)
+        starts = functional.linear(functional.relu(self.start(words)), left, self.span.inner.bias)  # (words, 4 D)
+        ends = functional.linear(functional.relu(self.end(words)), right)
+        queries, offsets = types @ self.span.outer.weight, types @ self.span.outer.bias  # (types, 4 D), (types,)
+        first_word = first_type = 0
+        for count, number in zip(word_counts, type_counts, strict=True):
+            if count and number:
+                first, last = _list_spans(count, self.width, words.device)
+                part = slice(first_type, first_type + number)
+                inner = self.span.dropout(functional.relu(starts[first_word + first] + ends[first_word + last]))
+                yield first_word, first, last, inner @ queries[part].T + offsets[part]  # (P, C)
+            first_word, first_type = first_word + count, first_type + number
+
+    def _mix(self, words: Tensor, counts: list[int]) -> Tensor:
+        """Return the states of words after the LSTM over each sequence, if there is one."""
+        if self.recurrent is None or not len(words):
+            return words
+        parts = words.split([count for count in counts if count])  # sequences without a word are left out
+        mixed, _ = self.recurrent(pack_sequence(list(parts), enforce_sorted=False))
+        return torch.cat(unpack_sequence(mixed))
+
+
+def _list_spans(count: int, width: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return the first and the last words (P,) of all spans of at most `width` among `count` words, by the first."""
+    words = torch.arange(count, device=device)
+    first = words.repeat_interleave(width)
+    last = first + torch.arange(width, device=device).repeat(count)
+    inside = last < count
+    return first[inside], last[inside]
