@@ -17,8 +17,8 @@ class LoaderSettings:
     """Sequences in one optimiser step."""
     micro_tokens: int | Literal["auto"] = "auto"
     """Most tokens in one pass through the model; a step with more is split, with the same gradient up to rounding. 0:
-    one pass per step. auto: the smallest number that is about as fast as larger ones and fits into the free memory,
-    measured for some seconds at the start of a run. The run keeps this number."""
+    one pass per step. auto: on a CPU as many as take 1 GiB of activations, beyond which passes are hardly faster; on a
+    GPU as many as fit into the free memory, up to 65,536. The run keeps this number."""
     pool: int = 2**20
     """Tokens of a pool, within which examples are shuffled and next-sentence partners are chosen."""
     held_out: float = 0.01

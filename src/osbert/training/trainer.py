@@ -204,23 +204,6 @@ class Trainer:
             self.learner.train(training)
         return sums.read(self.group)[0]
 
-    def rehearse(self, batches: Sequence[Batch]) -> float | None:
-        """Return the seconds of the gradient of some batches, which is discarded; None if memory runs out.
-
-        The seconds are those of the slowest process, and memory may run out in any. All processes must call.
-        """
-        self.learner.train()
-        started = time.perf_counter()
-        sums, message = self._attempt(partial(self.gradients.add, number=self.step), batches)
-        if sums is None:
-            self._shortage(batches, message)
-        if self.processor.device.type == "cuda":
-            torch.cuda.synchronize(self.processor.device)
-        self.optimizer.zero_grad()
-        seconds = math.inf if sums is None else time.perf_counter() - started
-        slowest = max(self.group.gather(seconds, "seconds of a gradient"))
-        return None if math.isinf(slowest) else slowest
-
     def _next(self, stream: Iterator[Step]) -> Step:
         """Return the next step. If the data cannot be read any more, write a checkpoint before raising the error."""
         try:

@@ -7,17 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from safetensors.torch import load_file
 
 import corpora
 from osbert.recipe import Word
 from osbert.runs.contract import Notice
 from osbert.runs.pretrain import passes
-from osbert.runs.pretrain.passes import Pass, PassTest
 from osbert.runs.pretrain.pretraining import PretrainRequest, pretrain
 from osbert.runs.pretrain.settings import PretrainPlan, read_plan, read_settings
 from osbert.training import memory
-from osbert.training.distributed import ALONE, Group
+from osbert.training.distributed import Group
+from osbert.training.processor import Processor
 from osbert.training.progress import Progress
 from osbert.training.run_folder import RunFolder
 from refusals import refusal
@@ -42,106 +43,50 @@ def plan(corpus) -> PretrainPlan:
     return read_plan("cpu", TINY, corpus=corpus)
 
 
-@pytest.fixture
-def measurements(monkeypatch) -> list[Any]:
-    """Replace the measurements by a list of (tokens per second, bytes beyond the process), which grows by the test."""
-    table: list[Any] = []
-    monkeypatch.setattr(passes, "MODEST", 0)
-    monkeypatch.setattr(memory, "free_memory", lambda device: 10 * GIGA)
-    monkeypatch.setattr(passes, "peak_memory", lambda processor: 0)
-
-    def measured(self: PassTest, tokens: int, *, whole: bool) -> Pass | None:
-        speed, needed = table.pop(0)
-        if not speed:
-            return None
-        each = tokens / speed
-        return Pass(tokens=tokens, speed=speed, seconds=3 * each, round_seconds=each, memory=needed + self.weights)
-
-    monkeypatch.setattr(PassTest, "_measure_pass", measured)
-    return table
-
-
 @pytest.mark.parametrize(
-    "table, chosen, reason",
+    "free, layers, batch, tokens",
     [
-        ([(1e4, 1), (2e4, 2), (3e4, 3), (4e4, 4), (5e4, 5)], 0, "all there are"),  # the whole step of 9,600 tokens
-        ([(1e4, 1), (2e4, 2), (2e4, 3), (2.01e4, 4)], 2048, "no faster"),
-        ([(1e4, 1), (1e4, 2), (2e4, 3), (2e4, 4), (2e4, 4)], 4096, "no faster"),  # one disturbance ends nothing
-        ([(1e4, 1), (2e4, 4 * GIGA)], 2048, "memory"),  # twice 4 is more than 0.7 of 10
-        ([(1e4, 1), (0, 0)], 1024, "memory"),  # it ran out in the test
-        ([(0, 0)], 24, "memory"),
-        ([(1e2, 1)], 1024, "too long"),
+        (10 * GIGA, 1, 400, 0),  # a step of 9,600 tokens takes less than a gigabyte
+        (10 * GIGA, 1, 10**6, 2**18),
+        (10 * GIGA, 400, 400, 1024),  # as few as are fast, whatever they take
+        (10**8, 1, 10**6, 2**14),
+        (10**7, 1, 400, 2**11),
+        (1, 1, 400, 24),  # one sequence
     ],
 )
-def test_it_is_the_smallest_pass_that_is_about_as_fast(plan, measurements, tmp_path, table, chosen, reason) -> None:
-    measurements += table
-    tokens, remark = passes.choose(plan, tmp_path)
-    assert tokens == chosen
-    assert reason in remark
-    assert not measurements
+def test_a_pass_is_as_large_as_is_fast_and_fits(corpus, monkeypatch, free, layers, batch, tokens) -> None:
+    monkeypatch.setattr(passes, "free_memory", lambda device: free)
+    plan = read_plan("cpu", TINY | {"model.layers": layers, "batch": batch}, corpus=corpus)
+    assert passes.count_pass_tokens(plan) == tokens
 
 
-def test_a_long_run_takes_longer_to_choose(corpus, measurements, tmp_path) -> None:
-    table = [(1e2, 1), (2e2, 2), (3e2, 3)]  # 31, 31 and 41 s
-    measurements += table
-    tokens, remark = passes.choose(read_plan("cpu", TINY | {"steps": 10**6}, corpus=corpus), tmp_path)
-    assert tokens == 4096 and "too long" in remark and not measurements
-    measurements += table
-    assert passes.choose(read_plan("cpu", TINY, corpus=corpus), tmp_path)[0] == 1024
+def test_a_gpu_takes_what_its_memory_holds(corpus, monkeypatch) -> None:
+    for free, precision, tokens in ((10**8, "fp32", 2**14), (10**8, "bf16", 2**15), (10**12, "fp32", 2**16)):
+        monkeypatch.setattr(passes, "free_memory", lambda device, free=free: free)
+        processor = Processor(device=torch.device("cuda"), precision=precision)
+        monkeypatch.setattr(passes, "choose", lambda *given, processor=processor: processor)
+        plan = read_plan("cpu", TINY | {"batch": 10**5}, corpus=corpus)
+        assert passes.count_pass_tokens(plan) == tokens
 
 
-def test_all_processes_choose_alike(plan, measurements, monkeypatch, tmp_path) -> None:
-    """A process whose own memory suffices follows another whose does not."""
-    monkeypatch.setattr(Group, "gather", lambda self, value, about: [value, False if about == "free memory" else value])
-    measurements += [(1e4, 1), (2e4, 2)]
-    assert passes.choose(plan, tmp_path)[0] == 1024
+def test_all_processes_take_the_fewest_tokens(plan, monkeypatch, tmp_path) -> None:
+    """A process whose own memory suffices for a whole step (0) follows another whose does not."""
+    monkeypatch.setattr(Group, "first", lambda self, action: action())
+    monkeypatch.setattr(Group, "gather", lambda self, value, about: [value, 512, 1024])
+    group = Group(0, 3)
+    assert passes.with_passes(plan, tmp_path, group=group).settings.data.micro_tokens == 512
 
 
-def test_a_real_test_measures_the_run_and_leaves_nothing(plan, monkeypatch, tmp_path) -> None:
-    monkeypatch.setattr(passes, "MODEST", 0)
-    monkeypatch.setattr(passes, "SECONDS", 0.01)
-    tokens, remark = passes.choose(plan, tmp_path / "scratch")
-    assert tokens == 1024
-    assert "1,024 tokens" in remark
-    assert not (tmp_path / "scratch").exists()
-
-
-@pytest.mark.lab
-def test_passes_of_the_test_are_as_full_as_those_of_the_run_and_of_all_objectives(corpus, tmp_path) -> None:
-    """Sequences of this corpus are shorter than data.length, so that a pass takes more of them."""
-    curriculum = {"objectives": ("mlm", "document_words"), "curriculum": "continual", "model.segments": 2}
-    plan = read_plan("cpu", {**TINY, **curriculum, "workers": 2}, corpus=corpus)
-    test = PassTest(plan, tmp_path, 24, ALONE)
-    for tokens, least in ((1_024, 1_000), (9_600, 5_000)):
-        batches = test._batches(tokens)
-        assert [[*batch.targets] for batch in batches] == [["mlm"], ["document_words"]]
-        assert all(least < batch.size <= tokens for batch in batches)
-
-
-@pytest.mark.parametrize("whole, rounds", [(True, 1), (False, 2)])
-def test_a_pass_of_several_is_timed_as_two_so_that_one_adds_to_gradients(
-    plan, monkeypatch, tmp_path, whole, rounds
-) -> None:
-    test = PassTest(plan, tmp_path, 24, ALONE)
-    seen = []
-    monkeypatch.setattr(test.trainer, "rehearse", lambda batches: seen.append(batches) or 9.0)
-    found = test._measure_pass(1_024, whole=whole)
-    [batches] = seen
-    assert len(batches) == rounds
-    assert found is not None and found.speed == sum(batch.size for batch in batches) / 9
-
-
-def test_a_modest_step_is_one_pass_without_a_test(plan, monkeypatch, tmp_path) -> None:
-    monkeypatch.setattr(PassTest, "try_passes", lambda *given: pytest.fail("it was tested"))
-    assert passes.choose(plan, tmp_path) == (0, "")
-    assert passes.with_passes(plan, tmp_path).settings.data.micro_tokens == 0
+def test_a_small_step_is_one_pass_without_a_word(plan, tmp_path) -> None:
+    chosen = passes.with_passes(plan, tmp_path, lambda event: pytest.fail(str(event)))
+    assert chosen.settings.data.micro_tokens == 0
 
 
 @pytest.mark.parametrize("stored, tokens", [({"micro_tokens": 77}, 77), ({"micro_tokens": 0}, 0), ({}, 0)])
 def test_a_run_that_was_begun_keeps_its_number(plan, monkeypatch, tmp_path, stored, tokens) -> None:
     """Versions before "auto" took whole steps by default, and the first ones did not record it."""
     (tmp_path / "run.json").write_text(json.dumps({"settings": {"data": stored}}))
-    monkeypatch.setattr(passes, "choose", lambda *given: pytest.fail("it was chosen again"))
+    monkeypatch.setattr(passes, "count_pass_tokens", lambda *given: pytest.fail("it was chosen again"))
     assert passes.with_passes(plan, tmp_path).settings.data.micro_tokens == tokens
 
 
@@ -158,11 +103,11 @@ def test_a_resumed_run_has_the_same_passes_and_bits(corpus, monkeypatch, tmp_pat
             raise KeyboardInterrupt
 
     events: list[Any] = []
-    monkeypatch.setattr(passes, "choose", lambda *given: (50, "A pass takes 50."))
+    monkeypatch.setattr(passes, "count_pass_tokens", lambda *given: 50)
     with pytest.raises(KeyboardInterrupt):
         run("stopped", watch=stop)
-    assert next(event.text for event in events if isinstance(event, Notice)) == "A pass takes 50."
-    monkeypatch.setattr(passes, "choose", lambda *given: pytest.fail("it was chosen again"))
+    assert next(event.text for event in events if isinstance(event, Notice)).startswith("A pass takes at most 50 ")
+    monkeypatch.setattr(passes, "count_pass_tokens", lambda *given: pytest.fail("it was chosen again"))
     stopped, whole = run("stopped"), run("whole", micro_tokens=50)
     assert RunFolder(stopped).facts["settings"]["data"]["micro_tokens"] == 50
     one, other = (load_file(folder / "model.safetensors") for folder in (stopped, whole))
