@@ -6,7 +6,7 @@ whole step): exactly the gradient of one large batch. With several processes the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -43,16 +43,27 @@ class Gradients:
         The random numbers of dropout are seeded by (seed, step, micro-batch), so that a checkpoint need not store their
         state. The caller's random state is restored.
         """
-        sums = Sums(census=self.census(batches))
+        census = self._count(batches)
+        sums = Sums(census=census)
         self.owing = True
         with self.processor.repeatable(), hold_generator(self.processor.generator) as generator:
-            for index, batch in enumerate(self._passes(batches, sums.census)):
+            for index, batch in enumerate(self._passes(batches, census)):
                 # Different for each pass and rank, and a function of the step alone.
-                generator.manual_seed(_seed(self.seed, number, index * self.group.size + self.group.rank))
+                key = (self.seed, number, index * self.group.size + self.group.rank)
+                generator.manual_seed(int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0]))
                 with threads_for_batch(batch.size):
-                    outcomes = self.outcomes(batch)
+                    with self.processor.autocast():
+                        outcomes: dict[str, Outcome] = self.learner(batch.to(self.processor.device))
                     sums.add(outcomes)
-                    self._descend(outcomes, sums.census, last=index + 1 == sums.census.passes)
+                    terms = [
+                        # Skipping the factor of 1 keeps the bits of runs without weights.
+                        (outcome.total if outcome.weight == 1 else outcome.weight * outcome.total) / census.counts[name]
+                        for name, outcome in outcomes.items()
+                        if census.counts[name]
+                    ]
+                    if terms:
+                        # One backward pass through the sum of all objectives.
+                        self.parallel.backward(torch.stack(terms).sum(), last=index + 1 == census.passes)
         self.owing = False
         return sums
 
@@ -66,32 +77,17 @@ class Gradients:
 
     def measure(self, batches: Sequence[Batch]) -> Sums:
         """Return the sums of the losses on some batches without gradients. Each process passes its own batches."""
-        sums = Sums(census=self.census(batches))
+        sums = Sums(census=self._count(batches))
         with self.processor.repeatable(), torch.no_grad():
             for batch in self._passes(batches, sums.census):
-                sums.add(self.outcomes(batch))
+                with self.processor.autocast():
+                    sums.add(self.learner(batch.to(self.processor.device)))
         return sums
 
-    def census(self, batches: Sequence[Batch]) -> Census:
+    def _count(self, batches: Sequence[Batch]) -> Census:
         """Count the labels and passes of all processes' batches together."""
-        return Census.combine(self.group.gather(Census.of(batches), "what a step holds"))
-
-    def outcomes(self, batch: Batch) -> dict[str, Outcome]:
-        """Return each objective's loss on a batch, in the processor's precision."""
-        with self.processor.autocast():
-            return self.learner(batch.to(self.processor.device))
-
-    def _descend(self, outcomes: Mapping[str, Outcome], census: Census, *, last: bool) -> None:
-        counts = census.counts
-        terms = [
-            # Skipping the factor of 1 keeps the bits of runs without weights.
-            outcome.total / counts[name] if outcome.weight == 1 else outcome.weight * outcome.total / counts[name]
-            for name, outcome in outcomes.items()
-            if counts[name]
-        ]
-        if terms:
-            # One backward pass through the sum of all objectives.
-            self.parallel.backward(torch.stack(terms).sum(), last=last)
+        census = Census.of(batches)
+        return census if self.group.size == 1 else Census.combine(self.group.gather(census, "what a step holds"))
 
     def _passes(self, batches: Sequence[Batch], census: Census) -> Sequence[Batch]:
         """Pad the batches so that every process makes the same number of passes, with all objectives in each.
@@ -111,7 +107,3 @@ class Gradients:
 
 def _no_labels(per_token: bool, kind: torch.dtype) -> BatchTarget:
     return BatchTarget(labels=torch.empty(0, dtype=kind), index=torch.empty(0, dtype=torch.int64), per_token=per_token)
-
-
-def _seed(*key: int) -> int:
-    return int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0])

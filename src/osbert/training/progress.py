@@ -127,6 +127,7 @@ class Census:
         census = cls()
         for batch in batches:
             census.passes += 1
+            census.fewest += 1
             census.tokens += batch.size
             for name, target in batch.targets.items():
                 census.counts[name] = census.counts.get(name, 0.0) + target.count

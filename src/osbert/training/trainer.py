@@ -111,7 +111,8 @@ class Trainer:
     @property
     def sound(self) -> bool:
         """Return whether all weights are finite in all processes; they may not be if the learning rate is too high."""
-        return all(self.group.gather(self._finite(), "the weights"))
+        finite = all(bool(torch.isfinite(local(weight)).all()) for weight in self.weights)
+        return all(self.group.gather(finite, "the weights"))
 
     def run(self) -> Generator[Progress, None, None]:
         """Take the remaining steps, yielding after each. A checkpoint that is due is written after the yield.
@@ -155,7 +156,9 @@ class Trainer:
         if self.parallel.sharded:
             shards = tensors.shards(self.learner, self.group, self.optimizer)
             return self.writer.write_shards(self.group, self.step, shards, state)
-        weights = tensors.weights(self.learner, self.parallel) | tensors.memory(self.learner, self.group)
+        weights = tensors.weights(self.learner, self.parallel)
+        if self.group.size > 1:
+            weights |= tensors.memory(self.learner, self.group)
         moments = tensors.moments(self.learner, self.parallel, self.optimizer)
         checkpoint = Checkpoint(step=self.step, weights=weights, optimizer=moments, state=state)
         return self.group.first(partial(self.writer.begin if behind else self.writer.write, checkpoint))
@@ -267,26 +270,21 @@ class Trainer:
         and if the processes cannot abandon the work together.
         """
         while True:
-            given = memory.parts(batches, self.counters.halvings)
-            sums, message = self._attempt(work, given)
+            given = memory.parts(batches, self.counters.halvings) if self.counters.halvings else batches
+            sums, message = None, ""
+            try:
+                sums = work(given)
+            except (RuntimeError, MemoryError) as error:
+                if not memory.ran_out(error):
+                    raise
+                message = memory.first_line(error)
+            # Only now, as the traceback of the error keeps the tensors of the work alive.
             short = None if sums is not None else self._shortage(given, message)
             # Every process reports, with None if its memory was enough, so that all repeat the work or none does.
             shortages = self.group.gather(short, "want of memory")
             if sums is not None and not any(shortages):
                 return sums
             self._halve(shortages)
-
-    def _attempt(self, work: Callable[[Sequence[Batch]], Sums], batches: Sequence[Batch]) -> tuple[Sums | None, str]:
-        """Do some work; if memory runs out, return None and the message of the error.
-
-        The error is not passed on, because its traceback keeps the tensors of the work alive.
-        """
-        try:
-            return work(batches), ""
-        except (RuntimeError, MemoryError) as error:
-            if not memory.ran_out(error):
-                raise
-            return None, memory.first_line(error)
 
     def _shortage(self, batches: Sequence[Batch], message: str) -> memory.Shortage:
         """Clean up after memory ran out in this process, so that all can go on together; describe the shortage."""
@@ -340,10 +338,6 @@ class Trainer:
             "precision fp32 may help.",
             code="training-diverged",
         )
-
-    def _finite(self) -> bool:
-        """Return whether this process's weights, or shards of them, are finite."""
-        return all(bool(torch.isfinite(local(weight)).all()) for weight in self.weights)
 
     def _circumstances(self) -> dict[str, Any]:
         """Return the facts besides the settings on which the last bits of the weights depend."""

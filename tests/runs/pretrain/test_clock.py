@@ -38,13 +38,14 @@ def simulated(*, minutes: float, planned: int, begin: float, each: Callable[[flo
     trainer = SimpleNamespace(
         step=0, memory={}, folder=Path("nowhere"), counters=SimpleNamespace(seconds=0.0), finished=False,
         settings=SimpleNamespace(steps=planned, log_every=math.ceil(planned / 50)), pace=None,
+        loader=SimpleNamespace(pace=None),
     )  # fmt: skip
     plan = SimpleNamespace(budget={"minutes": minutes, "ending": ENDING}, begun=0.0)
     now = begin
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(clock.time, "monotonic", lambda: now)
         patch.setattr(RunFolder, "note", lambda self, **more: facts.update(more))
-        timed = RunClock(plan, trainer, SimpleNamespace(pace=None), ALONE)
+        timed = RunClock(plan, trainer, ALONE)
         while trainer.step < trainer.pace.steps:
             step = each(now)
             trainer.step += 1
@@ -89,9 +90,10 @@ def test_a_small_correction_is_not_printed() -> None:
     trainer = SimpleNamespace(
         step=0, memory={}, folder=Path("nowhere"), counters=SimpleNamespace(seconds=0.0),
         settings=SimpleNamespace(steps=1000), pace=None,
+        loader=SimpleNamespace(pace=None),
     )  # fmt: skip
     plan = SimpleNamespace(budget={"minutes": MINUTES, "ending": ENDING}, begun=0.0)
-    timed, printed = RunClock(plan, trainer, SimpleNamespace(pace=None), ALONE), []
+    timed, printed = RunClock(plan, trainer, ALONE), []
     for steps in (960, 930, 890, 850, 990):
         trainer.pace = SimpleNamespace(steps=steps)
         printed.append(timed.is_news())

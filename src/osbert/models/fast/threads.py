@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 import torch
 
@@ -29,13 +29,11 @@ _free = threading.local()
 _remarks: list[str] = []
 
 
-@contextmanager
-def threads_for(products: int) -> Iterator[None]:
+def threads_for(products: int) -> AbstractContextManager[None]:
     """Use one thread inside the block for at most ALONE multiplications, else all threads."""
     # Inside `threads_for_batch` torch is set to 1 thread; `_free.threads` remembers the full number.
     threads = max(torch.get_num_threads(), getattr(_free, "threads", 1))
-    with _working(1 if products <= ALONE else threads):
-        yield
+    return _working(1 if products <= ALONE else threads)
 
 
 @contextmanager

@@ -69,13 +69,11 @@ class Costs:
 
 
 def within_minutes(plan: PretrainPlan, out: Path, watch: Watch, group: Group = ALONE) -> PretrainPlan:
-    """Return the plan with the steps that its `minutes` allow; a plan without minutes is returned unchanged.
+    """Return the plan with the steps that its `minutes` allow.
 
     A run that was started in `out` keeps its steps. All processes of a group call this and get the same plan. Raises
     UserError if the run was started with other minutes, or if they are too few for one step.
     """
-    if not plan.settings.minutes:
-        return plan
     folder = RunFolder(out)
     budget = group.first(lambda: read_budget(folder, plan.settings.minutes))
     if budget is None:
@@ -105,10 +103,9 @@ def read_budget(folder: RunFolder, minutes: float) -> Budget | None:
     )
 
 
-def time_taken(plan: PretrainPlan, out: Path) -> str:
-    """Return a sentence on the planned and the actual minutes; "" for unfinished runs and those without a budget."""
-    if plan.budget is None or not RunFolder(out).finished:
-        return ""
+def describe_time(plan: PretrainPlan) -> str:
+    """Return a sentence on the planned and the actual minutes of a run with a budget that has ended."""
+    assert plan.budget is not None
     return f"Planned {plan.budget['minutes']:g} minutes, took {(time.monotonic() - plan.begun) / 60:.3g}."
 
 

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from osbert.data.pace import Pace
-from osbert.data.step import Loader
 from osbert.runs.pretrain.settings import PretrainPlan
 from osbert.training.distributed import Group
 from osbert.training.run_folder import RunFolder
@@ -43,19 +42,13 @@ class Reading(NamedTuple):
     in_steps: float
 
 
-class PacedLoader(Loader, Protocol):
-    """A loader whose steps depend on the pace of the run: where a phase begins, how objectives change."""
-
-    pace: Pace
-
-
 class RunClock:
     """Corrects the number of steps of a run with a budget. In a group the first process decides for all."""
 
-    def __init__(self, plan: PretrainPlan, trainer: Trainer, loader: PacedLoader, group: Group) -> None:
-        """Restore the pace of trainer and loader from run.json; `loader` is that of the trainer."""
+    def __init__(self, plan: PretrainPlan, trainer: Trainer, group: Group) -> None:
+        """Restore the pace of trainer and loader from run.json."""
         assert plan.budget is not None
-        self.plan, self.trainer, self.loader, self.group = plan, trainer, loader, group
+        self.plan, self.trainer, self.group = plan, trainer, group
         self.folder = RunFolder(trainer.folder)
         self.seconds = 60 * plan.budget["minutes"]
         self.ending = plan.budget["ending"]
@@ -97,7 +90,7 @@ class RunClock:
         return True
 
     def _keep(self, pace: Pace) -> None:
-        self.trainer.pace = self.loader.pace = pace
+        self.trainer.pace = self.trainer.loader.pace = pace  # type: ignore[attr-defined]
 
     def _steps(self) -> int | None:
         """Return the number of steps that fit into the minutes; None if the present number is close enough."""

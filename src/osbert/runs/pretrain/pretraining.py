@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from osbert.interop.opening import CAREFUL, Opening
 from osbert.lock import claim, hold_lock
 from osbert.remote import FolderForm, OutputFolder, output_folder
 from osbert.runs.contract import Notice, Run, Watch, ignore
-from osbert.runs.pretrain.budget import time_taken, within_minutes
+from osbert.runs.pretrain.budget import describe_time, within_minutes
 from osbert.runs.pretrain.first_weights import with_general
 from osbert.runs.pretrain.methods import Method
 from osbert.runs.pretrain.passes import with_passes
@@ -96,13 +96,18 @@ def pretrain(request: PretrainRequest, *, watch: Watch = ignore, wish: Interrupt
     table = recipe.read(request.recipe) if request.recipe else {}
     method = find_method(table)
     settings = method and _read_method_settings(method, request, table)
+    form = replace(FORM, scratch=(*FORM.scratch, *method.scratch)) if method else FORM
+    inputs = [folder for folder in (request.corpus, request.origin, request.general) if folder is not None]
     with join_group() as group, ExitStack() as held:
-        watch = ignore if group.rank else watch
+        if group.rank:
+            watch = ignore
+        output = output_folder(request.out, form, inputs=inputs, warn=partial(_warn, watch))
         # In a group only the first process has the folder itself, the others its path alone.
-        folder = group.each(lambda: None if group.rank else held.enter_context(_open_output(request, method, watch)))
+        folder = group.each(lambda: None if group.rank else held.enter_context(output))
         paths = group.gather(request.out if folder is None else folder.path, "the run folder")
         local = replace(request, out=paths[0])
-        watch = watch if folder is None else partial(_follow, folder, watch)
+        if folder is not None and folder.path != request.out:  # on an object store
+            watch = partial(_follow, folder, watch)
         if method:
             complete = _run_method(method, local, settings, group, watch, wish)
         else:
@@ -112,11 +117,8 @@ def pretrain(request: PretrainRequest, *, watch: Watch = ignore, wish: Interrupt
     return EncoderRun(request.out)
 
 
-def _open_output(request: PretrainRequest, method: Method | None, watch: Watch) -> AbstractContextManager[OutputFolder]:
-    """Return the run folder, of an object store the local one; what cannot be uploaded yet is a warning."""
-    form = replace(FORM, scratch=(*FORM.scratch, *method.scratch)) if method else FORM
-    inputs = [folder for folder in (request.corpus, request.origin, request.general) if folder is not None]
-    return output_folder(request.out, form, inputs=inputs, warn=lambda text: watch(Notice(text, warning=True)))
+def _warn(watch: Watch, text: str) -> None:
+    watch(Notice(text, warning=True))
 
 
 def _follow(folder: OutputFolder, watch: Watch, event: Any) -> None:
@@ -133,13 +135,14 @@ def _pretrain(request: PretrainRequest, group: Group, watch: Watch, wish: Interr
                 plan = group.each(request.plan)
                 fresh = group.first(partial(_hold, request.out, held))
                 plan = with_passes(plan, request.out, watch, group)
-                plan = within_minutes(plan, request.out, watch, group)
+                if plan.settings.minutes:
+                    plan = within_minutes(plan, request.out, watch, group)
         except StopRequest:
             watch(Notice("Stopped before the first step."))
             raise
         complete = PretrainingRun(plan, request.out, watch, wish, group).complete()
-        if fresh and (remark := time_taken(plan, request.out)):
-            watch(Notice(remark))
+        if complete and fresh and plan.budget is not None:
+            watch(Notice(describe_time(plan)))
     return complete
 
 
