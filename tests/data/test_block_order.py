@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 import corpora
 from osbert.corpus.shards import Corpus, Part, ShardBlock
-from osbert.data.loader import BlockOrder, PretrainingLoader, in_proportion
-from osbert.data.loader_settings import LoaderSettings
+from osbert.data.loader import BlockOrder, LoaderSettings, PretrainingLoader, in_proportion
 from osbert.data.pack import Packer
 from osbert.data.step import Cursor
 from osbert.data.streams import StreamLoader

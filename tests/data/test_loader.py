@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from osbert.corpus.shards import ShardBlock
 from osbert.data.batch import Batch, collate
 from osbert.data.example import Example, Target
-from osbert.data.loader import PretrainingLoader, merge_blocks
-from osbert.data.loader_settings import LoaderSettings
+from osbert.data.loader import LoaderSettings, PretrainingLoader, merge_blocks
 from osbert.data.pack import Packer
 from osbert.data.step import Cursor, Step
 from osbert.objectives import Objective

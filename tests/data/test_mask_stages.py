@@ -13,11 +13,9 @@ import pytest
 
 import corpora
 from osbert.corpus.shards import Corpus
-from osbert.data.loader import PretrainingLoader
-from osbert.data.loader_settings import LoaderSettings
-from osbert.data.pace import Phases
+from osbert.data.loader import LoaderSettings, PretrainingLoader
 from osbert.data.pack import Packer
-from osbert.data.step import Cursor, RankPart, Step
+from osbert.data.step import Cursor, Phases, RankPart, Step
 from osbert.objectives.mlm import MaskedLanguage
 from osbert.objectives.nsp import NextSentence
 from vocabularies import train

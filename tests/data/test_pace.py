@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from osbert.data.pace import Pace
+from osbert.data.step import Pace
 
 
 @st.composite

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from osbert.data.example import Example
-from osbert.data.pack import Packer, PieceRun, trim_lengths
-from osbert.data.sentences import Sentences
+from osbert.data.pack import Packer, PieceRun, Sentences, trim_lengths
 from osbert.text.document import Document, Documents
 from osbert.text.tokenizer import Tokenizer
 

@@ -16,8 +16,7 @@ from osbert.corpus import build as build_module
 from osbert.corpus.build import Build
 from osbert.corpus.shards import Corpus
 from osbert.corpus.state import BuildSettings
-from osbert.data.loader import PretrainingLoader
-from osbert.data.loader_settings import LoaderSettings
+from osbert.data.loader import LoaderSettings, PretrainingLoader
 from osbert.data.pack import Packer, trim_lengths
 from osbert.data.pairs import Elsewhere, pairs, plan_pairs, sentences_of
 from osbert.data.sequences import Sequences

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from osbert.data.pace import LATER, Phases
-from osbert.data.step import Cursor, Step
+from osbert.data.step import LATER, Cursor, Phases, Step
 
 
 class Numbered:

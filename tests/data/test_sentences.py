@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from osbert.data.sentences import Sentences, walk
+from osbert.data.pack import Sentences, walk
 from osbert.text.document import Document, Documents
 
 TEXTS = st.lists(st.lists(st.integers(0, 30), max_size=12), min_size=1, max_size=5)

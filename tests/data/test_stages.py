@@ -16,12 +16,10 @@ from hypothesis import strategies as st
 from osbert import components
 from osbert.data import loader
 from osbert.data.batch import Batch
-from osbert.data.loader import PretrainingLoader
-from osbert.data.loader_settings import LoaderSettings
-from osbert.data.pace import Pace
+from osbert.data.loader import LoaderSettings, PretrainingLoader
 from osbert.data.pack import Packer
 from osbert.data.stages import Curriculum, Stages, first_steps, stage_steps
-from osbert.data.step import Cursor, RankPart, Step
+from osbert.data.step import Cursor, Pace, RankPart, Step
 from osbert.objectives.contract import Objective
 from osbert.objectives.mlm import MaskedLanguage
 from osbert.text.tokenizer import Tokenizer

@@ -14,7 +14,7 @@ import torch
 import corpora
 from osbert.corpus.shards import Corpus
 from osbert.data.batch import Batch
-from osbert.data.loader_settings import LoaderSettings
+from osbert.data.loader import LoaderSettings
 from osbert.data.pack import Packer
 from osbert.data.step import Cursor, RankPart, Step
 from osbert.data.streams import StreamLoader

@@ -18,8 +18,7 @@ from osbert.corpus.build import Build
 from osbert.corpus.shards import Corpus
 from osbert.corpus.state import BuildSettings
 from osbert.data import workers as module
-from osbert.data.loader import PretrainingLoader
-from osbert.data.loader_settings import LoaderSettings
+from osbert.data.loader import LoaderSettings, PretrainingLoader
 from osbert.data.pack import Packer
 from osbert.data.step import Cursor, Step
 from osbert.data.workers import DEATHS, make_in_workers

@@ -10,9 +10,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from osbert.data.example import Booleans
-from osbert.data.pack import Packer, trim_lengths
+from osbert.data.pack import Packer, Sentences, trim_lengths, walk
 from osbert.data.ragged import Places
-from osbert.data.sentences import Sentences, walk
 from osbert.data.sequences import Sequences
 from osbert.text.document import UNNUMBERED, Documents
 

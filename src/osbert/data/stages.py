@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from osbert.data.loader import PretrainingLoader, Purpose, seed_of
-from osbert.data.pace import Pace
 from osbert.data.ragged import Places
-from osbert.data.step import Cursor, RankPart, Step
+from osbert.data.step import Cursor, Pace, RankPart, Step
 
 if TYPE_CHECKING:
     from osbert.data.batch import Batch

@@ -17,8 +17,7 @@ import numpy as np
 from osbert.corpus.shards import Corpus, ShardBlock
 from osbert.data.example import Booleans, Example, Integers
 from osbert.data.examples import COLUMNS, Examples
-from osbert.data.loader import Chosen, Draw, LoaderObjective, PretrainingLoader, Purpose
-from osbert.data.loader_settings import LoaderSettings
+from osbert.data.loader import Chosen, Draw, LoaderObjective, LoaderSettings, PretrainingLoader, Purpose
 from osbert.data.noise import Noise
 from osbert.data.pack import Packer
 from osbert.data.ragged import Places, ranges

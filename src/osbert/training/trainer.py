@@ -20,8 +20,7 @@ import torch
 from torch import nn
 
 from osbert.data.batch import Batch, write_batches
-from osbert.data.pace import Pace
-from osbert.data.step import Cursor, Loader, Step, ahead
+from osbert.data.step import Cursor, Loader, Pace, Step, ahead
 from osbert.errors import UserError
 from osbert.models.fast.threads import spin_remark
 from osbert.recipe import difference

@@ -17,8 +17,7 @@ import osbert
 from object_store import QUIET
 from osbert.commands.corpus.show import show
 from osbert.corpus.shards import Corpus
-from osbert.data.loader import PretrainingLoader
-from osbert.data.loader_settings import LoaderSettings
+from osbert.data.loader import LoaderSettings, PretrainingLoader
 from osbert.data.pack import Packer
 from osbert.data.step import Cursor, Step
 from osbert.interop.tokenizers import read_any_tokenizer

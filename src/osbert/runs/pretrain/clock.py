@@ -2,7 +2,7 @@
 
 A machine's speed changes: other programs come and go, and long texts take longer than the speed test has seen. So at
 every line of metrics the time that is left is divided by the time of a step. If the end would miss the budget, the run
-gets another number of steps, and the rest of its schedule is stretched or compressed to fit (data/pace.py). run.json
+gets another number of steps, and the rest of its schedule is stretched or compressed to fit (data/step.py). run.json
 keeps the corrections, so that a resumed run repeats them at the same steps.
 """
 
@@ -12,7 +12,7 @@ import time
 from collections import deque
 from typing import NamedTuple
 
-from osbert.data.pace import Pace
+from osbert.data.step import Pace
 from osbert.runs.pretrain.settings import PretrainPlan
 from osbert.training.distributed import Group
 from osbert.training.run_folder import RunFolder

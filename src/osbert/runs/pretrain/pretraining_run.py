@@ -15,8 +15,8 @@ from torch import Tensor
 from osbert import recipe
 from osbert.data.batch import Batch, write_batches
 from osbert.data.loader import PretrainingLoader
-from osbert.data.pace import Phases
 from osbert.data.stages import Stages
+from osbert.data.step import Phases
 from osbert.errors import UserError
 from osbert.files import disk_needed
 from osbert.interop.huggingface.folders import osbert_only_reason, write_model

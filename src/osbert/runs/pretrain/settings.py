@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from osbert import __version__, components, recipe
 from osbert.corpus.shards import Corpus, open_corpus
-from osbert.data.loader import PretrainingLoader
-from osbert.data.loader_settings import LoaderSettings
+from osbert.data.loader import LoaderSettings, PretrainingLoader
 from osbert.data.pack import Packer
 from osbert.data.stages import Curriculum, Stages, require_sequences
 from osbert.data.streams import StreamLoader
@@ -21,7 +20,7 @@ from osbert.extensions import extensions
 from osbert.interop.hub import hub_facts
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.tokenizers import read_any_tokenizer
-from osbert.models.settings import settings_of
+from osbert.models.architecture import settings_of
 from osbert.models.sizes import Sizes
 from osbert.objectives import Objective
 from osbert.runs.pretrain.methods import Method

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from osbert.data.loader import PretrainingLoader
-from osbert.data.pace import Pace
 from osbert.data.stages import Stages
+from osbert.data.step import Pace
 from osbert.runs.pretrain.first_weights import build_learner
 from osbert.runs.pretrain.settings import PretrainPlan
 from osbert.training import memory
