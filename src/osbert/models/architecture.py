@@ -277,8 +277,11 @@ def _problems(sizes: Architecture) -> Iterator[str]:
             yield f"{name} is {getattr(sizes, name)}, but must be above 0"
     if sizes.embedding == sizes.width > 0:
         yield f"embedding is {sizes.embedding}, which is the width: leave it at 0"
-    yield from (*_ill_combined(sizes), *_of_positions(sizes), *_of_distance_scores(sizes))
-    yield from (*_of_neighbours(sizes), *_of_blocks(sizes))
+    yield from (*_ill_combined(sizes), *_of_positions(sizes), *_of_blocks(sizes))
+    if sizes.distance_scores or sizes.positions == "disentangled":
+        yield from _of_distance_scores(sizes)
+    if sizes.neighbours:
+        yield from _of_neighbours(sizes)
     if sizes.recurrent > 0 and sizes.width % 2:
         yield f"recurrent is {sizes.recurrent}, but its two directions cannot share the width {sizes.width} evenly"
     if sizes.heads >= 1:

@@ -355,27 +355,27 @@ class Learner(nn.Module):
         """Return the loss of each objective and companion that has targets in this batch."""
         batch, losses = self.before(batch)
         heads = {name: head for name, head in self.heads.items() if name in batch.targets}
-        if len(parts := passes(batch)) > 1:
+        if batch.pass_tokens and len(parts := passes(batch)) > 1:
             # Gradient caching (Gao et al. 2021, "Scaling Deep Contrastive Learning Batch Size under Memory Limited
             # Setup"): of each pass the outputs alone are kept. The backward pass computes it again, with the same
             # random numbers, so memory holds one pass, and the gradient is that of the whole batch.
             outputs = [checkpoint(self._outputs, part.ids, part, [*heads], use_reentrant=False) for part in parts]
             losses |= {name: heads[name].compare(torch.cat(rows), batch) for name, rows in zip(heads, zip(*outputs))}
         else:
-            states = self._read(batch)
+            states = self.states(batch, self._readable(batch))
             losses |= {name: head(states, batch) for name, head in heads.items()}
         for name in self.weights.keys() & losses.keys():
             losses[name] = dataclasses.replace(losses[name], weight=self.weights[name])
         return losses
 
-    def _read(self, batch: Batch) -> States:
-        """Return the states that the heads read; tokens are skipped only if every head allows it."""
+    def _readable(self, batch: Batch) -> Tensor | None:
+        """Return the tokens to compute; None for all, unless every head allows to skip some."""
         sparse = all(head.sparse for head in self.heads.values())
-        return self.states(batch, self.backbone.readable(batch) if sparse else None)
+        return self.backbone.readable(batch) if sparse else None
 
     def _outputs(self, ids: Tensor, batch: Batch, names: Sequence[str]) -> list[Tensor]:
         """Return the outputs of some heads; `ids` are the batch's, by which torch knows the device."""
-        states = self._read(batch)
+        states = self.states(batch, self._readable(batch))
         return [self.heads[name].outputs(states, batch) for name in names]
 
 

@@ -8,8 +8,6 @@ Recurrent layers: a bidirectional LSTM over the states of each sequence (section
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_sequence, unpack_sequence
@@ -17,9 +15,6 @@ from torch.nn.utils.rnn import pack_sequence, unpack_sequence
 from osbert.data.batch import Batch
 from osbert.models.fast.dropout import Dropout
 from osbert.models.fast.linear import Linear
-
-if TYPE_CHECKING:
-    from osbert.models.architecture import Architecture
 
 
 class Adapter(nn.Module):
@@ -41,11 +36,6 @@ class Adapter(nn.Module):
         """Make the adapter the identity: set W_up to 0."""
         nn.init.zeros_(self.up.weight)
         nn.init.zeros_(self.up.bias)
-
-
-def adapter(architecture: Architecture) -> nn.Module:
-    """Return a new adapter; the identity if the architecture has none."""
-    return Adapter(architecture.width, architecture.adapters) if architecture.adapters else nn.Identity()
 
 
 class Recurrent(nn.Module):

@@ -87,12 +87,12 @@ class Attention(nn.Module):
     def attend(self, query: Tensor, key: Tensor, value: Tensor, layout: Layout) -> Tensor:
         """Attend: return (R, D) for queries (R, H, K), and keys and values (N, H, K)."""
         dropout = self.dropout if self.training else 0.0
-        # Biases that were computed for the whole layout, with gradients, are not cut into blocks.
-        if layout.biases is None and has_long(layout) and not dropout and not torch.is_grad_enabled():
-            mixed = self.in_blocks(query, key, value, layout)
-        else:
+        if not layout.plain:
+            # Biases that were computed for the whole layout, with gradients, are not cut into blocks.
+            if layout.biases is None and has_long(layout) and not dropout and not torch.is_grad_enabled():
+                return self.outward(self.in_blocks(query, key, value, layout).flatten(1))
             query, layout = self._with_distances(query, key, layout)
-            mixed = self.kernel(query, key, value, layout, dropout=dropout)
+        mixed = self.kernel(query, key, value, layout, dropout=dropout)
         # (R, H, K) -> (R, H K), the input of the output projection.
         return self.outward(mixed.flatten(1))
 

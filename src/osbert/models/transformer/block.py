@@ -13,7 +13,7 @@ from torch.nn import functional
 from osbert.models.contract import HeadVectors, Sizes
 from osbert.models.fast.dropout import Dropout
 from osbert.models.fast.linear import Linear
-from osbert.models.transformer.added_layers import adapter
+from osbert.models.transformer.added_layers import Adapter
 from osbert.models.transformer.attention import Attention
 from osbert.models.transformer.kernels import within_graph
 from osbert.models.transformer.layout import Layout
@@ -117,8 +117,9 @@ class Block(ResidualOrder, nn.Module):
         self.activation = ACTIVATIONS[architecture.activation]
         self.down = Linear(feedforward, width, bias=biases)
         self.feedforward_norm = norm(architecture)
-        self.attention_adapter = adapter(architecture)
-        self.feedforward_adapter = adapter(architecture)
+        adapters = architecture.adapters
+        self.attention_adapter = Adapter(width, adapters) if adapters else nn.Identity()
+        self.feedforward_adapter = Adapter(width, adapters) if adapters else nn.Identity()
         self.dropout = Dropout(architecture.dropout)
 
     def forward(self, hidden: Tensor, layout: Layout) -> Tensor:

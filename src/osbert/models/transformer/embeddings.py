@@ -72,14 +72,6 @@ class Embeddings(nn.Module):
             total = torch.where(unseen[:, None], self.query.weight, total)
         return self.finish(total, batch.segments, batch.positions)
 
-    def kinds(self, segments: Tensor) -> Tensor:
-        """Return the embeddings (..., D') of segments (...), and of the tasks that they hold, if there is a table."""
-        assert self.segments is not None
-        if self.tasks is None:
-            return self.segments(segments)
-        count = self.segments.num_embeddings
-        return self.segments(segments % count) + self.tasks(segments // count)
-
     def unseen(self, batch: Batch) -> Tensor | None:
         """Return the mask (N,) of unseen tokens: the batch's, else those of `query_piece`; None if there are none."""
         if batch.unseen is not None or self.query_piece is None:
@@ -92,8 +84,11 @@ class Embeddings(nn.Module):
 
         Those of segments and positions, integers (...) or a shape that broadcasts to it, are added here.
         """
-        if self.segments is not None:
-            total = total + self.kinds(segments)
+        if self.segments is not None and self.tasks is None:
+            total = total + self.segments(segments)
+        elif self.segments is not None and self.tasks is not None:
+            count = self.segments.num_embeddings
+            total = total + (self.segments(segments % count) + self.tasks(segments // count))
         if self.positions is not None:
             total = total + self.positions(positions + self.first if self.first else positions)
         if self.projection is not None and self.project_first:

@@ -7,7 +7,6 @@ run of sequences of equal length or band of a local layer; `fastest` chooses by 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -79,7 +78,11 @@ def sdpa(query: Tensor, key: Tensor, value: Tensor, layout: Layout, *, dropout: 
     computed one by one.
     """
     if _needs_unfused(query, layout, dropout):
-        return _attend_by_mask(query, key, value, layout, dropout)
+        return attend(query, key, value, layout.runs, dropout=dropout, biases=layout.biases)
+    return _attend_fused(query, key, value, layout, dropout)
+
+
+def _attend_fused(query: Tensor, key: Tensor, value: Tensor, layout: Layout, dropout: float) -> Tensor:
     runs, columns = layout.runs, ([query], [key], [value])
     if len(runs) > 1:  # split costs a node in the graph of gradients: skip it for a single run, the usual case
         sizes = [run.tokens for run in runs]
@@ -98,24 +101,20 @@ def _needs_unfused(query: Tensor, layout: Layout, dropout: float) -> bool:
     return query.device.type == "cpu" and (dropout > 0 or learnt)
 
 
-def _attend_by_mask(query: Tensor, key: Tensor, value: Tensor, layout: Layout, dropout: float) -> Tensor:
-    """Attend with `attend`, which takes a mask in place of an order."""
-    runs = [replace(run, visible=_past(run.width), causal=False) if run.causal else run for run in layout.runs]
-    return attend(query, key, value, runs, dropout=dropout, biases=layout.biases)
-
-
 def fastest(query: Tensor, key: Tensor, value: Tensor, layout: Layout, *, dropout: float = 0.0) -> Tensor:
     """Attend with the fastest kernel that supports the layout: `varlen` on a GPU, else `sdpa`; on a CPU in float32.
 
     The CPU's fused attention in bf16 has no faster forward pass, and a backward pass of four times the duration.
     """
-    halved = query.device.type == "cpu" and value.dtype == torch.bfloat16
-    if halved and not _needs_unfused(query, layout, dropout):  # what is not fused converts by itself
+    if _needs_unfused(query, layout, dropout):
+        return attend(query, key, value, layout.runs, dropout=dropout, biases=layout.biases)
+    if query.device.type == "cpu" and value.dtype == torch.bfloat16:
         # Autocast would turn the arguments of fused attention back into bf16.
         with torch.autocast("cpu", enabled=False):
-            return sdpa(query.float(), key.float(), value.float(), layout, dropout=dropout).bfloat16()
-    kernel = varlen if _flashes(query, layout) else sdpa
-    return kernel(query, key, value, layout, dropout=dropout)
+            return _attend_fused(query.float(), key.float(), value.float(), layout, dropout).bfloat16()
+    if _flashes(query, layout):
+        return varlen(query, key, value, layout, dropout=dropout)
+    return _attend_fused(query, key, value, layout, dropout)
 
 
 def within_graph(kernel: Kernel) -> Kernel:
@@ -159,8 +158,3 @@ def _attend_run(run: TokenRun, columns: tuple[Tensor, Tensor, Tensor], bias: Ten
 def _mask_bias(bias: Tensor, visible: Tensor | None) -> Tensor:
     """Return the bias with -inf where q does not attend to k."""
     return bias if visible is None else torch.where(visible, bias, float("-inf"))
-
-
-def _past(length: int) -> Tensor:
-    """Return the causal mask (1, 1, T, T): True for a query's own token and those before it."""
-    return torch.ones(1, 1, length, length, dtype=torch.bool).tril()
