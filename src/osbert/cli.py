@@ -55,11 +55,16 @@ def application(words: Sequence[str] = ()) -> cyclopts.App:
         group_commands=cyclopts.Group("Other", sort_key=len(CORE.purposes)),
     )
     app.register_install_completion_command(INSTALL, help="Install the completion of osbert's words in your shell.")
-    # The entry points of other packages are read only where the verb is none of osbert's own: it takes a while.
-    packages = (CORE,) if words[:1] and words[0] in {*CORE.verbs, *CORE.groups} else verb_packages()
+    name = words[0] if words else ""
+    if name in CORE.verbs or name in CORE.groups:
+        # Only this one: reading the entry points of other packages takes a while.
+        _add_verb(app, CORE, name, words, {})
+        return app
+    packages = verb_packages()
     positions = _help_positions(packages)
     for package in packages:
-        _add_verbs(app, package, words, positions)
+        for name in (*package.groups, *package.verbs):
+            _add_verb(app, package, name, words, positions.get(name, {}))
     # Old names work, but the help does not list them.
     for name, verb in OLDER.items():
         words_of_verb = [verb, *words[1:]] if words[:1] == [name] else ()
@@ -67,22 +72,22 @@ def application(words: Sequence[str] = ()) -> cyclopts.App:
     return app
 
 
-def _add_verbs(
-    app: cyclopts.App, package: VerbPackage, words: Sequence[str], positions: Mapping[str, dict[str, Any]]
+def _add_verb(
+    app: cyclopts.App, package: VerbPackage, name: str, words: Sequence[str], position: Mapping[str, Any]
 ) -> None:
-    """Add the verbs of a package to the application, at their positions in the help."""
+    """Add a verb of a package, or a group of verbs, to the application, at its position in the help."""
     import cyclopts
 
-    for group, (help_text, verbs) in package.groups.items():
-        folder = cyclopts.App(name=group, help=help_text, **positions.get(group, {}))
+    if name in package.groups:
+        help_text, verbs = package.groups[name]
+        folder = cyclopts.App(name=name, help=help_text, **position)
         for verb, about in verbs.items():
-            folder.command(_verb(package, (group, verb), words), name=verb, help=about)
+            folder.command(_verb(package, (name, verb), words), name=verb, help=about)
         app.command(folder)
-    for verb, about in package.verbs.items():
-        if verb in package.subverbs and words[:1] in ([verb], [INSTALL]):
-            app.command(_with_subverbs(package, verb, words))
-        else:
-            app.command(_verb(package, (verb,), words), name=verb, help=about, **positions.get(verb, {}))
+    elif name in package.subverbs and words[:1] in ([name], [INSTALL]):
+        app.command(_with_subverbs(package, name, words))
+    else:
+        app.command(_verb(package, (name,), words), name=name, help=package.verbs[name], **position)
 
 
 def _help_positions(packages: Sequence[VerbPackage]) -> dict[str, dict[str, Any]]:

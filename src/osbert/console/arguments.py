@@ -131,8 +131,9 @@ class CheckedApp(cyclopts.App):
                 refused.add(missing or _refused_option(usage))
                 errors.append(UserError(f"{describe_usage(usage)} {advise(usage, words)}".strip(), code="usage"))
                 words = changed
-        for name in [name for name, value in parsed[1].arguments.items() if _is_absent(value)]:
-            del parsed[1].arguments[name]
+        if errors:
+            for name in [name for name, value in parsed[1].arguments.items() if _is_absent(value)]:
+                del parsed[1].arguments[name]
         open_arguments(parsed[0], parsed[1], errors)
         if [error.code for error in errors] == ["usage"]:
             return parse(tokens)
