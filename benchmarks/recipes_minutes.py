@@ -46,8 +46,8 @@ from osbert.runs.finetune.rows import FinetuneRows, TaskRows
 from osbert.runs.finetune.settings import FinetuneOptimizer, FinetuneSettings
 from osbert.runs.finetune.training_loop import FinetuneTrainer
 from osbert.runs.pretrain import pretraining
-from osbert.runs.pretrain.budget import since_start
 from osbert.runs.pretrain.first_weights import build_learner
+from osbert.runs.pretrain.pretraining import since_start
 from osbert.runs.pretrain.settings import PretrainPlan, read_plan
 from osbert.tasks import Prediction, Record
 from osbert.tasks.kinds.classify import Classify

@@ -19,7 +19,7 @@ import torch
 
 from osbert import files
 from osbert.corpus import task_options
-from osbert.runs.pretrain import budget
+from osbert.runs.pretrain import pretraining
 from osbert.training import memory, probe, processor
 from terminal import run
 
@@ -30,7 +30,7 @@ LINUX = re.compile(
 )
 """Words of what only some systems have."""
 TAKEN = {
-    "corpus/task_options.py", "files.py", "runs/pretrain/budget.py",
+    "corpus/task_options.py", "files.py", "runs/pretrain/pretraining.py",
     "training/memory.py", "training/probe.py", "training/processor.py",
 }  # fmt: skip
 """The files with such words, all of which are tested here."""
@@ -70,7 +70,7 @@ def test_pretraining_goes_through(elsewhere: pytest.MonkeyPatch, tiny_corpus: Pa
 
 def test_figures_of_the_process_and_the_machine(elsewhere: pytest.MonkeyPatch) -> None:
     assert task_options.cores() == os.cpu_count()
-    assert 0 < budget.since_start() <= time.process_time()
+    assert 0 < pretraining.since_start() <= time.process_time()
     assert not processor.keep_memory()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     elsewhere.setattr(sys, "platform", "darwin")  # where it is in bytes

@@ -50,11 +50,10 @@ def pretrain(
         at most 5e-5 unless you give one. The held-out text of a run is measured beside the new one.
     """
     from osbert.runs.pretrain import pretraining
-    from osbert.runs.pretrain.budget import since_start
     from osbert.training.distributed import PeerFailure, join_group
     from osbert.training.interruption import Interruption, StopRequest
 
-    begun, status, run = time.monotonic() - since_start(), 0, None
+    begun, status, run = time.monotonic() - pretraining.since_start(), 0, None
     with join_group() as group, Interruption() as wish, TrainingConsole() as watch:
         try:
             name, chosen = group.each(partial(recipe_and_settings, (recipe, *settings), origin=origin, opening=opening))

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import corpora
-from osbert.runs.pretrain import budget, clock
-from osbert.runs.pretrain.clock import RunClock
+from osbert.runs.pretrain import budget
+from osbert.runs.pretrain.budget import RunClock
 from osbert.runs.pretrain.pretraining import PretrainRequest, pretrain
 from osbert.training.distributed import ALONE
 from osbert.training.progress import Progress
@@ -43,7 +43,7 @@ def simulated(*, minutes: float, planned: int, begin: float, each: Callable[[flo
     plan = SimpleNamespace(budget={"minutes": minutes, "ending": ENDING}, begun=0.0)
     now = begin
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(clock.time, "monotonic", lambda: now)
+        patch.setattr(budget.time, "monotonic", lambda: now)
         patch.setattr(RunFolder, "note", lambda self, **more: facts.update(more))
         timed = RunClock(plan, trainer, ALONE)
         while trainer.step < trainer.pace.steps:

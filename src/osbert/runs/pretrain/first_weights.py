@@ -9,7 +9,7 @@ from itertools import chain
 from osbert.corpus.shards import Corpus
 from osbert.data.batch import Batch
 from osbert.data.loader import PretrainingLoader
-from osbert.data.stages import Stages, first_steps, require_sequences
+from osbert.data.stages import Stages, first_steps
 from osbert.models.adapting.tuning import freeze
 from osbert.models.contract import Learner
 from osbert.models.memory import Memory
@@ -21,15 +21,6 @@ from osbert.training.tracking import BEFORE, GENERAL
 def build_learner(plan: PretrainPlan) -> Learner:
     """Return the learner with its initial weights: those of the plan's origin, or random ones from the seed."""
     return first_weights(plan)[0]
-
-
-def _memory(plan: PretrainPlan) -> Memory | None:
-    """Return an empty memory for the streams of a run; None for models without memory."""
-    sizes = plan.settings.model
-    length = getattr(sizes, "memory", 0)
-    if not length:
-        return None
-    return Memory(streams=plan.settings.data.batch, layers=sizes.layers, length=length, width=sizes.width)
 
 
 def first_weights(plan: PretrainPlan) -> tuple[Learner, list[str]]:
@@ -48,7 +39,9 @@ def first_weights(plan: PretrainPlan) -> tuple[Learner, list[str]]:
         fresh = [*heads, *learner.companions]
     if settings.trained == "heads":
         freeze([learner.backbone])
-    learner.memory = _memory(plan)
+    sizes = settings.model
+    if length := getattr(sizes, "memory", 0):  # of the streams
+        learner.memory = Memory(streams=settings.data.batch, layers=sizes.layers, length=length, width=sizes.width)
     learner.weights = {name: objective.weight for name, objective in plan.objectives.items() if objective.weight != 1}
     for name, objective in plan.objectives.items():
         if not {*fresh}.isdisjoint(objective.companions or {name}):  # counts say something of the companion alone
@@ -71,7 +64,7 @@ def other_text(plan: PretrainPlan) -> dict[str, list[Batch]]:
 
 def with_general(plan: PretrainPlan, general: Corpus) -> PretrainPlan:
     """Return the plan with a corpus of general text. Raises UserError if an objective can make no sequence of it."""
-    require_sequences(_general_loader(plan, general))
+    _general_loader(plan, general).require_sequences()
     return replace(plan, general=general)
 
 

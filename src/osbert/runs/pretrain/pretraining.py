@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack, nullcontext
@@ -16,7 +17,6 @@ from osbert.interop.opening import CAREFUL, Opening
 from osbert.lock import claim, hold_lock
 from osbert.remote import FolderForm, OutputFolder, output_folder
 from osbert.runs.contract import Notice, Run, Watch, ignore
-from osbert.runs.pretrain.budget import describe_time, within_minutes
 from osbert.runs.pretrain.first_weights import with_general
 from osbert.runs.pretrain.methods import Method
 from osbert.runs.pretrain.passes import with_passes
@@ -136,13 +136,16 @@ def _pretrain(request: PretrainRequest, group: Group, watch: Watch, wish: Interr
                 fresh = group.first(partial(_hold, request.out, held))
                 plan = with_passes(plan, request.out, watch, group)
                 if plan.settings.minutes:
+                    from osbert.runs.pretrain.budget import within_minutes
+
                     plan = within_minutes(plan, request.out, watch, group)
         except StopRequest:
             watch(Notice("Stopped before the first step."))
             raise
         complete = PretrainingRun(plan, request.out, watch, wish, group).complete()
         if complete and fresh and plan.budget is not None:
-            watch(Notice(describe_time(plan)))
+            taken = (time.monotonic() - plan.begun) / 60
+            watch(Notice(f"Planned {plan.budget['minutes']:g} minutes, took {taken:.3g}."))
     return complete
 
 
@@ -176,3 +179,14 @@ def _hold(out: Path, held: ExitStack) -> bool:
     held.enter_context(hold_lock(out))
     RunFolder(out).refuse_foreign()
     return not RunFolder(out).begun
+
+
+def since_start() -> float:
+    """Return the seconds since this process was started; the processor time so far if the system does not tell."""
+    try:
+        # Field 22 of /proc/self/stat: start time in clock ticks since boot. The process name, in parentheses, may
+        # contain spaces, so fields are counted from the last ")", after which field 3 comes.
+        ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+        return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    except (OSError, AttributeError, ValueError):
+        return time.process_time()

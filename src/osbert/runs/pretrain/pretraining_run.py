@@ -40,7 +40,7 @@ from osbert.training.tracking import HELD_OUT, Metrics, SilentMetrics, TrackerQu
 from osbert.training.trainer import Trainer, TrainingSettings
 
 if TYPE_CHECKING:
-    from osbert.runs.pretrain.clock import RunClock
+    from osbert.runs.pretrain.budget import RunClock
 
 INPUTS = ("corpus", "tokenizer", "origin")
 PASSES = "micro_tokens"
@@ -97,7 +97,7 @@ class PretrainingRun:
                 self._say(f"Going on from the checkpoint of step {trainer.step:,}.")
             self._adapt()
             if self.plan.budget is not None:
-                from osbert.runs.pretrain.clock import RunClock
+                from osbert.runs.pretrain.budget import RunClock
 
                 self.clock = RunClock(self.plan, trainer, self.group)
             try:
@@ -342,7 +342,10 @@ class PretrainingRun:
         assert isinstance(metrics, Metrics)  # that of the first process
         metrics.settle()
         self._write(self.out, learner.cpu())
-        if held_out := self.plan.loader(length=self.plan.settings.data.length).make_held_out():
+        held_out = self.held_out  # of this process
+        if self.group.size > 1:
+            held_out = self.plan.loader(length=self.plan.settings.data.length).make_held_out()
+        if held_out:
             write_batches(self.out / KEPT_OUT, held_out)
         parameters = sum(weight.numel() for weight in learner.parameters())
         facts: dict[str, Any] = {"processor": str(trainer.processor), "parameters": parameters}

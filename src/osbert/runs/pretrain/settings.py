@@ -13,7 +13,7 @@ from osbert import __version__, components, recipe
 from osbert.corpus.shards import Corpus, open_corpus
 from osbert.data.loader import LoaderSettings, PretrainingLoader
 from osbert.data.pack import Packer
-from osbert.data.stages import Curriculum, Stages, require_sequences
+from osbert.data.stages import Curriculum, Stages
 from osbert.data.streams import StreamLoader
 from osbert.errors import Problems, UserError
 from osbert.extensions import extensions
@@ -266,12 +266,6 @@ class PretrainPlan:
         """The objectives by name, in their order."""
         return {table_of(name): getattr(self.settings, table_of(name)) for name in self.settings.objectives}
 
-    def timing_facts(self, *, resumed: bool) -> dict[str, Any]:
-        """Return the entry for run.json with the time taken so far; of a resumed run, since it was resumed."""
-        if self.budget is None:
-            return {}
-        return {"wall_seconds": round(time.monotonic() - self.begun, 6), "resumed": resumed}
-
     def loader(self, *, length: int) -> PretrainingLoader | Stages:
         """Return the loader of steps with sequences of at most `length` tokens."""
         data = self.settings.data
@@ -354,7 +348,8 @@ def read_plan(
     )
     if out is not None:
         _check_out(out, {"the corpus": corpus, "the encoder": origin}, problems)
-        require_trackers(settings.training.track, problems)
+        if settings.training.track:
+            require_trackers(settings.training.track, problems)
     _check(plan, problems)
     if before is not None:
         before.check(settings.model, tokenizer, problems)
@@ -494,7 +489,7 @@ def _check_lengths(plan: PretrainPlan, problems: Problems) -> None:
         try:
             loader = plan.loader(length=length)
             if not problems.count:  # it fails for what is named already, such as missing marks
-                require_sequences(loader)
+                loader.require_sequences()
         except UserError as error:
             problems.add(str(error), code=error.code)
         except ValueError as error:
