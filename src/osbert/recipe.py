@@ -7,6 +7,7 @@ string under a field is its help text. An unknown or mistyped setting is an erro
 from __future__ import annotations
 
 import ast
+import copy
 import dataclasses
 import functools
 import importlib.resources
@@ -101,7 +102,7 @@ def override(table: Table, settings: Mapping[str, Any], *, schema: type) -> Tabl
     A name is the whole one (`model.layers`, `model_layers`), or one of `short_names` where only one setting has that.
     Raises UserError at a name that is none, that fits several settings, or whose setting has another name there too.
     """
-    result = _copy(table)
+    result = copy.deepcopy(table)
     for key, value in _resolve_settings(settings, schema):
         *parents, leaf = key.split(".")
         target = result
@@ -218,7 +219,9 @@ def _build(schema: type, table: Mapping[str, Any], prefix: str, problems: Proble
         if key not in known:
             problems.add(f"unknown setting '{prefix}{key}'.{peers.suggestion(key, known)}", code="unknown-setting")
         else:
-            values[key] = _coerce(_python(value), hints[key], f"{prefix}{key}", problems)
+            # A numpy scalar, such as a search over settings passes, becomes a Python number.
+            plain = value.item() if getattr(value, "shape", None) == () else value
+            values[key] = _coerce(plain, hints[key], f"{prefix}{key}", problems)
     for name, field in known.items():
         if name not in table and _default(field) is dataclasses.MISSING:
             if dataclasses.is_dataclass(hints[name]):
@@ -232,12 +235,6 @@ def _build(schema: type, table: Mapping[str, Any], prefix: str, problems: Proble
     except ValueError as error:
         problems.add(f"{prefix.rstrip('.') or 'the recipe'}: {error}", code="invalid-setting")
         return None
-
-
-def _python(value: Any) -> Any:
-    """Convert a numpy scalar, such as a search over settings passes, to a Python number; return other values
-    unchanged."""
-    return value.item() if getattr(value, "shape", None) == () else value
 
 
 def _convert_table(value: Any, kind: Any, name: str, problems: Problems) -> Any:
@@ -347,10 +344,6 @@ def _parse(text: str, kind: Any) -> Any:
         except ValueError:
             return str(text)
     return text.strip("\"'")
-
-
-def _copy(table: Mapping[str, Any]) -> Table:
-    return {key: _copy(value) if isinstance(value, Mapping) else value for key, value in table.items()}
 
 
 @functools.cache

@@ -264,7 +264,8 @@ class PretrainingLoader:
         self.packer = packer
         self.settings, self.pace = settings, Pace(planned=run_steps)
         self.fewest = max((objective.fewest_documents for objective in objectives.values()), default=1)
-        self._check_corpus()
+        if corpus.documents < self.fewest or not corpus.tokens:
+            raise self._too_small()
         size = min(LARGEST_BLOCK, max(SMALLEST_BLOCK, corpus.tokens // BLOCKS))
         self.blocks_in_pool = max(1, round(settings.pool / size))
         self.training, self.held = self._divide(corpus.blocks(size))
@@ -272,6 +273,12 @@ class PretrainingLoader:
         self.rank_part = RankPart()
         self.notices: list[str] = []
         """Messages for the user, such as that a worker died; the caller shows them."""
+
+    def require_sequences(self) -> None:
+        """Raise UserError if an objective can make no sequence of the corpus."""
+        alone = copy.copy(self)
+        alone.settings, alone.blocks_in_pool = replace(self.settings, batch=1), 1
+        next(alone.draws(Cursor()))
 
     def part(self, rank_part: RankPart) -> PretrainingLoader:
         """Return a loader of the same steps that makes only one process's examples."""
@@ -319,22 +326,21 @@ class PretrainingLoader:
 
     def make(self, draws: Sequence[Draw]) -> list[Step]:
         """Return this process's part of some steps: micro-batches of corrupted and labelled examples."""
-        stages = itertools.groupby(draws, key=self._objectives_at)
-        return [step for objectives, some in stages for step in self._steps([*some], objectives)]
-
-    def _steps(self, draws: Sequence[Draw], objectives: Mapping[str, LoaderObjective]) -> list[Step]:
         from osbert.data.batch import micro_batches  # loads torch, which the settings above do not need
 
-        parts = [draw.of(self.rank_part) for draw in draws]
-        examples = self._write_examples(itertools.chain(*parts), objectives)
-        ends = np.cumsum([sum(len(indices) for _, indices in step) for step in parts]).tolist()
-        whole = any(objective.whole for objective in objectives.values())
+        whole = any(objective.whole for objective in self.objectives.values())
         tokens = 0 if whole else self.settings.pass_tokens
-        passes = [micro_batches(examples[first:last], tokens) for first, last in zip([0, *ends], ends)]
-        return [
-            Step(batches=[replace(batch, whole=whole) for batch in batches], cursor=draw.cursor)
-            for draw, batches in zip(draws, passes, strict=True)
-        ]
+        steps: list[Step] = []
+        for objectives, group in itertools.groupby(draws, key=self._objectives_at):
+            together = list(group)
+            parts = [draw.of(self.rank_part) for draw in together]
+            examples = self._write_examples(itertools.chain(*parts), objectives)
+            last = 0
+            for draw, part in zip(together, parts):
+                first, last = last, last + sum(len(indices) for _, indices in part)
+                batches = [replace(batch, whole=whole) for batch in micro_batches(examples[first:last], tokens)]
+                steps.append(Step(batches=batches, cursor=draw.cursor))
+        return steps
 
     def examples(self, cursor: Cursor) -> Iterator[Example]:
         """Yield the corrupted examples of the steps from `cursor` on, without end."""
@@ -365,8 +371,14 @@ class PretrainingLoader:
             pools = self._order_items(len(starts) - 1, drawn, epoch)
             for visit in range(cursor.pool, len(pools)):
                 number = int(pools[visit])
-                pool, indices = self._pool(blocks, starts[number : number + 2], (drawn, number))
-                yield pool, indices[self._order_items(len(indices), drawn, epoch, number)], replace(cursor, pool=visit)
+                first, last = starts[number : number + 2]
+                # Past its own blocks a pool reads on, around the end, only if it lacks documents for the objectives.
+                documents, _ = self._gather(blocks[first:] + blocks[:first], last - first)
+                rng = self._rng(Purpose.LAYOUT, drawn, number)
+                sequences = self._lay_out(documents, rng)
+                indices = rng.permutation(len(sequences))[self._order_items(len(sequences), drawn, epoch, number)]
+                pool = Pool(sequences=sequences, key=self._key(Purpose.NOISE, drawn, number))
+                yield pool, indices, replace(cursor, pool=visit)
                 cursor = Cursor(epoch=epoch)
             cursor = Cursor(epoch=epoch + 1)
 
@@ -376,15 +388,6 @@ class PretrainingLoader:
         `drawn`: the epoch that sampled these layouts and masks.
         """
         return np.arange(count) if drawn == epoch else self._rng(Purpose.REPETITION, epoch, *key).permutation(count)
-
-    def _pool(self, blocks: list[ShardBlock], span: Sequence[int], key: tuple[int, int]) -> tuple[Pool, Places]:
-        """Return the pool of blocks[span] and the random order of its sequences."""
-        first, last = span
-        # Past its own blocks a pool reads on, around the end, only if it lacks documents for the objectives.
-        documents, _ = self._gather(blocks[first:] + blocks[:first], last - first)
-        rng = self._rng(Purpose.LAYOUT, *key)
-        pool = Pool(sequences=self._lay_out(documents, rng), key=self._key(Purpose.NOISE, *key))
-        return pool, rng.permutation(len(pool.sequences))
 
     def _pool_starts(self) -> list[int]:
         """Return the boundaries of pools of nearly equal size, at least the setting's unless there is only one."""
@@ -451,13 +454,11 @@ class PretrainingLoader:
             )
         return training_blocks, [block for block in blocks if block in out]
 
-    def _check_corpus(self) -> None:
-        if self.corpus.documents >= self.fewest and self.corpus.tokens:
-            return
+    def _too_small(self) -> UserError:
         names = [name for name, objective in self.objectives.items() if objective.fewest_documents == self.fewest]
         others = [name for name in self.objectives if name not in names] or ["mlm"]
         wanted = ", ".join(f'"{name}"' for name in others)
-        raise UserError(
+        return UserError(
             f"The corpus in {self.corpus.folder} holds {self.corpus.documents:,} document(s) with "
             f"{self.corpus.tokens:,} tokens; {' and '.join(names)} needs {self.fewest} documents or more. "
             f"Set objectives = [{wanted}], or build the corpus with another --documents (file, blank-line or line).",

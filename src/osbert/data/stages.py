@@ -104,6 +104,11 @@ class Stages:
         drawn = self.order[np.minimum(positions.astype(np.int64), len(self.order) - 1)]
         return np.bincount(drawn, minlength=len(self.loaders)).tolist()
 
+    def require_sequences(self) -> None:
+        """Raise UserError if an objective can make no sequence of the corpus: its stage may begin after hours."""
+        for loader in self.loaders.values():
+            loader.require_sequences()
+
     def part(self, rank_part: RankPart) -> Stages:
         """Return a loader of the same steps that makes only one process's examples."""
         stages = copy.copy(self)
@@ -151,14 +156,6 @@ class Stages:
         return (
             batch.replace_columns(segments=batch.segments + number * self.segments) if self.segments * number else batch
         )
-
-
-def require_sequences(loader: PretrainingLoader | Stages) -> None:
-    """Raise UserError if an objective can make no sequence of the corpus: its stage may begin after hours."""
-    for part in loader.loaders.values() if isinstance(loader, Stages) else [loader]:
-        alone = copy.copy(part)
-        alone.settings, alone.blocks_in_pool = replace(part.settings, batch=1), 1
-        next(alone.draws(Cursor()))
 
 
 def first_steps(loader: PretrainingLoader | Stages, steps: int = 1) -> list[list[Batch]]:

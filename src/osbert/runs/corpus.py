@@ -108,47 +108,31 @@ def build_corpus(
     """
     settings = settings or CorpusSettings()
     with output_folder(out, FORM, inputs=[*files, tokenizer]) as folder:
-        if not _build_local(files, tokenizer, folder.path, settings, opening, watch):
-            return None
-    return open_corpus(out, whole=False)
-
-
-def _build_local(
-    files: Sequence[Path | str],
-    tokenizer: Path,
-    out: Path,
-    settings: CorpusSettings,
-    opening: Opening,
-    watch: Watch,
-) -> bool:
-    """Build a corpus into a local folder; return False while a cluster works on the tasks."""
-    plan = settings.plan()
-    require_folder(out)
-    cutter = read_any_tokenizer(local_copy(tokenizer), opening)
-    with claim(out), reading_copies():
-        work = _prepare_build(files, cutter, out, settings, opening, watch)
-        if work.report is not None:
-            watch(Notice(f"{out} is already finished, from the same files, tokenizer and settings."))
-        elif work.state.shards:
-            done = sum(shard["tokens"] for shard in work.state.shards)
-            watch(Notice(f"Continuing after {len(work.state.shards)} finished shards ({done:,} tokens)."))
-        encode = None if plan is None else partial(find_executor("corpus"), work, plan, watch)
-        try:
+        plan = settings.plan()
+        require_folder(folder.path)
+        cutter = read_any_tokenizer(local_copy(tokenizer), opening)
+        with claim(folder.path), reading_copies():
+            work = _prepare_build(files, cutter, folder.path, settings, opening, watch)
+            if work.report is not None:
+                watch(Notice(f"{folder.path} is already finished, from the same files, tokenizer and settings."))
+            elif work.state.shards:
+                done = sum(shard["tokens"] for shard in work.state.shards)
+                watch(Notice(f"Continuing after {len(work.state.shards)} finished shards ({done:,} tokens)."))
             size = sum(source.size for source in work.inputs)
-            work.run(
-                # No more processes than parts of the input: starting one costs more than a small file.
-                workers=settings.workers or min(cores(), 1 + size // PART),
-                watch=watch,
-                begin=partial(write_any_tokenizer, cutter, out),
-                encode=encode,
-            )
-        except PendingTasks:
-            where = plan.executor if plan else "local"
-            watch(
-                Notice(f"The tasks have been submitted to {where}. Give the same command again when they have ended.")
-            )
-            return False
-    return True
+            try:
+                work.run(
+                    # No more processes than parts of the input: starting one costs more than a small file.
+                    workers=settings.workers or min(cores(), 1 + size // PART),
+                    watch=watch,
+                    begin=partial(write_any_tokenizer, cutter, folder.path),
+                    encode=None if plan is None else partial(find_executor("corpus"), work, plan, watch),
+                )
+            except PendingTasks:
+                where = plan.executor if plan else "local"
+                again = "Give the same command again when they have ended."
+                watch(Notice(f"The tasks have been submitted to {where}. {again}"))
+                return None
+    return open_corpus(out, whole=False)
 
 
 def tokenizer_of(corpus: Corpus, opening: Opening = CAREFUL) -> AnyTokenizer:

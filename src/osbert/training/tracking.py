@@ -68,13 +68,17 @@ class Metrics:
         if progress.step % self.every and progress.step != progress.steps:
             return None
         means = {name: total / count for name, (total, count) in memory["sums"].items()}
+        tokens, seconds, loader_seconds = memory["before"]  # at the line before
+        passed = max(progress.seconds - seconds, 1e-9)
         line = {
             "step": progress.step,
             **means,
             "learning_rate": progress.learning_rate,
             "tokens": progress.tokens,
             "skipped_steps": progress.skipped_steps,
-            **_clock(progress, *memory["before"]),
+            "seconds": round(progress.seconds, 3),
+            "tokens_per_second": round((progress.tokens - tokens) / passed, 1),
+            "loader_share": round((progress.loader_seconds - loader_seconds) / passed, 4),
         }
         memory.update(sums={}, before=[progress.tokens, progress.seconds, progress.loader_seconds])
         self.write(line)
@@ -210,16 +214,6 @@ def duration(seconds: float) -> str:
     if minutes < 48 * 60:
         return f"{minutes // 60:.0f} h {minutes % 60:02.0f} min"
     return f"{minutes // 1440:.0f} d {minutes % 1440 // 60:.0f} h"
-
-
-def _clock(progress: Progress, tokens: int, seconds: float, loader_seconds: float) -> dict[str, float]:
-    """Return the seconds since the beginning, and the speed since the given counts."""
-    passed = max(progress.seconds - seconds, 1e-9)
-    return {
-        "seconds": round(progress.seconds, 3),
-        "tokens_per_second": round((progress.tokens - tokens) / passed, 1),
-        "loader_share": round((progress.loader_seconds - loader_seconds) / passed, 4),
-    }
 
 
 @dataclass(frozen=True, kw_only=True)
