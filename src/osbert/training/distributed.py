@@ -127,6 +127,8 @@ class Group:
 
     def first(self, action: Callable[[], T]) -> T:
         """Run `action` in the first process and return its result in all. Errors are handled as in `each`."""
+        if self.size == 1:
+            return action()
         result = self.each(lambda: None if self.rank else action())
         return self.gather(result, "what the first has done")[0]  # type: ignore[return-value]
 
