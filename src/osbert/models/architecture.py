@@ -1,4 +1,4 @@
-"""The settings of the Transformer: sizes and choices, and checks of their combinations; and those of any family."""
+"""The settings of the Transformer: sizes and choices, and checks of their combinations."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Self
 
-from osbert import components
-from osbert.models.sizes import DEFAULT_FAMILY, Direction, Sizes
+from osbert.models.sizes import Direction, Sizes
 
 MOST = {"layers": 1000, "recurrent": 100, "length": 1 << 17}
 """Limits of sizes that cost memory before any weights exist: modules for layers, tables of angles for the length."""
@@ -373,18 +372,3 @@ def _uneven(sizes: Architecture) -> Iterator[str]:
         yield f"the width {sizes.width} cannot be shared evenly by {sizes.heads} heads"
     elif sizes.positions == "rotary" and sizes.key_width % 2:
         yield f"rotary positions turn pairs of numbers, but a head is {sizes.key_width} wide, which is odd"
-
-
-def settings_of(family: str | None) -> type[Sizes]:
-    """Return the settings class of a family; None: the default family. Raises UserError if there is none.
-
-    The settings of a family of another package are found without torch if it has an entry point for them in the group
-    `osbert.models.settings`.
-    """
-    if (name := family or DEFAULT_FAMILY) == Architecture.family:
-        return Architecture
-    if extension := components.extension("models.settings", name):
-        return extension.load()
-    from osbert.models.contract import find_family  # loads torch, as the family's file does
-
-    return find_family(name).settings

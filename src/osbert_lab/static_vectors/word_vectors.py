@@ -22,8 +22,8 @@ from osbert.files import writing_output
 from osbert.guarded import require_regular
 from osbert.interop.huggingface.folders import write_model
 from osbert.interop.tokenizers import write_any_tokenizer
-from osbert.models.architecture import settings_of
 from osbert.models.contract import Learner
+from osbert.models.settings import settings_of
 from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.text.normalize import Normalizer
 from osbert.text.train_file import BYTE_LEVEL, word_tokenizer

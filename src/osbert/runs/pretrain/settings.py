@@ -20,7 +20,7 @@ from osbert.extensions import extensions
 from osbert.interop.hub import hub_facts
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.tokenizers import read_any_tokenizer
-from osbert.models.architecture import settings_of
+from osbert.models.settings import settings_of
 from osbert.models.sizes import Sizes
 from osbert.objectives import Objective
 from osbert.runs.pretrain.methods import Method
