@@ -101,9 +101,9 @@ def pretrain(request: PretrainRequest, *, watch: Watch = ignore, wish: Interrupt
     with join_group() as group, ExitStack() as held:
         if group.rank:
             watch = ignore
-        output = output_folder(request.out, form, inputs=inputs, warn=partial(_warn, watch))
+        open_output = partial(output_folder, request.out, form, inputs=inputs, warn=partial(_warn, watch))
         # In a group only the first process has the folder itself, the others its path alone.
-        folder = group.each(lambda: None if group.rank else held.enter_context(output))
+        folder = group.each(lambda: None if group.rank else held.enter_context(open_output()))
         paths = group.gather(request.out if folder is None else folder.path, "the run folder")
         local = replace(request, out=paths[0])
         if folder is not None and folder.path != request.out:  # on an object store
