@@ -104,7 +104,7 @@ def test_the_best_epoch_is_kept(
         begin(self, made, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Classify, "metrics", metrics)
-    monkeypatch.setattr("osbert.runs.finetune.rows.score_intervals", lambda *given: {})
+    monkeypatch.setattr("osbert.runs.finetune.training_loop.score_intervals", lambda *given: {})
     monkeypatch.setattr(Trainer, "__init__", remember)
     more = parse_settings([*settings, "--keep", "best"], schema("classify"))
     finetune_task("classify", model=encoder, data=table, out=tmp_path / "run", watch=watch, **more)
@@ -123,7 +123,7 @@ def test_of_equal_epochs_one_that_has_collapsed_is_not_kept(
         return {"accuracy": scored.append(0.5) or 0.5}
 
     monkeypatch.setattr(Classify, "metrics", metrics)
-    monkeypatch.setattr("osbert.runs.finetune.rows.score_intervals", lambda *given: {})
+    monkeypatch.setattr("osbert.runs.finetune.training_loop.score_intervals", lambda *given: {})
     monkeypatch.setattr("osbert.runs.finetune.rows.constant_answer", lambda *given: answers[len(scored) - 1])
     finetune("classify", *settings, "--epochs", "3", "--keep", "best", model=encoder, data=table, out=tmp_path / "run")
     assert facts(tmp_path / "run")["epoch"] == 2 and not facts(tmp_path / "run")["collapsed"]

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from osbert import options, recipe
 from osbert.commands.finetune import finetune
+from osbert.evaluation.score import Score
 from osbert.runs.finetune import defaults
 from osbert.runs.finetune.defaults import (
     BATCH,
@@ -30,7 +31,7 @@ from osbert.runs.finetune.defaults import (
     small_data,
 )
 from osbert.runs.finetune.plan import FinetunePlan, read_plan, schema
-from osbert.runs.finetune.rows import HANDFUL, TaskRows
+from osbert.runs.finetune.rows import HANDFUL, FinetuneRows
 from osbert.runs.finetune.settings import FinetuneSettings, ScoreSettings
 from osbert.tasks import Prediction, Record, load
 from osbert.tasks.kinds.classify import Classify
@@ -202,11 +203,14 @@ def test_contrastive_tuning_of_one_epoch_chooses_between_two_scores() -> None:
     assert ScoreSettings().chooses(FinetuneSettings(epochs=1, few_shot="contrastive"))
 
 
-def test_a_handful_of_development_rows_show_no_collapse() -> None:
+def test_a_handful_of_development_rows_show_no_collapse(monkeypatch: pytest.MonkeyPatch) -> None:
     for count, said in ((HANDFUL - 1, ""), (HANDFUL, "'a'")):
         records = [Record(number=place, texts=("x",), label="ab"[place % 2]) for place in range(count)]
-        rows: Any = SimpleNamespace(task=Classify(labels=("a", "b")), development=records)
-        assert TaskRows.find_collapse(rows, [Prediction(value="a")] * count) == said
+        task_rows: Any = SimpleNamespace(task=Classify(labels=("a", "b")), development=records, packer=None)
+        scored = Score(metrics={}, predictions=[Prediction(value="a")] * count)
+        monkeypatch.setattr("osbert.runs.finetune.rows.score", lambda *given, scored=scored: scored)
+        rows = FinetuneRows(tasks=[task_rows])
+        assert rows.name_answers(rows.score(Any)) == said
 
 
 @pytest.mark.parametrize(

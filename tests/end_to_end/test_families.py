@@ -25,7 +25,7 @@ from osbert.commands.convert import convert
 from osbert.commands.embed import VectorOptions, embed
 from osbert.commands.export import export
 from osbert.commands.finetune import finetune
-from osbert.runs.finetune.rows import ModelReader
+from osbert.runs.finetune.model import ModelReader
 from osbert.text.tokenizer import SPECIALS
 from refusals import refusal
 

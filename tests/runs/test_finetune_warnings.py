@@ -11,9 +11,8 @@ import pytest
 
 from osbert.errors import differ_in_one_letter
 from osbert.runs.contract import Notice
-from osbert.runs.finetune import warnings
-from osbert.runs.finetune.records import Splits, read_tasks
-from osbert.runs.finetune.warnings import slips
+from osbert.runs.finetune import records as warnings
+from osbert.runs.finetune.records import Splits, read_tasks, slips
 from osbert.tasks import Record, Task
 from osbert.tasks.kinds.classify import Classify
 from osbert.tasks.kinds.tag import Tag
@@ -152,7 +151,7 @@ def tagged() -> dict[str, Rows]:
 
 def test_what_is_learnt_from_no_row_is_counted(tmp_path: Path) -> None:
     record = Record(number=0, texts=("a",), label="x", remark="mended", line=3, path="a.csv")
-    from osbert.runs.finetune.warnings import Overlap, data_warnings, record_remarks
+    from osbert.runs.finetune.records import Overlap, data_warnings, record_remarks
 
     records = {"train": [record], "dev": []}
     assert [*record_remarks(Classify(), records)] == ["a.csv, line 3: mended"]

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from osbert.runs.finetune.records import SPLITS
-from osbert.runs.finetune.warnings import Overlap, data_warnings
+from osbert.runs.finetune.records import SPLITS, Overlap, data_warnings
 from osbert.tasks import load
 from osbert.tasks.kinds.classify import Classify
 from osbert.tasks.tables.cells import find_joined_labels

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from osbert.errors import Problems
-from osbert.runs.finetune.records import data_notices
-from osbert.runs.finetune.warnings import Overlap
-from osbert.tasks import Record, Task, describe_skipped, load
+from osbert.runs.finetune.records import Overlap, data_notices
+from osbert.tasks import Task, load
 from osbert.tasks.kinds.choose import Choose
 from osbert.tasks.kinds.classify import Classify
 from osbert.tasks.kinds.regress import Regress
@@ -40,10 +39,6 @@ def test_development_rows_without_a_label_are_all_named_before_training(tmp_path
     questions(tmp_path / "dev.json", ANSWER)
     told = "\n".join(data_notices(*load(Span(data=str(tmp_path)).source.resolve(), ("train", "dev")), Overlap()))
     assert "train: 2 of 3 have no answer that occurs in the paragraph (first: " in told and "(id q1)) and are" in told
-    records = [Record(number=0, texts=("x",)), Record(number=1, texts=("x",), label="a")]
-    assert describe_skipped(Classify(), records).startswith(
-        "1 of 2 have no label that can be learnt from (first: record 0)"
-    )
 
 
 def test_a_file_read_for_training_and_development_tells_its_problems_once(tmp_path: Path) -> None:

@@ -17,8 +17,7 @@ from osbert.console.output import Result
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL
 from osbert.options import parse_settings, takes_settings
-from osbert.runs.finetune.comparison import find_suite
-from osbert.runs.finetune.plan import naming_tasks, schemas
+from osbert.runs.finetune.plan import find_suite, naming_tasks, schemas
 
 SEVERAL = (
     "Several tasks at once are named one after the other, and --data is the folder with the data of each, which "
@@ -96,22 +95,17 @@ def finetune(
     from_scratch
         Keep the model's architecture and vocabulary, but start from fresh weights.
     """
-    tasks, chosen = _read(task, settings)
-    call = {"from_scratch": from_scratch, "opening.trust": opening.trust, "opening.verify": opening.verify}
-    return finetune_tasks(tasks, call | chosen, model=model, data=data, out=out)
-
-
-def finetune_tasks(tasks: Sequence[str], settings: Mapping[str, Any], *, model: Path, data: Path, out: Path) -> Result:
-    """Fine-tune a run, or one for each set of a suite, and print its events; a signal ends it after a checkpoint."""
     from osbert.console.training_consoles import TrainingConsole
     from osbert.runs.finetune.finetune import finetune as run
     from osbert.training.interruption import Interruption, StopRequest
 
+    tasks, chosen = _read(task, settings)
+    opened = {"from_scratch": from_scratch, "opening.trust": opening.trust, "opening.verify": opening.verify}
     wish = Interruption()
     try:
         with TrainingConsole() as watch:
             suite = find_suite(tasks)
             call = suite.finetune if suite else partial(run, tasks)
-            return call(model=model, data=data, out=out, watch=watch, wish=wish, **settings)
+            return call(model=model, data=data, out=out, watch=watch, wish=wish, **opened | chosen)
     except StopRequest:
         raise KeyboardInterrupt if wish.signal == signal.SIGINT else SystemExit(wish.status) from None

@@ -1,7 +1,7 @@
 """Tasks for fine-tuning: the contract, the kinds of tasks, and their common parts."""
 
 from osbert.tasks.contract import Description, Source, Task
-from osbert.tasks.loading import describe_skipped, findings, load, note_unlabelled, with_data
+from osbert.tasks.loading import findings, load, note_unlabelled, with_data
 from osbert.tasks.record import Inputs, Prediction, Record
 
 __all__ = [
@@ -14,7 +14,6 @@ __all__ = [
     "findings",
     "load",
     "note_unlabelled",
-    "describe_skipped",
     "with_data",
 ]
 

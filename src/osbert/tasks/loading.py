@@ -90,14 +90,3 @@ def note_unlabelled(records: Sequence[Record], problems: Problems) -> None:
 def findings(task: Task) -> list[str]:
     """Describe the data that were read, and the remarks of the fitted task on them."""
     return [*task.source.findings(), *task.description.remarks()]
-
-
-def describe_skipped(task: Task, records: Sequence[Record]) -> str:
-    """Describe how many training records cannot be used, "" for none."""
-    unusable_records = [record for record in records if task.lacks(record)]
-    if not unusable_records:
-        return ""
-    return (
-        f"{len(unusable_records):,} of {len(records):,} have no {task.lacks(unusable_records[0])} "
-        f"(first: {unusable_records[0].place}) and are skipped in training."
-    )

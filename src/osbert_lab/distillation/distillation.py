@@ -20,14 +20,13 @@ from osbert.reading.memory import Data, tables
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.events import scores_line
 from osbert.runs.finetune import train as steps
-from osbert.runs.finetune.comparison import Comparison
 from osbert.runs.finetune.defaults import fill_open
 from osbert.runs.finetune.finetune import FinetuneRun
 from osbert.runs.finetune.model import StartingModel, read_model
 from osbert.runs.finetune.plan import LENGTH, FinetunePlan, name_of, with_development
-from osbert.runs.finetune.records import SPLITS, report_data
+from osbert.runs.finetune.records import SPLITS, deduplicate, report_data
 from osbert.runs.finetune.rows import FinetuneRows
-from osbert.runs.finetune.warnings import deduplicate
+from osbert.runs.finetune.settings import Comparison
 from osbert.tasks import Record, Task, load
 from osbert.terminal import format_count, one_line
 from osbert.training.interruption import Interruption

@@ -218,7 +218,7 @@ class TaughtRows(TaskRows):
         """
         chosen = [*(record for record in records["train"] if not task.lacks(record)), *records["texts"]]
         training = [dataclasses.replace(record, number=number) for number, record in enumerate(chosen)]
-        return cls.of_training(training, task, records, packer, lessons=lessons)
+        return cls.of(task, records, packer, training=training, lessons=lessons)
 
     @property
     def targeted(self) -> EncodedRecords:

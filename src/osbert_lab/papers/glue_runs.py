@@ -16,9 +16,9 @@ from osbert.lock import claim
 from osbert.remote import local_data, reading_copies
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.finetune.finetune import finetune
+from osbert.runs.finetune.model import ModelReader
 from osbert.runs.finetune.plan import read_plan
 from osbert.runs.finetune.records import SPLITS
-from osbert.runs.finetune.rows import ModelReader
 from osbert.tasks import Task, load
 from osbert.training.interruption import Interruption
 from osbert.training.run_folder import RunFolder

@@ -45,7 +45,9 @@ def submit(
     require_file(out)
     runs_by_task = find_runs(runs, opening)
 
-    from osbert.runs.finetune.rows import ModelReader  # late: it takes seconds, which a folder that is missing need not
+    from osbert.runs.finetune.model import (
+        ModelReader,  # late: it takes seconds, which a folder that is missing need not
+    )
 
     rows: dict[str, list[Record]] = {}
     missing: list[str] = []

@@ -22,9 +22,8 @@ from osbert.reading.splits import deal_folds
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.finetune.finetune import all_rows
 from osbert.runs.finetune.plan import FinetunePlan
-from osbert.runs.finetune.records import Splits
+from osbert.runs.finetune.records import Splits, deduplicate
 from osbert.runs.finetune.rows import FinetuneRows, TaskRows
-from osbert.runs.finetune.warnings import deduplicate
 from osbert.tasks import Record
 from osbert.terminal import format_count
 from osbert.training.interruption import Interruption

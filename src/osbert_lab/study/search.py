@@ -11,7 +11,8 @@ from typing import Any, Protocol
 
 from osbert.errors import UserError
 from osbert.files import read_own, write_sealed
-from osbert.runs.finetune.comparison import GRIDS, Comparison, describe_settings
+from osbert.runs.finetune.plan import describe_settings
+from osbert.runs.finetune.settings import GRIDS, Comparison
 
 RATES = {"full": (1e-5, 1e-4), "none": (1e-4, 1e-1), "adapters": (1e-4, 1e-2), "lora": (1e-4, 1e-2)}
 """Range of optuna's learning rates, by kind of tuning."""

@@ -24,12 +24,11 @@ from osbert.models.heads.features import VECTORS
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.events import Epoch, format_epoch
 from osbert.runs.finetune import train as finetune_train
-from osbert.runs.finetune.comparison import Comparison
 from osbert.runs.finetune.plan import FinetunePlan
-from osbert.runs.finetune.records import Splits
+from osbert.runs.finetune.records import REMARKS, Splits
 from osbert.runs.finetune.rows import FinetuneRows
+from osbert.runs.finetune.settings import Comparison
 from osbert.runs.finetune.training_loop import tidy
-from osbert.runs.finetune.warnings import REMARKS
 from osbert.terminal import one_line
 from osbert.training.interruption import Interruption
 from osbert.training.run_folder import FACTS, RECIPE, RunFolder

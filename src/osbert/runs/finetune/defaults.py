@@ -11,9 +11,8 @@ from osbert import recipe
 from osbert.errors import UserError
 from osbert.interop.folder import Folder, open_folder
 from osbert.runs.contract import Notice, Watch, ignore
-from osbert.runs.finetune.comparison import describe_settings
 from osbert.runs.finetune.few_shot import with_sentences
-from osbert.runs.finetune.plan import ADAPTER_RATE, LEFT_OPEN, LENGTH, FinetunePlan, flag
+from osbert.runs.finetune.plan import ADAPTER_RATE, LEFT_OPEN, LENGTH, FinetunePlan, describe_settings, flag
 from osbert.runs.finetune.settings import FinetuneOptimizer, ScoreSettings
 from osbert.runs.pretrained_tokens import count_pretraining_tokens
 from osbert.tasks import Record, Task
@@ -115,12 +114,6 @@ def small_data(
     return batch, max(epochs, min(need.epochs, -(-need.steps // steps(batch))))
 
 
-def steps_per_epoch(task: Task, records: Sequence[Record]) -> Callable[[int], int]:
-    """Return a function from the batch to the steps per epoch; records that the task cannot learn from do not count."""
-    teaching = [record for record in records if not task.lacks(record)]
-    return lambda batch: max(1, -(-len(teaching) // records_per_step(batch, teaching)))
-
-
 def fill_open(
     plan: FinetunePlan,
     training: Sequence[Sequence[Record]],
@@ -151,8 +144,14 @@ def fill_defaults(
         plan = replace(
             plan, tasks=tuple(read_apart(task, task_records) for task, task_records in zip(plan.tasks, records))
         )
+    few_shot = plan.training.few_shot
+    names = {
+        "none": (*LENGTH, RATE_NAME),
+        "linear": ("training.few_shot",),
+        "linear-first": ("training.few_shot", *LENGTH, RATE_NAME),
+    }.get(few_shot, ("training.few_shot", *CONTRASTIVE))
     table = plan.table()
-    settings = {name: table[name.partition(".")[0]][name.partition(".")[2]] for name in _names_to_report(plan)}
+    settings = {name: table[name.partition(".")[0]][name.partition(".")[2]] for name in names}
     settings |= dict.fromkeys(plan.comparison.varied, "searched")
     watch(Notice(f"{describe_settings(settings)}: {reason}"))
     if warning:
@@ -185,15 +184,6 @@ def keep_last_of_few(
     return replace(plan, scores=replace(plan.scores, keep=keep))
 
 
-def _names_to_report(plan: FinetunePlan) -> tuple[str, ...]:
-    """Return the names of the settings to report."""
-    few_shot = plan.training.few_shot
-    if few_shot in ("none", "linear-first"):
-        first = () if few_shot == "none" else ("training.few_shot",)
-        return (*first, *LENGTH, "optimizer.learning_rate")
-    return ("training.few_shot",) if few_shot == "linear" else ("training.few_shot", *CONTRASTIVE)
-
-
 def _choice(plan: FinetunePlan, records: Sequence[Sequence[Record]], out: Path) -> tuple[dict[str, Any], str, str]:
     """Return the chosen settings by their dotted names ({} to keep those of the plan), the reason, and a warning."""
     if stored := _read_settings(out, plan.open):
@@ -209,7 +199,7 @@ def _choice(plan: FinetunePlan, records: Sequence[Sequence[Record]], out: Path) 
         return {}, "as given, and the paper's values where nothing is given, whatever the number of rows", ""
     need = TrainingDemand.of(plan)
     method = _few_shot_method(plan, records, need)
-    hindrances = _hindrances(plan, records, method)
+    hindrances = _hindrances(plan, records, method) if method else []
     if method == "linear-first" and not hindrances:
         return _linear_first(plan, records, need)
     if method and not hindrances:
@@ -267,8 +257,6 @@ def _usual_reading(task: Task) -> Task:
 
 def _hindrances(plan: FinetunePlan, records: Sequence[Sequence[Record]], method: str) -> list[str]:
     """Return the dotted names of the given settings that a method of few-shot learning does not have."""
-    if not method:
-        return []
     [task] = plan.tasks
     usual, [rows] = _usual_reading(task), records
     reading = [name for name in READING if getattr(task, name, None) != getattr(usual, name, None)]
@@ -349,14 +337,16 @@ def _small_data(
 
     The warning names the given settings that make fewer steps than are needed, "" if none does.
     """
-    counts = [steps_per_epoch(task, task_records) for task, task_records in zip(plan.tasks, records)]
+    teaching = [
+        [record for record in task_records if not task.lacks(record)] for task, task_records in zip(plan.tasks, records)
+    ]
 
-    def steps(batch: int, epochs: int) -> int:
-        return epochs * sum(count(batch) for count in counts)
+    def steps(batch: int, epochs: int = 1) -> int:
+        return epochs * sum(max(1, -(-len(rows) // records_per_step(batch, rows))) for rows in teaching)
 
     paper = recipe.defaults(type(plan.training))
     usual = paper["batch"], paper["epochs"]
-    suited = small_data(lambda batch: steps(batch, 1), batch=usual[0], epochs=usual[1], need=need)
+    suited = small_data(steps, batch=usual[0], epochs=usual[1], need=need)
     enough = suited == usual
     batch_and_epochs: dict[str, Any] = dict(zip(LENGTH, suited))
     rate = need.usual_rate if enough else need.rate

@@ -15,9 +15,8 @@ from osbert.lock import claim
 from osbert.remote import FolderForm, local_data, output_folder, reading_copies
 from osbert.runs.contract import Run, Watch, ignore
 from osbert.runs.finetune import train as steps
-from osbert.runs.finetune.comparison import find_study
 from osbert.runs.finetune.defaults import fill_open
-from osbert.runs.finetune.plan import FinetunePlan
+from osbert.runs.finetune.plan import FinetunePlan, find_study
 from osbert.runs.finetune.records import Splits, read_tasks
 from osbert.tasks import Prediction, Record, Task
 from osbert.training.checkpoint import CHECKPOINTS
@@ -183,15 +182,6 @@ def all_rows(task: Task, splits: Splits) -> list[Record]:
     return rows
 
 
-def _development(plan: FinetunePlan, records: Sequence[Splits]) -> list[Sequence[Record]]:
-    """Return the rows by which epochs are chosen: of each task, and with folds also about those of one fold."""
-    development: list[Sequence[Record]] = [splits["dev"] for splits in records]
-    if plan.comparison.folds:
-        rows = all_rows(plan.task, records[0])
-        development.append(rows[: len(rows) // plan.comparison.folds])
-    return development
-
-
 def finetune_plan(
     plan: FinetunePlan,
     records: Sequence[Splits],
@@ -200,8 +190,11 @@ def finetune_plan(
     wish: Interruption | None = None,
 ) -> FinetuneRun:
     """Fine-tune to the end on the records of each task, once or for each run of a comparison."""
-    given = plan
-    plan = fill_open(plan, [splits["train"] for splits in records], _development(plan, records), out, watch)
+    given, development = plan, [splits["dev"] for splits in records]
+    if plan.comparison.folds:  # of the runs on the folds too, few rows choose no epoch
+        rows = all_rows(plan.task, records[0])
+        development.append(rows[: len(rows) // plan.comparison.folds])
+    plan = fill_open(plan, [splits["train"] for splits in records], development, out, watch)
     if plan.comparison.wanted:
         find_study("folds" if plan.comparison.folds else "comparison")(plan, records, out, watch, wish)
     else:

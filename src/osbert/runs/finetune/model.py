@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from torch import Tensor
 
+from osbert.data.pack import Packer
 from osbert.errors import UserError
+from osbert.evaluation.score import refuse_long
 from osbert.interop.folder import Folder, open_folder
 from osbert.interop.huggingface import names
 from osbert.interop.huggingface.folders import Report, fill_heads
@@ -20,8 +22,8 @@ from osbert.models.contract import Backbone, Head, Learner, Sizes
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.models.random_numbers import fix_seed
 from osbert.objectives.left_to_right import LeftToRight
-from osbert.runs.finetune.settings import FinetuneSettings, Kind
-from osbert.tasks import Task
+from osbert.runs.finetune.settings import RANKS, FinetuneSettings
+from osbert.tasks import Record, Task
 from osbert.text.file_tokenizer import AnyTokenizer, for_tasks
 
 
@@ -55,6 +57,36 @@ class StartingModel:
             rows = fill_heads(self.source.tensors, Learner(self.backbone, reused))
             self.source.release()
             Report(rows=tuple(rows)).require_complete(str(self.source))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelReader:
+    """The tokenizer of a model and its longest sequence, known before the weights are read."""
+
+    tokenizer: AnyTokenizer
+    length: int
+
+    @classmethod
+    def of(cls, model: Path) -> ModelReader:
+        """Return the reader of the model in a folder. Its hashes are compared later, when the weights are read.
+
+        Raises UserError if its config or its tokenizer cannot be read.
+        """
+        folder = open_folder(model, CAREFUL.again)
+        return cls(tokenizer=for_tasks(folder.tokenizer), length=folder.architecture.length)
+
+    def check(self, task: Task, records: Mapping[str, Sequence[Record]]) -> None:
+        """Raise UserError that lists every record that does not fit, if the task does not allow truncation.
+
+        `records`: by split: "train" and "dev" of a fine-tuning, "test" of a prediction.
+        """
+        read = [
+            record
+            for split, split_records in records.items()
+            for record in split_records
+            if split != "train" or not task.lacks(record)
+        ]
+        refuse_long(task, read, Packer(tokenizer=self.tokenizer, length=min(task.length, self.length)))
 
 
 def read_model(
@@ -150,22 +182,22 @@ def _with_language(backbone: Backbone, tensors: Mapping[str, Tensor]) -> tuple[L
     return learner, Report(rows=tuple(fill_heads(tensors, learner)))
 
 
-def prepare_tuning(backbone: Backbone, kind: Kind, *, rank: int, frozen: int) -> None:
+def prepare_tuning(backbone: Backbone, settings: FinetuneSettings) -> None:
     """Freeze or add weights for a kind of tuning. LoRA matrices are initialised from torch's random generator.
 
     Raises UserError if more layers are to be frozen than the encoder has.
     """
-    if kind == "adapters":
+    if settings.tuning == "adapters":
         learn_only(backbone, trainable_modules(backbone))
-    elif kind == "none":
+    elif settings.tuning == "none":
         learn_only(backbone, ())
-    elif kind == "lora":
-        learn_only(backbone, add_low_rank(backbone, rank))
+    elif settings.tuning == "lora":
+        learn_only(backbone, add_low_rank(backbone, settings.rank or RANKS["lora"]))
     else:
         try:
-            freeze_lowest(backbone, frozen)
+            freeze_lowest(backbone, settings.frozen)
         except ValueError as error:
-            raise UserError(f"--frozen {frozen}: {error}.", code="invalid-value") from error
+            raise UserError(f"--frozen {settings.frozen}: {error}.", code="invalid-value") from error
 
 
 def describe_tuning(backbone: Backbone) -> str:

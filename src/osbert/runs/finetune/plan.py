@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from osbert import components, peers, recipe
 from osbert.errors import Problems, UnknownSetting, UserError
+from osbert.extensions import advise_lab, extensions
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.remote import local_data
-from osbert.runs.finetune.comparison import GRIDS, Comparison, find_study
+from osbert.runs.finetune.settings import (
+    GRIDS,
+    Comparison,
+    Defaults,
+    FinetuneOptimizer,
+    FinetuneSettings,
+    ReportSettings,
+    ScoreSettings,
+)
 from osbert.tasks import Task, with_data
 from osbert.training.tracking import require_trackers
 
@@ -276,6 +285,16 @@ def flag(name: str) -> str:
     return f"--{name.rpartition('.')[2].replace('_', '-')}"
 
 
+def describe_settings(settings: Mapping[str, float | str]) -> str:
+    """Return settings in words, by the last part of their names, "" for none.
+
+    >>> describe_settings({"training.batch": 16, "optimizer.learning_rate": 5e-5})
+    'batch 16, learning rate 5e-05'
+    """
+    leaves = {name.rpartition(".")[2].replace("_", " "): value for name, value in settings.items()}
+    return ", ".join(f"{name} {value if isinstance(value, str) else f'{value:g}'}" for name, value in leaves.items())
+
+
 def name_of(task: str | Task) -> str:
     """Return the name that selects a task: its own if osbert or a package lists it, else the path of its module."""
     return components.resolve_synonym("tasks", task) if isinstance(task, str) else components.name_in("tasks", task)
@@ -283,14 +302,6 @@ def name_of(task: str | Task) -> str:
 
 def schema(task: str) -> type:
     """Return the dataclass of all settings, with the task's under its name. Raises UserError for an unknown task."""
-    from osbert.runs.finetune.settings import (
-        Defaults,
-        FinetuneOptimizer,
-        FinetuneSettings,
-        ReportSettings,
-        ScoreSettings,
-    )
-
     task = name_of(task)
     kind = components.find("tasks", task, base=Task, trust=True)  # the user has typed the name
     parts: list[Any] = [
@@ -341,3 +352,38 @@ def naming_tasks() -> Iterator[None]:
 def every_call_schema() -> list[type]:
     """Return the schema of a call for each task that is installed, for the signature of the function."""
     return [call_schema(task) for task in components.names("tasks")]
+
+
+def find_study(name: str) -> Callable[..., None]:
+    """Return what runs a fine-tuning several times: "comparison", "folds" or "learning_curve".
+
+    Other packages add studies by entry points in the group `osbert.runs.finetune.studies`: functions of a plan, the
+    records of each task, the run folder, `watch` and `wish`. Raises UserError if none is installed.
+    """
+    extension = extensions("osbert.runs.finetune.studies").get(name)
+    if extension is None:
+        raise UserError(
+            f"--seeds, --search, --folds and --learning-curve need a package that adds studies.{advise_lab()}",
+            code="unknown-component",
+        )
+    study: Callable[..., None] = extension.load()
+    return study
+
+
+class TaskSuite(Protocol):
+    """A suite of data sets that `osbert finetune NAME` fine-tunes one by one, such as GLUE.
+
+    Other packages add suites by entry points in the group `osbert.runs.finetune.suites`.
+    """
+
+    tasks: Sequence[str]
+    """The names of its tasks, whose settings the command takes."""
+
+    def finetune(self, **call: Any) -> Mapping[str, float]:
+        """Fine-tune a run for each data set; return the scores. The keywords are those of `finetune`."""
+
+
+def find_suite(tasks: Sequence[str]) -> TaskSuite | None:
+    """Return the suite of data sets that a single word names, such as glue; None if the words name tasks."""
+    extension = extensions("osbert.runs.finetune.suites").get(tasks[0]) if len(tasks) == 1 else None
+    return extension.load() if extension else None

@@ -15,9 +15,9 @@ from osbert.reports.charts import BarRow, bar_plot
 from osbert.reports.outcomes import TaskResult, result_sections, scores_table, text_lengths
 from osbert.reports.page import Section, code, curve, paragraph, table, write_report
 from osbert.reports.plot import Series, line_plot, smooth
+from osbert.runs.finetune.records import find_repeats
 from osbert.runs.finetune.rows import TaskOutcome, TaskRows
 from osbert.runs.finetune.training_loop import MAP, FinetuneTrainer
-from osbert.runs.finetune.warnings import find_repeats
 from osbert.tasks import Prediction, Record
 from osbert.tasks.calibration import Calibration, at_temperature
 from osbert.tasks.tables.soft_labels import fit_votes
@@ -29,6 +29,7 @@ KEPT = {"best": "best", "last": "last", "better": "better of the first and the l
 
 def finetuning_report(run: FinetuneTrainer, *, name: str) -> Path:
     """Write report.html into the folder of a finished fine-tuning of the task `name`. Returns the report's path."""
+    assert run.scored is not None  # `FinetuneTrainer.finish` has made sure
     folder, best = run.folder, run.best
     lines = read_lines(folder / NAME)
     settings = recipe.read(folder / "recipe.toml")
@@ -38,8 +39,8 @@ def finetuning_report(run: FinetuneTrainer, *, name: str) -> Path:
     scores = ", ".join(f"{key.removeprefix('dev.')} {best.metrics[key.removeprefix('dev.')]:.4f}" for key in score_keys)
     tasks = [
         _task_sections(run, outcome, rows, predictions, intervals)
-        for outcome, (rows, predictions), intervals in zip(
-            run.outcomes, run.rows.split_predictions(run.predictions), run.intervals, strict=True
+        for outcome, rows, predictions, intervals in zip(
+            run.outcomes, run.rows.tasks, run.scored.predictions, run.intervals, strict=True
         )
     ]
     sections = [
@@ -106,7 +107,8 @@ def _curves(
     epochs: Sequence[Mapping[str, Any]],
     score_keys: Sequence[str],
 ) -> list[str]:
-    losses = run.course or curve(lines, "loss")
+    memory = run.trainer.memory  # of a short run it has every step, as metrics.jsonl has few
+    losses = [(step, loss) for step, loss in memory.get("course", ())] or curve(lines, "loss")
     smoothed = Series(name="training", points=smooth(losses, window=max(1, len(losses) // 25)))
     # In few-shot learning the loss of an epoch is that of the fitted layer.
     name = "the fitted layer" if run.settings.few_shot not in ("none", "linear-first") else "mean of an epoch"
@@ -126,7 +128,8 @@ def _curves(
         if not key.endswith(("mse", "threshold"))  # the others are shares of 1
     ]
     parts.append(line_plot(scores, title="Scores on the development rows"))
-    parts.append(line_plot([Series(name="", points=run.rates or curve(lines, "learning_rate"))], title="Learning rate"))
+    rates = [(step, rate) for step, rate in memory.get("rates", ())] or curve(lines, "learning_rate")
+    parts.append(line_plot([Series(name="", points=rates)], title="Learning rate"))
     return parts
 
 

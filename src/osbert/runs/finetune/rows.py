@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -22,18 +22,15 @@ from osbert.data.pack import Packer
 from osbert.data.record_loader import MixedLoader, RecordLoader
 from osbert.data.step import Loader
 from osbert.errors import UserError
-from osbert.evaluation.bootstrap import ScoreInterval, score_intervals
 from osbert.evaluation.forward import TOKENS
-from osbert.evaluation.score import Score, constant_answer, refuse_long, score
-from osbert.interop.folder import open_folder
-from osbert.interop.opening import CAREFUL
+from osbert.evaluation.score import constant_answer, refuse_long, score
 from osbert.models.contract import Backbone, Head, Learner
 from osbert.objectives.left_to_right import LeftToRight
-from osbert.runs.finetune.warnings import record_remarks
+from osbert.runs.finetune.records import record_remarks
 from osbert.tasks import Prediction, Record, Task
 from osbert.tasks.calibration import Calibration
 from osbert.tasks.record import records_per_step
-from osbert.text.file_tokenizer import AnyTokenizer, for_tasks
+from osbert.text.file_tokenizer import AnyTokenizer
 
 HANDFUL = 10
 """Number of development rows below which they do not show a collapse: of two a good model often answers both alike."""
@@ -62,6 +59,19 @@ class TaskOutcome:
             name.removeprefix(prefix): value for name, value in best["metrics"].items() if name.startswith(prefix)
         }
         return {**best, "metrics": metrics, "collapsed": self.collapsed}
+
+
+@dataclass(frozen=True, kw_only=True)
+class DevelopmentScore:
+    """The scores of a model on the development records of all tasks.
+
+    `metrics`: of one task; of several with the tasks' names as prefixes, and the mean of their criteria. For each task
+    `predictions`, and in `answers` the one answer that the model gives to all records, "" if they differ.
+    """
+
+    metrics: dict[str, float]
+    predictions: Sequence[Sequence[Prediction]]
+    answers: Sequence[str]
 
 
 class EpochLoader(Loader, Protocol):
@@ -94,23 +104,22 @@ class TaskRows:
     whole: bool = False
 
     @classmethod
-    def of(cls, task: Task, records: Mapping[str, Sequence[Record]], packer: Packer) -> Self:
-        """Encode the training records, unless the task is `lazy`; `records` has "train" and "dev".
-
-        Raises UserError that lists every record that is too long, if the task does not allow truncation.
-        """
-        return cls.of_training([record for record in records["train"] if not task.lacks(record)], task, records, packer)
-
-    @classmethod
-    def of_training(
+    def of(
         cls,
-        training: Sequence[Record],
         task: Task,
         records: Mapping[str, Sequence[Record]],
         packer: Packer,
+        *,
+        training: Sequence[Record] | None = None,
         **more: Any,
     ) -> Self:
-        """Encode these training records, as `of`. `records`: all splits, for "dev", hash, remarks; `more`: fields."""
+        """Encode the training records, unless the task is `lazy`. `more`: further fields.
+
+        `records`: "train" and "dev". `training`: by default the records of "train" with a label. Raises UserError that
+        lists every record that is too long, if the task does not allow truncation.
+        """
+        if training is None:
+            training = [record for record in records["train"] if not task.lacks(record)]
         refuse_long(task, [*training, *records["dev"]], packer)
         groups = (task.encode(record, packer) for record in training)
         return cls(
@@ -127,11 +136,11 @@ class TaskRows:
         )
 
     def loader(self, *, batch: int, micro_tokens: int, seed: int) -> RecordLoader:
-        """Return the loader of steps."""
+        """Return the loader of steps, whose sequences have the targets of every loss."""
         task, packer = self.task, self.packer
         whole = self.whole or task.batching == "step"
         loader = RecordLoader(
-            self.targeted,
+            EncodedWithTargets(self.encoded, LeftToRight().every_next) if self.auxiliary else self.encoded,
             batch=records_per_step(batch, self.training),
             # Passes of a whole step are for a loss that compares the outputs of the task's head.
             micro_tokens=0 if self.whole or (whole and self.auxiliary) else micro_tokens,
@@ -142,11 +151,6 @@ class TaskRows:
         if not task.corrupts():
             return loader
         return loader.corrupting(lambda examples, noise: task.corrupt_all(examples, packer, noise))
-
-    @property
-    def targeted(self) -> EncodedRecords:
-        """The training sequences with the targets of every loss."""
-        return EncodedWithTargets(self.encoded, LeftToRight().every_next) if self.auxiliary else self.encoded
 
     @property
     def weights(self) -> dict[str, float]:
@@ -176,37 +180,6 @@ class TaskRows:
         training = self.encoded.take(np.arange(len(self.encoded)))
         path = head.frozen.keep(folder, itertools.chain(training, encoded))
         return f"the encoder does not learn: its vectors are kept in {path} ({path.stat().st_size / 1e6:,.0f} MB)"
-
-    def score(self, learner: Learner) -> Score:
-        """Return predictions for the development records, and the task's metrics, at the best threshold for them."""
-        return score(learner, self.task, self.development, self.packer)
-
-    def find_collapse(self, predictions: Sequence[Prediction]) -> str:
-        """Return the one prediction for all development records, as `evaluation.score.constant_answer`.
-
-        It is "" if they differ, and for fewer than HANDFUL records.
-        """
-        return "" if len(self.development) < HANDFUL else constant_answer(self.task, predictions, self.development)
-
-    def tune_values(self, predictions: Sequence[Prediction]) -> dict[str, Any]:
-        """Return the values tuned on the development records (such as thresholds) and the calibration, as a table."""
-        task, calibration = self.task.tune(predictions, self.development)
-        return {
-            "tuned": recipe.as_table(task),
-            "calibration": calibration.as_dict() if calibration else {},
-            "collapsed": self.find_collapse(predictions),
-        }
-
-    def outcome(self, tuned_values: Mapping[str, Any], folder: str = "") -> TaskOutcome:
-        """Return the outcome with the values of `tuned_values`; `folder`: the subfolder for the task's model."""
-        calibration = tuned_values["calibration"]
-        return TaskOutcome(
-            task=recipe.build(type(self.task), tuned_values["tuned"], where="The checkpoint"),
-            rows=len(self.development),
-            calibration=Calibration(**calibration) if calibration else None,
-            collapsed=tuned_values["collapsed"],
-            folder=folder,
-        )
 
     @property
     def pairs(self) -> bool:
@@ -266,28 +239,13 @@ class FinetuneRows:
         return self.tasks[0].task.criterion if self.single else MEAN
 
     @property
-    def pairs(self) -> bool:
-        """Whether there are pairs of texts."""
-        return any(rows.pairs for rows in self.tasks)
-
-    @property
     def truncation(self) -> str:
         """A description of the texts that do not fit, "" if all fit."""
-        return "\n".join(self._prefix_task(rows, rows.truncation, ": ") for rows in self.tasks if rows.truncation)
-
-    @property
-    def compared(self) -> bool:
-        """Whether the model is scored before training, too: it can do every task untrained, as with vectors."""
-        return all(rows.task.form == "vectors" for rows in self.tasks)
-
-    def heads(self, backbone: Backbone) -> dict[str, Head]:
-        """Return new heads by name: those of the tasks, and those of further losses."""
-        return {name: head for rows in self.tasks for name, head in rows.heads(backbone).items()}
-
-    @property
-    def weights(self) -> dict[str, float]:
-        """Return the weights of the losses that are not 1, by the names of their heads."""
-        return {name: weight for rows in self.tasks for name, weight in rows.weights.items()}
+        return "\n".join(
+            rows.truncation if self.single else f"{rows.task.name}: {rows.truncation}"
+            for rows in self.tasks
+            if rows.truncation
+        )
 
     def loader(self, *, batch: int, micro_tokens: int, seed: int) -> EpochLoader:
         """Return the loader of steps, each of one task."""
@@ -302,7 +260,7 @@ class FinetuneRows:
         Raises UserError if a task is never sampled.
         """
         loader = self.loader(batch=batch, micro_tokens=1, seed=seed)
-        if not isinstance(loader, MixedLoader):
+        if not isinstance(loader, MixedLoader):  # of one task
             return ""
         drawn = np.concatenate([loader.draw_loaders(epoch) for epoch in range(epochs)])
         steps = dict(zip(loader.loaders, np.bincount(drawn, minlength=len(loader.loaders)).tolist()))
@@ -321,56 +279,54 @@ class FinetuneRows:
         """Cache vectors of frozen encoders in `vector_folder` or a folder; return a description, "" for none."""
         return "\n".join(filter(None, (rows.prepare(learner, self.vector_folder or folder) for rows in self.tasks)))
 
-    def score(self, learner: Learner) -> Score:
-        """Return predictions for the development records, task by task, and all scores, with the mean of several."""
-        scores = [rows.score(learner) for rows in self.tasks]
-        criteria = (score.metrics[rows.task.criterion] for score, rows in zip(scores, self.tasks))
-        metrics = {} if self.single else {MEAN: statistics.fmean(criteria)}
+    def score(self, learner: Learner) -> DevelopmentScore:
+        """Return the scores of a model on the development records of all tasks."""
+        scores = [score(learner, rows.task, rows.development, rows.packer) for rows in self.tasks]
+        metrics, answers = {}, []
+        if not self.single:
+            metrics[MEAN] = statistics.fmean(
+                task_score.metrics[rows.task.criterion] for task_score, rows in zip(scores, self.tasks)
+            )
         for task_score, rows in zip(scores, self.tasks):
-            metrics |= {self._prefix_task(rows, name, "."): value for name, value in task_score.metrics.items()}
-        return Score(
-            metrics=metrics, predictions=[prediction for task_score in scores for prediction in task_score.predictions]
-        )
+            prefix = "" if self.single else f"{rows.task.name}."
+            metrics |= {f"{prefix}{name}": value for name, value in task_score.metrics.items()}
+            few = len(rows.development) < HANDFUL
+            answers.append("" if few else constant_answer(rows.task, task_score.predictions, rows.development))
+        return DevelopmentScore(metrics=metrics, predictions=[score.predictions for score in scores], answers=answers)
 
-    def find_collapse(self, predictions: Sequence[Prediction]) -> str:
-        """Return the one prediction for all development records of a task, with the task's name if several; else ""."""
-        collapses = [
-            (rows.task.name, answer)
-            for rows, task_predictions in self.split_predictions(predictions)
-            if (answer := rows.find_collapse(task_predictions))
-        ]
-        return ", ".join(answer if self.single else f"{answer} ({name})" for name, answer in collapses)
+    def name_answers(self, score: DevelopmentScore) -> str:
+        """Return the one answer to all development records, with the name of its task if there are several; else ""."""
+        answers = [(rows.task.name, answer) for rows, answer in zip(self.tasks, score.answers) if answer]
+        return ", ".join(answer if self.single else f"{answer} ({name})" for name, answer in answers)
 
-    def tune_values(self, predictions: Sequence[Prediction]) -> dict[str, Any]:
-        """Return the values that the tasks tune on the predictions for the development records, as plain tables."""
-        values_by_task = {
-            rows.task.name: rows.tune_values(task_predictions)
-            for rows, task_predictions in self.split_predictions(predictions)
-        }
-        return next(iter(values_by_task.values())) if self.single else values_by_task
-
-    def intervals(self, predictions: Sequence[Prediction]) -> list[dict[str, ScoreInterval]]:
-        """Return the intervals of each task's metrics on the development rows."""
-        return [
-            score_intervals(rows.task, task_predictions, rows.development)
-            for rows, task_predictions in self.split_predictions(predictions)
-        ]
+    def tune_values(self, score: DevelopmentScore) -> dict[str, Any]:
+        """Return as tables what the tasks tune on the development records, such as thresholds, and the calibration."""
+        tables = {}
+        for rows, predictions, answer in zip(self.tasks, score.predictions, score.answers):
+            task, calibration = rows.task.tune(predictions, rows.development)
+            tables[rows.task.name] = {
+                "tuned": recipe.as_table(task),
+                "calibration": calibration.as_dict() if calibration else {},
+                "collapsed": answer,
+            }
+        return next(iter(tables.values())) if self.single else tables
 
     def outcomes(self, tuned_values: Mapping[str, Any]) -> list[TaskOutcome]:
-        """Return the outcomes with `tuned_values`. With several tasks each has a subfolder with its name."""
-        if self.single:
-            return [self.tasks[0].outcome(tuned_values)]
-        return [rows.outcome(tuned_values[rows.task.name], rows.task.name) for rows in self.tasks]
-
-    def split_predictions(self, predictions: Sequence[Prediction]) -> Iterator[tuple[TaskRows, Sequence[Prediction]]]:
-        """Yield the rows of each task with its slice of the predictions, which are in the order of the tasks."""
-        first = 0
+        """Return the outcomes with the values of `tune_values`. Each of several tasks has a subfolder with its name."""
+        outcomes = []
         for rows in self.tasks:
-            yield rows, predictions[first : first + len(rows.development)]
-            first += len(rows.development)
-
-    def _prefix_task(self, rows: TaskRows, text: str, mark: str) -> str:
-        return text if self.single else f"{rows.task.name}{mark}{text}"
+            name = rows.task.name
+            table = tuned_values if self.single else tuned_values[name]
+            outcomes.append(
+                TaskOutcome(
+                    task=recipe.build(type(rows.task), table["tuned"], where="The checkpoint"),
+                    rows=len(rows.development),
+                    calibration=Calibration(**table["calibration"]) if table["calibration"] else None,
+                    collapsed=table["collapsed"],
+                    folder="" if self.single else name,
+                )
+            )
+        return outcomes
 
 
 def fingerprint(records: Mapping[str, Sequence[Record]]) -> str:
@@ -424,36 +380,6 @@ class TextFit:
         what = "rows" if task.batching != "sequences" else "texts"  # of a row with choices several texts may be cut
         bound = task.description.bound(length)
         return f"{long.sum():,} of {len(long):,} {what} ({long.mean():.1%}) are longer than {bound}; {fate}."
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelReader:
-    """The tokenizer of a model and its longest sequence, known before the weights are read."""
-
-    tokenizer: AnyTokenizer
-    length: int
-
-    @classmethod
-    def of(cls, model: Path) -> ModelReader:
-        """Return the reader of the model in a folder. Its hashes are compared later, when the weights are read.
-
-        Raises UserError if its config or its tokenizer cannot be read.
-        """
-        folder = open_folder(model, CAREFUL.again)
-        return cls(tokenizer=for_tasks(folder.tokenizer), length=folder.architecture.length)
-
-    def check(self, task: Task, records: Mapping[str, Sequence[Record]]) -> None:
-        """Raise UserError that lists every record that does not fit, if the task does not allow truncation.
-
-        `records`: by split: "train" and "dev" of a fine-tuning, "test" of a prediction.
-        """
-        read = [
-            record
-            for split, split_records in records.items()
-            for record in split_records
-            if split != "train" or not task.lacks(record)
-        ]
-        refuse_long(task, read, Packer(tokenizer=self.tokenizer, length=min(task.length, self.length)))
 
 
 def long_texts(

@@ -1,14 +1,16 @@
-"""The settings of fine-tuning: training, scores and optimiser, with the defaults of the paper."""
+"""The settings of fine-tuning: training, scores, several runs and optimiser, with the defaults of the paper."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal
+from typing import Any, Literal
 
+from osbert import recipe
+from osbert.errors import Problems
 from osbert.training.optimizer import OptimizerSettings
 from osbert.training.settings import Precision, TrainingSettings
 
@@ -16,6 +18,20 @@ Kind = Literal["full", "none", "adapters", "lora"]
 
 RANKS = {"full": 0, "none": 0, "adapters": 64, "lora": 8}
 """Default bottleneck width of adapters and rank of LoRA, by kind of tuning."""
+
+GRIDS: Mapping[str, Mapping[str, tuple[float, ...]]] = {
+    "paper": {
+        "training.batch": (16, 32),
+        "optimizer.learning_rate": (5e-5, 3e-5, 2e-5),
+        "training.epochs": (2, 3, 4),
+    },
+    "glue": {
+        "training.batch": (32,),
+        "optimizer.learning_rate": (5e-5, 4e-5, 3e-5, 2e-5),
+        "training.epochs": (3,),
+    },
+}
+"""The grids of the paper (all combinations): appendix A.3, and section 4.1 for GLUE."""
 
 PERIOD = re.compile(r"(\d+) steps?|(\d+(?:\.\d+)?) epochs?")
 """The format of the interval between two scores."""
@@ -199,6 +215,63 @@ class ScoreSettings:
         match = PERIOD.fullmatch(self.evaluate_every)
         once = match is not None and bool(match[2]) and Fraction(match[2]) >= training.epochs
         return training.few_shot != "none" or not once  # few-shot learning is scored before its first step, too
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """Several runs instead of one. The best one on the development rows becomes the model."""
+
+    seeds: int = 0
+    """Number of seeds, from --seed on; median, mean and standard deviation are reported. 0 for one run."""
+    search: Literal["none", "paper", "glue", "optuna"] = "none"
+    """Settings to try, with every seed: paper (batch 16, 32; learning rate 5e-5, 3e-5, 2e-5; epochs 2, 3, 4), glue
+    (batch 32, 3 epochs, learning rate 5e-5, 4e-5, 3e-5, 2e-5) or optuna (as many as --trials, each proposed from the
+    results before it)."""
+    trials: int = 0
+    """How many settings optuna tries."""
+    folds: int = 0
+    """Cross-validation with this many folds, each predicted by a run on the others; mean, deviation and interval of the
+    scores are reported. The model is that of one more run, as without folds."""
+    group: str = ""
+    """Column for grouped folds, such as patient or author: rows with the same value go into one fold."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for numbers out of range and for settings that exclude each other."""
+        if self.folds and (self.folds < 2 or self.seeds or self.search != "none"):
+            raise ValueError("folds must be 2 or more, and go with neither seeds nor search")
+        if self.group and not self.folds:
+            raise ValueError(f"group = {self.group} does nothing without folds")
+        for name in ("seeds", "trials"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must be 0 or more, not {getattr(self, name)}")
+        if self.search == "optuna" and not self.trials:
+            raise ValueError("optuna needs a number of settings: --trials 20")
+        if self.search != "optuna" and self.trials:
+            raise ValueError(f"trials = {self.trials} does nothing without --search optuna (several runs: --seeds N)")
+
+    @property
+    def wanted(self) -> bool:
+        """Return whether there is more than one run."""
+        return self.search != "none" or self.seeds > 1 or self.folds > 0
+
+    def table(self) -> dict[str, Any]:
+        """Return the settings as they are kept with a run; those of folds only where there are some."""
+        table = recipe.as_table(self)
+        return {name: value for name, value in table.items() if value or name not in ("folds", "group")}
+
+    @property
+    def varied(self) -> tuple[str, ...]:
+        """Return the dotted names of the settings that the search decides."""
+        return () if self.search == "none" else tuple(GRIDS["paper"])
+
+    def check(self, given: Iterable[str]) -> None:
+        """Raise UserError when settings were `given` that the search decides."""
+        problems = Problems(heading=f"--search {self.search} tries settings that are given as well")
+        for name in sorted({*given} & {*self.varied}):
+            problems.add(
+                f"--{name} and --search cannot be combined. Remove one of the two.", code="options-exclude-each-other"
+            )
+        problems.stop_if_any()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,11 +26,10 @@ from osbert.runs.finetune.defaults import advise_on_collapse
 from osbert.runs.finetune.few_shot import sentence_model
 from osbert.runs.finetune.model import StartingModel, describe_tuning, read_model
 from osbert.runs.finetune.plan import LENGTH, FinetunePlan, flag
-from osbert.runs.finetune.records import Splits
+from osbert.runs.finetune.records import REMARKS, Splits
 from osbert.runs.finetune.report import finetuning_report
-from osbert.runs.finetune.rows import FinetuneRows, TaskOutcome, TaskRows
+from osbert.runs.finetune.rows import FinetuneRows, TaskRows
 from osbert.runs.finetune.training_loop import FinetuneTrainer, tidy
-from osbert.runs.finetune.warnings import REMARKS
 from osbert.runs.seen_texts import sketch
 from osbert.tasks import Task
 from osbert.tasks.calibration import Calibration
@@ -165,31 +164,23 @@ def finish(
     if run.map and (data_map := run.data_map):
         watch(Notice(run.map.write(data_map)))
     for outcome, rows, intervals in zip(run.outcomes, run.rows.tasks, run.intervals, strict=True):
-        own = {**ended, "training_texts": sketch(rows.training)}
-        close(outcome, intervals.get(outcome.task.criterion), folders.get(outcome.folder, folder), plan, own)
+        facts = {**ended, "training_texts": sketch(rows.training), "best": outcome.scores(ended["best"])}
+        facts["development_rows"] = outcome.rows
+        if outcome.calibration:
+            facts["calibration"] = outcome.calibration.as_dict()
+        if interval := intervals.get(outcome.task.criterion):
+            facts["interval"] = dataclasses.asdict(interval)
+        task_folder = folders.get(outcome.folder, folder)
+        task_folder.write_recipe(plan.of(outcome.task).table())  # with the tuned values
+        task_folder.finish(facts)
     if folders:
         folder.finish(ended)
-
-
-def close(
-    outcome: TaskOutcome,
-    interval: ScoreInterval | None,
-    folder: RunFolder,
-    plan: FinetunePlan,
-    ended: Mapping[str, Any],
-) -> None:
-    """Record that the run of a task is finished: its recipe with the tuned values, and its facts."""
-    folder.write_recipe(plan.of(outcome.task).table())
-    calibration = {"calibration": outcome.calibration.as_dict()} if outcome.calibration else {}
-    bounds = {"interval": dataclasses.asdict(interval)} if interval else {}
-    best = outcome.scores(ended["best"])
-    folder.finish({**ended, "best": best, "development_rows": outcome.rows, **calibration, **bounds})
 
 
 def follow(run: FinetuneTrainer, watch: Watch, wish: Interruption | None) -> None:
     """Train, and report each step and epoch. Raises StopRequest after a checkpoint if `wish` catches a signal."""
     trainer = run.trainer
-    queue = TrackerQueue(run.folder, run.settings.track, trainer.notices)
+    queue = TrackerQueue(run.folder, run.settings.track, trainer.notices) if run.settings.track else None
     metrics = Metrics(run.folder, every=run.settings.log_every, memory=trainer.memory, queue=queue)
     watch(TrainingStart(processor=str(trainer.processor), done=trainer.step, steps=run.steps))
     noted = trainer.step  # all that the run is resumed from is noted up to this step
@@ -197,7 +188,12 @@ def follow(run: FinetuneTrainer, watch: Watch, wish: Interruption | None) -> Non
         metrics.go_back(trainer.step)
         try:
             for event in run.run():
-                means = write_metrics(metrics, event)
+                means: list[Measurement] = []
+                if isinstance(event, Epoch):
+                    scores = {f"dev.{name}": value for name, value in event.metrics.items()}
+                    metrics.write({"step": event.step, "epoch": event.epoch, "train.loss": event.loss} | scores)
+                elif line := metrics.step(event):
+                    means.append(Measurement(of="training", values=line))
                 # An epoch that has ended is scored first: without its scores the run would go on behind it.
                 between = not isinstance(event, Progress) or not run.is_scored(event)
                 noted = trainer.step if between else noted
@@ -216,16 +212,6 @@ def follow(run: FinetuneTrainer, watch: Watch, wish: Interruption | None) -> Non
             if trainer.whole and trainer.step == noted > 0 and not (wish and wish.signal):
                 trainer.save()
             raise
-
-
-def write_metrics(metrics: Metrics, event: Progress | Epoch) -> list[Measurement]:
-    """Write an event to metrics.jsonl; return the means over the last steps if the event completes a line."""
-    if isinstance(event, Progress):
-        line = metrics.step(event)
-        return [] if line is None else [Measurement(of="training", values=line)]
-    scores = {f"dev.{name}": value for name, value in event.metrics.items()}
-    metrics.write({"step": event.step, "epoch": event.epoch, "train.loss": event.loss} | scores)
-    return []
 
 
 def introduce(plan: FinetunePlan, model: StartingModel, watch: Watch) -> None:

@@ -13,9 +13,9 @@ import numpy as np
 
 from osbert.analysis.data_map import LEAST, DataMap
 from osbert.errors import Problems, UserError
-from osbert.evaluation.bootstrap import ScoreInterval
+from osbert.evaluation.bootstrap import ScoreInterval, score_intervals
 from osbert.evaluation.compare import sortable
-from osbert.evaluation.score import Score, predict
+from osbert.evaluation.score import predict
 from osbert.files import write_json, writing_output
 from osbert.interop.files.json_files import read_object
 from osbert.interop.files.weight_files import fingerprint, read_file, write_tensors
@@ -30,9 +30,9 @@ from osbert.objectives.left_to_right import LeftToRight
 from osbert.runs.events import Epoch
 from osbert.runs.finetune.few_shot import contrastive_learner, fit
 from osbert.runs.finetune.model import StartingModel, merge_low_rank, prepare_tuning
-from osbert.runs.finetune.rows import FinetuneRows, TaskOutcome, TaskRows
-from osbert.runs.finetune.settings import RANKS, FinetuneSettings, ScoreSettings
-from osbert.tasks import Prediction, Record
+from osbert.runs.finetune.rows import DevelopmentScore, FinetuneRows, TaskOutcome, TaskRows
+from osbert.runs.finetune.settings import FinetuneSettings, ScoreSettings
+from osbert.tasks import Record
 from osbert.tasks.calibration import columns
 from osbert.training.checkpoint import CHECKPOINTS
 from osbert.training.optimizer import OptimizerSettings
@@ -64,7 +64,7 @@ class FinetuneTrainer:
         """
         self.rows = rows
         self.folder = folder
-        if model.backbone.architecture.segments == 1 and rows.pairs:
+        if model.backbone.architecture.segments == 1 and any(task_rows.pairs for task_rows in rows.tasks):
             raise UserError(
                 "These are pairs of texts, and the model was trained without a second segment (segments = 1). Take "
                 "another model, or put both texts into one column.",
@@ -72,10 +72,9 @@ class FinetuneTrainer:
             )
         # All random numbers of new layers in one block, so that a resumed run builds the same learner.
         with fix_seed(settings.seed):
-            heads = rows.heads(model.backbone)
+            heads = {name: head for task in rows.tasks for name, head in task.heads(model.backbone).items()}
             check_frozen(heads, settings)
-            rank = settings.rank or RANKS[settings.tuning]
-            prepare_tuning(model.backbone, settings.tuning, rank=rank, frozen=settings.frozen)
+            prepare_tuning(model.backbone, settings)
         self.settings = settings
         self.scores = scores
         self.source = model.source
@@ -85,7 +84,8 @@ class FinetuneTrainer:
         model.fill_reused(heads, [task_rows.task for task_rows in rows.tasks])
         auxiliary = {LeftToRight().name: model.language} if settings.auxiliary and model.language else {}
         self.learner = Learner(model.backbone, heads | auxiliary)
-        self.learner.weights = rows.weights | dict.fromkeys(auxiliary, settings.auxiliary)
+        weights = {name: weight for task_rows in rows.tasks for name, weight in task_rows.weights.items()}
+        self.learner.weights = weights | dict.fromkeys(auxiliary, settings.auxiliary)
         self.loader = rows.loader(batch=settings.batch, micro_tokens=settings.micro_tokens, seed=settings.seed)
         training = settings.training(self.loader.steps_per_epoch)
         trained = self.learner
@@ -96,7 +96,7 @@ class FinetuneTrainer:
         self.trainer = Trainer(trained, self.loader, optimizer, training, folder)
         self.learner.to(self.trainer.processor.device)
         self.map = DataMapRecorder.of(rows, self.learner, folder) if scores.data_map else None
-        self.scored: Score | None = None
+        self.scored: DevelopmentScore | None = None
         """Scores of the kept epoch; None in a resumed run whose kept epoch came before the stop."""
         self.trainer.memory |= {"epochs": [], "losses": [], "course": [], "learnt": {}, "before": {}, "weights": ""}
 
@@ -136,9 +136,9 @@ class FinetuneTrainer:
         return self.rows.outcomes(self.trainer.memory["learnt"])
 
     def before(self) -> dict[str, float]:
-        """Return the scores before the first step for tasks that an untrained model can do (`compared`), else {}."""
+        """Return the scores before the first step if all tasks are on vectors, which untrained models have; else {}."""
         memory = self.trainer.memory
-        if self.rows.compared and not self.trainer.step:
+        if not self.trainer.step and all(rows.task.form == "vectors" for rows in self.rows.tasks):
             memory["before"] = self.rows.score(self.learner).metrics
         return dict(memory["before"])
 
@@ -205,29 +205,18 @@ class FinetuneTrainer:
                 keep_tuned(folder, self.source.path, low_rank)
 
     @property
-    def course(self) -> list[tuple[float, float]]:
-        """(step, loss) for every step of a run with at most SHORT steps, else []."""
-        return [(step, loss) for step, loss in self.trainer.memory.get("course", ())]
-
-    @property
-    def rates(self) -> list[tuple[float, float]]:
-        """(step, learning rate) for the steps of `course`."""
-        return [(step, rate) for step, rate in self.trainer.memory.get("rates", ())]
-
-    @property
     def data_map(self) -> DataMap | None:
         """The data map of the training rows; None if it is switched off or there are too few scores."""
         return self.map.read(self.epochs) if self.map else None
 
-    @property
-    def predictions(self) -> Sequence[Prediction]:
-        """The predictions of the kept epoch for the development rows, once the run is finished."""
-        return self.scored.predictions if self.scored else ()
-
     @cached_property
     def intervals(self) -> list[dict[str, ScoreInterval]]:
-        """The confidence intervals of each task's metrics, once the run is finished."""
-        return self.rows.intervals(self.predictions)
+        """The confidence intervals of each task's metrics on the development rows, once the run is finished."""
+        assert self.scored is not None  # `finish` has made sure
+        return [
+            score_intervals(rows.task, predictions, rows.development)
+            for rows, predictions in zip(self.rows.tasks, self.scored.predictions, strict=True)
+        ]
 
     def _end_epoch(self) -> Epoch:
         """Score the model, record the epoch (or part of one) that has ended, and return it."""
@@ -238,38 +227,34 @@ class FinetuneTrainer:
             [rows] = self.rows.tasks
             # One meaning before and after the first step: the loss of the fitted layer, not the contrastive one.
             losses = [fit(self.learner, rows.task.name, rows.batches())]
-        epoch = self._evaluate(sum(losses) / max(len(losses), 1))
+        score, step, per_epoch = self.rows.score(self.learner), self.trainer.step, self.loader.steps_per_epoch
+        epoch = Epoch(
+            epoch=step / per_epoch if step % per_epoch else step // per_epoch,
+            step=step,
+            loss=sum(losses) / max(len(losses), 1),
+            metrics=score.metrics,
+            best=False,
+            seconds=self.trainer.counters.seconds,
+            collapsed=self.rows.name_answers(score),
+        )
+        before = [earlier for earlier in self.epochs if earlier.best]
+        best = not before or self._merit(epoch) >= self._merit(before[-1])
+        last = step >= self.steps or self._is_exhausted([*self.epochs, epoch])
+        if self.scores.keep == "better":  # of the first and the last score
+            best = not before or (last and best)
+        if last if self.scores.keep == "last" else best:
+            self._keep(epoch, score, before)
+        epoch = replace(epoch, best=best)
         if self.map:
             self.map.note(epoch, self.learner)
         memory["epochs"].append(asdict(epoch))
         memory["losses"].clear()
         return epoch
 
-    def _evaluate(self, loss: float) -> Epoch:
-        step, per_epoch = self.trainer.step, self.loader.steps_per_epoch
-        result = self.rows.score(self.learner)
-        before = [epoch for epoch in self.epochs if epoch.best]
-        epoch = Epoch(
-            epoch=step / per_epoch if step % per_epoch else step // per_epoch,
-            step=step,
-            loss=loss,
-            metrics=result.metrics,
-            best=False,
-            seconds=self.trainer.counters.seconds,
-            collapsed=self.rows.find_collapse(result.predictions),
-        )
-        best = not before or self._merit(epoch) >= self._merit(before[-1])
-        last = self.trainer.step >= self.steps or self._is_exhausted([*self.epochs, epoch])
-        if self.scores.keep == "better":  # of the first and the last score
-            best = not before or (last and best)
-        if last if self.scores.keep == "last" else best:
-            self.scored = result
-            self._keep(epoch, result.predictions, before)
-        return replace(epoch, best=best)
-
-    def _keep(self, epoch: Epoch, predictions: Sequence[Prediction], before: Sequence[Epoch]) -> None:
-        """Write the current weights, and store the values that the tasks tune on the predictions."""
-        self.trainer.memory["learnt"] = self.rows.tune_values(predictions)
+    def _keep(self, epoch: Epoch, score: DevelopmentScore, before: Sequence[Epoch]) -> None:
+        """Write the current weights, and store the values that the tasks tune on the development rows."""
+        self.scored = score
+        self.trainer.memory["learnt"] = self.rows.tune_values(score)
         weights = {name: weight.detach().cpu() for name, weight in self.learner.state_dict().items()}
         write_tensors(weights, self._weights(epoch))
         self.trainer.memory["weights"] = fingerprint(weights)
