@@ -20,9 +20,9 @@ from osbert.interop.tokenizers import read_tokenizer, write_tokenizer
 from osbert.models.contract import Learner
 from osbert.runs.pretrain.first_weights import build_learner
 from osbert.runs.pretrain.settings import read_plan
-from osbert.runs.pretrained_tokens import count_pretraining_tokens
 from osbert.text.extend import add_words
 from osbert.text.tokenizer import Tokenizer
+from osbert.training.run_folder import RunFolder
 from terminal import run
 from vocabularies import train
 
@@ -124,7 +124,8 @@ def test_a_run_with_added_pieces_ends_and_opens(folders, tmp_path) -> None:
     assert go_on(folders, "more", tmp_path / "out") == 0
     size = open_folder(folders["run"]).backbone.architecture.vocabulary
     assert open_folder(tmp_path / "out").backbone.architecture.vocabulary == len(read_tokenizer(folders["more"])) > size
-    assert count_pretraining_tokens(tmp_path / "out") == 2 * count_pretraining_tokens(folders["run"]) == 2 * 4 * 4 * 24
+    tokens = [RunFolder(folder).pretraining_tokens for folder in (tmp_path / "out", folders["run"])]
+    assert tokens == [2 * 4 * 4 * 24, 4 * 4 * 24]
     assert go_on(folders, "more", tmp_path / "out") == 0  # finished: nothing is left to do
 
 

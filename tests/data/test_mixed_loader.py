@@ -7,9 +7,8 @@ import itertools
 import numpy as np
 import pytest
 
-from osbert.data.encoded_records import EncodedAhead
 from osbert.data.example import Example, Target
-from osbert.data.record_loader import MixedLoader, RecordLoader
+from osbert.data.record_loader import EncodedAhead, MixedLoader, RecordLoader
 from osbert.data.step import Cursor, Step
 
 

@@ -13,9 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from osbert.data.batch import Batch, halves, micro_batches
-from osbert.data.encoded_records import EncodedAhead, EncodedRecords, OnDemand
 from osbert.data.example import Example, Target
-from osbert.data.record_loader import RecordLoader
+from osbert.data.record_loader import EncodedAhead, EncodedRecords, OnDemand, RecordLoader
 from osbert.data.step import Cursor, Step
 
 

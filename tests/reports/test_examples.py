@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from osbert.reports.examples import LONGEST, Answer, cards, mark_text
 from osbert.reports.page import Section, add_section, paragraph, write_report
 from osbert.tasks import Record
-from osbert.tasks.outcome import RecordOutcome, TextMark
+from osbert.tasks.record import RecordOutcome, TextMark
 
 HOSTILE = '</p><script>alert(1)</script><img src=x onerror="alert(2)"> & \u202eevil\ud800'
 PLACES = st.integers(0, 40)

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from osbert.data.encoded_records import EncodedAhead
 from osbert.data.pack import Packer
+from osbert.data.record_loader import EncodedAhead
 from osbert.errors import Problems
 from osbert.runs.file_options import FileOptions
 from osbert.runs.finetune.rows import long_texts

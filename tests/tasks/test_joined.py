@@ -10,7 +10,7 @@ import pytest
 from osbert.runs.finetune.records import SPLITS, Overlap, data_warnings
 from osbert.tasks import load
 from osbert.tasks.kinds.classify import Classify
-from osbert.tasks.tables.cells import find_joined_labels
+from osbert.tasks.tables.classes import find_joined_labels
 from refusals import refusal
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from osbert.data.encoded_records import OnDemand
 from osbert.data.pack import Packer
+from osbert.data.record_loader import OnDemand
 from osbert.evaluation.score import constant_answer
 from osbert.runs.finetune.rows import TaskRows, long_texts
 from osbert.tasks import Record, findings, load

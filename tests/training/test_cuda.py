@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from osbert.data.encoded_records import EncodedAhead
 from osbert.data.example import Example, Target
-from osbert.data.record_loader import RecordLoader
+from osbert.data.record_loader import EncodedAhead, RecordLoader
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
 from osbert.models.heads.predictions import MaskedLanguageHead, SequenceHead

@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from osbert.data.batch import Batch, collate
-from osbert.data.encoded_records import EncodedAhead
 from osbert.data.example import Example, Target
-from osbert.data.record_loader import RecordLoader
+from osbert.data.record_loader import EncodedAhead, RecordLoader
 from osbert.data.step import Cursor, Step
 from osbert.interop.files.weight_files import read_tensors
 from osbert.interop.huggingface.folders import write_model

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -141,3 +142,20 @@ def test_why_a_run_has_no_model_is_told(tmp_path: Path) -> None:
     run.finish({})
     with refusal("not-a-model", "has come to its end, but its config.json is missing. Put it back"):
         run.refuse_unended()
+
+
+def test_the_tokens_of_pretraining_are_counted_with_those_of_the_origin_if_they_are_known(tmp_path: Path) -> None:
+    settings = {"objectives": ["mlm"], "training": {"steps": 100}, "data": {"batch": 8, "length": 64}}
+    vectors = {"tokens": 1000, "settings": {"vectors": "glove", "epochs": 5}}
+    for facts, tokens in (
+        ({"settings": settings}, 51_200),
+        ({"settings": settings, "origin": "a published model's hash"}, None),
+        ({"settings": settings, "origin": "a hash of ours", "origin_tokens": 1_000_000}, 1_051_200),
+        (vectors, 5000),
+        ({**vectors, "finished": {"tokens": 1700}}, 1700),
+        ({"settings": {"task": "classify"}}, None),
+        ({}, None),
+    ):
+        (tmp_path / "run.json").write_text(json.dumps(facts))
+        assert RunFolder(tmp_path).pretraining_tokens == tokens
+        assert RunFolder(tmp_path).origin_facts == ({} if tokens is None else {"origin_tokens": tokens})

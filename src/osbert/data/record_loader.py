@@ -1,5 +1,7 @@
 """Feeds fine-tuning: endless steps over the records of a task, each epoch in a new random order.
 
+The sequences of the records are encoded before training, or when a step needs them.
+
 Several tasks share an encoder in a `MixedLoader`: each step has one task, sampled in proportion to size to the power of
 0.7. With an exponent of 1 small tasks would hardly be seen; with 0 they would be seen far too often (Stickland and
 Murray 2019; the survey, section 5.2, on multi-task learning).
@@ -9,21 +11,92 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from osbert.data.batch import micro_batches
-from osbert.data.encoded_records import EncodedRecords
+from osbert.data.example import Example
 from osbert.data.examples import Examples
 from osbert.data.loader import Purpose, seed_of
 from osbert.data.noise import Noise
+from osbert.data.ragged import Places, begins, ranges
 from osbert.data.step import Cursor, Step
 
 EXPONENT = 0.7
 """Tasks are sampled by their size to this power."""
+
+
+Item = TypeVar("Item")
+
+
+class EncodedRecords(Protocol):
+    """The sequences of some records, accessible by index."""
+
+    def __len__(self) -> int:
+        """Return the number of records."""
+        ...
+
+    def take(self, indices: Places) -> Examples:
+        """Return the sequences of the records with the indices `indices`, in that order."""
+        ...
+
+
+class EncodedAhead:
+    """Sequences that were encoded before training, kept in memory."""
+
+    def __init__(self, groups: Iterable[Sequence[Example]]) -> None:
+        """Concatenate `groups`, the sequences of each record, into columns."""
+        record_groups = list(groups)
+        self.counts = np.array([len(group) for group in record_groups], np.int64)
+        self.examples = Examples.of([example for group in record_groups for example in group])
+
+    def __len__(self) -> int:
+        """Return the number of records."""
+        return len(self.counts)
+
+    def take(self, indices: Places) -> Examples:
+        """Return the sequences of the records at some places, in the order given."""
+        # A record has counts[r] sequences, which are adjacent in `examples`: expand record indices to sequence
+        # indices.
+        return self.examples.take(ranges(begins(self.counts)[indices], self.counts[indices]))
+
+
+class EncodedWithTargets:
+    """Adds targets to the sequences of other encoded records."""
+
+    def __init__(self, encoded: EncodedRecords, label: Callable[[Examples], Examples]) -> None:
+        """Apply `label` to the sequences of `encoded` at each access."""
+        self.encoded = encoded
+        self.label = label
+
+    def __len__(self) -> int:
+        """Return the number of records."""
+        return len(self.encoded)
+
+    def take(self, indices: Places) -> Examples:
+        """Return the sequences of the records at some places, in the order given, with the added targets."""
+        return self.label(self.encoded.take(indices))
+
+
+class OnDemand(Generic[Item]):
+    """Sequences that are encoded at each access: training starts at once and needs less memory."""
+
+    def __init__(self, records: Sequence[Item], encode: Callable[[Item], Sequence[Example]]) -> None:
+        """Apply `encode` to items of `records` at each access."""
+        self.records = records
+        self.encode = encode
+
+    def __len__(self) -> int:
+        """Return the number of records."""
+        return len(self.records)
+
+    def take(self, indices: Places) -> Examples:
+        """Return the sequences of the records at some places, in the order given."""
+        return Examples.of([example for index in indices.tolist() for example in self.encode(self.records[index])])
 
 
 class RecordLoader:

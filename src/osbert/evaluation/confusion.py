@@ -10,7 +10,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from osbert.tasks.outcome import UNPAIRED
+from osbert.tasks.record import UNPAIRED
 
 DENSE = 100
 """Most labels whose counts are reported as a whole matrix."""

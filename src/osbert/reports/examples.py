@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from osbert.reports.page import Section, paragraph
 from osbert.tasks import Record
-from osbert.tasks.outcome import RecordOutcome, TextMark
+from osbert.tasks.record import RecordOutcome, TextMark
 
 LONGEST, BEFORE = 600, 150
 """Most characters shown of a text; of a longer one, how many before its first mark."""

@@ -18,7 +18,7 @@ from osbert.reports.page import Section, paragraph, table
 from osbert.reports.plot import Series, line_plot
 from osbert.tasks import Prediction, Record, Task
 from osbert.tasks.calibration import reliability
-from osbert.tasks.outcome import UNPAIRED, RecordOutcome, mean_score
+from osbert.tasks.record import UNPAIRED, RecordOutcome, mean_score
 
 WRONG, UNSURE = 60, 30
 """Most wrong rows shown, and most of the least certain ones."""

@@ -36,7 +36,7 @@ from osbert.reports.page import Section, paragraph, table, write_report
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.evaluate import Evaluation, EvaluationOptions, evaluate
 from osbert.tasks import Record
-from osbert.tasks.outcome import RecordOutcome, mean_score
+from osbert.tasks.record import RecordOutcome, mean_score
 from osbert.terminal import in_columns
 
 SHOWN = 100

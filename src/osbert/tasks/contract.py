@@ -27,8 +27,7 @@ from osbert.objectives import Objective
 from osbert.reading.splits import USUAL, Names, find_splits, is_test, select_splits
 from osbert.reading.table import Origin
 from osbert.tasks.edges import Edge, ExplainedScore
-from osbert.tasks.outcome import RecordOutcome, simple_outcome
-from osbert.tasks.record import Inputs, Prediction, Record
+from osbert.tasks.record import Inputs, Prediction, Record, RecordOutcome, prediction_error
 
 if TYPE_CHECKING:
     from osbert.models.contract import Learner
@@ -458,7 +457,23 @@ class Task(Objective):
 
         By default the label is one of several, or a number.
         """
-        return simple_outcome(prediction, record)
+        truth, guess, error = record.label, prediction.value, prediction_error(prediction, record)
+        if isinstance(guess, float):
+            numbers = (float(truth), guess)
+            return RecordOutcome(
+                truth=f"{truth:g}", guess=f"{guess:.4g}", score=-error, right=None, error=error, numbers=numbers
+            )
+        right, confidence = guess == truth, prediction.probabilities.get(guess)
+        return RecordOutcome(
+            truth=str(truth),
+            guess=str(guess),
+            score=float(right),
+            right=right,
+            error=error,
+            confidence=confidence,
+            pairs=((str(truth), str(guess)),),
+            beliefs=() if confidence is None else ((confidence, right),),
+        )
 
     def cells(self, prediction: Prediction | None) -> dict[str, Any]:
         """Return the cells of a prediction in a CSV row, by heading; all empty without a prediction.

@@ -36,7 +36,13 @@ def load(task: TaskT, splits: Sequence[str], *, fit: bool = True) -> tuple[TaskT
     records: dict[str, list[Record]] = {}
     for split in splits:
         try:
-            records[split] = _read(task, split, problems, training="train" in splits)
+            # Problems of a file that has the rows of both splits are reported from the training rows alone.
+            held_out = "train" in splits and task.source.is_held_out(split)
+            split_problems = Problems(heading="") if held_out else problems
+            before = split_problems.count
+            records[split] = list(task.source.records(split, split_problems))
+            if split == "dev" and split_problems.count == before:
+                note_unlabelled(records[split], problems)
         except UserError as error:
             if str(error) not in problems.messages:  # one file may be read for both
                 problems.add(str(error), code=error.code)
@@ -62,19 +68,6 @@ def _no_rows(task: Task, split: str) -> str:
             "of development rows: --dev FILE."
         )
     return f"the {split} file has no rows. Add rows, or remove the file."
-
-
-def _read(task: Task, split: str, problems: Problems, *, training: bool) -> list[Record]:
-    """Return the records of a split.
-
-    With `training`, problems of the shared file are reported from the training rows alone.
-    """
-    noted = Problems(heading="") if training and task.source.is_held_out(split) else problems
-    before = noted.count
-    records = list(task.source.records(split, noted))
-    if split == "dev" and noted.count == before:
-        note_unlabelled(records, problems)
-    return records
 
 
 def note_unlabelled(records: Sequence[Record], problems: Problems) -> None:

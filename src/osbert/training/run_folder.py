@@ -30,6 +30,8 @@ HASHED = (
 recipe.toml, which has its own hash because people edit the rest of that file."""
 SHA256, TASK_SHA256 = "sha256", "task_sha256"
 """The keys of these hashes in run.json."""
+ORIGIN_TOKENS = "origin_tokens"
+"""Key in run.json: pretraining tokens of the encoder that was trained further."""
 HARMLESS = (
     "training.log_every",
     "training.checkpoint_every",
@@ -84,6 +86,30 @@ class RunFolder:
     def finished(self) -> bool:
         """Return whether the run has finished, so that its model exists."""
         return "finished" in self.facts
+
+    @property
+    def pretraining_tokens(self) -> int | None:
+        """Return an upper bound of the pretraining tokens of an encoder: steps x sequences x length.
+
+        None if the folder does not say: published models, models trained further from them, and fine-tuned runs.
+        """
+        facts = self.facts
+        before = facts.get(ORIGIN_TOKENS) if facts.get("origin") else 0
+        settings = facts.get("settings", {})
+        if "vectors" in settings:  # word2vec or GloVe: epochs read the whole corpus, unless a time budget ends them
+            return int(facts.get("finished", {}).get("tokens", facts.get("tokens", 0) * settings.get("epochs", 1)))
+        if before is None or "objectives" not in settings:  # an origin of which nothing is known, or no pretraining
+            return None
+        try:
+            return int(before + settings["training"]["steps"] * settings["data"]["batch"] * settings["data"]["length"])
+        except (KeyError, TypeError):  # written by hand
+            return None
+
+    @property
+    def origin_facts(self) -> dict[str, int]:
+        """Return the entry of run.json for a run that trains this folder's encoder further: its pretraining tokens."""
+        tokens = self.pretraining_tokens
+        return {} if tokens is None else {ORIGIN_TOKENS: tokens}
 
     def refuse_unended(self) -> None:
         """Raise UserError with the reason and advice if the folder holds a run without a model."""

@@ -17,7 +17,7 @@ from osbert.data.pack import Packer
 from osbert.errors import Problems
 from osbert.reading.table import Origin
 from osbert.tasks import Description, Inputs, Prediction, Record, Source, Task
-from osbert.tasks.outcome import RecordOutcome
+from osbert.tasks.record import RecordOutcome
 from osbert.tasks.tables import TableTask, default_of
 from osbert_lab.writing.generate import Generate, WritingDescription
 

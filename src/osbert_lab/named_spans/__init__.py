@@ -24,7 +24,7 @@ from osbert.reading.tagged.schemes import EntitySpan, entity_scores
 from osbert.tasks import Description, Prediction, Record, Source, Task
 from osbert.tasks.edges import Edge
 from osbert.tasks.kinds.tag.passages import EntityPrediction, TaggedText, cut_words, entities_outcome, only_entities
-from osbert.tasks.outcome import RecordOutcome
+from osbert.tasks.record import RecordOutcome
 from osbert.tasks.tables.classes import list_counts
 from osbert.terminal import format_count
 from osbert.text.words import Split, ranges

@@ -13,6 +13,7 @@ from osbert.errors import Problems, UserError
 from osbert.files import refuse_foreign, write_json, write_text
 from osbert.interop.hub import locate
 from osbert.lock import claim
+from osbert.reading.splits import find_splits
 from osbert.remote import local_data, reading_copies
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.finetune.finetune import finetune
@@ -180,7 +181,7 @@ def _data(glue: GlueSet, data: Path) -> list[GlueData]:
     if folder is None:
         return []
     kind: Any = components.find("tasks", glue.task, base=Task)
-    files = kind.layout.splits(folder)
+    files = find_splits(folder, kind.layout.files, instead=kind.layout.instead)
     if "train" in files:
         return [GlueData(glue=glue, data=folder)]
     return [GlueData(glue=glue, data=files["dev"], alone=True)] if "dev" in files else []

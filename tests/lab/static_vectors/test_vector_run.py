@@ -14,8 +14,8 @@ import pytest
 import osbert
 from osbert.runs.events import Measurement
 from osbert.runs.pretrain.pretraining import PretrainRequest, pretrain
-from osbert.runs.pretrained_tokens import count_pretraining_tokens
 from osbert.training.interruption import Interruption, StopRequest
+from osbert.training.run_folder import RunFolder
 from osbert_lab.static_vectors import clock, learners
 from osbert_lab.static_vectors.word_vectors import read_word_vectors
 from refusals import refusal
@@ -110,7 +110,7 @@ def test_minutes_replace_the_epochs(method: str, corpus: Path, tmp_path: Path, m
     facts = json.loads((tmp_path / "run" / "run.json").read_text())
     assert facts["budget"] == {"minutes": 0.01}
     assert facts["finished"]["wall_seconds"] > 0 and not facts["finished"]["resumed"]
-    assert count_pretraining_tokens(tmp_path / "run") == made.metrics["tokens"]
+    assert RunFolder(tmp_path / "run").pretraining_tokens == made.metrics["tokens"]
 
 
 def test_cbow_in_two_processes(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

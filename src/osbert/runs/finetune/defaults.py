@@ -14,7 +14,6 @@ from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.finetune.few_shot import with_sentences
 from osbert.runs.finetune.plan import ADAPTER_RATE, LEFT_OPEN, LENGTH, FinetunePlan, describe_settings, flag
 from osbert.runs.finetune.settings import FinetuneOptimizer, ScoreSettings
-from osbert.runs.pretrained_tokens import count_pretraining_tokens
 from osbert.tasks import Record, Task
 from osbert.tasks.record import records_per_step
 from osbert.tasks.tables.texts import read_apart
@@ -77,7 +76,7 @@ class TrainingDemand:
     @classmethod
     def of(cls, plan: FinetunePlan) -> TrainingDemand:
         """Return the demand of a plan's encoder, by its pretraining tokens if known, and by the tasks."""
-        tokens, forms = count_pretraining_tokens(plan.model), {task.form for task in plan.tasks}
+        tokens, forms = RunFolder(plan.model).pretraining_tokens, {task.form for task in plan.tasks}
         # 0 if a task has labels without places.
         placed = min(PLACE_EPOCHS.get(form, 0) for form in forms)
         if tokens is not None and tokens < YOUNG:

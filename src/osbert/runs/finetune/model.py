@@ -154,9 +154,8 @@ def read_model(
 def _build_empty(folder: Path, base_sizes: Sizes, settings: FinetuneSettings) -> tuple[Sizes, Backbone]:
     """Return the encoder's settings for fine-tuning, and the encoder without weights. Raises UserError."""
     try:
-        sizes = adjust_sizes(
-            base_sizes, dropout=settings.dropout, recurrent=settings.recurrent, adapters=settings.adapters
-        )
+        width = (settings.rank or RANKS["adapters"]) if settings.tuning == "adapters" else 0
+        sizes = adjust_sizes(base_sizes, dropout=settings.dropout, recurrent=settings.recurrent, adapters=width)
         backbone = sizes.empty()
     except ValueError as error:
         raise UserError(

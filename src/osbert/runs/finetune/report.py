@@ -177,7 +177,10 @@ SPLITS = ("training", "development")
 def data_parts(rows: TaskRows) -> Iterator[str]:
     """Yield tables and plots of a task's training and development rows."""
     splits = dict(zip(SPLITS, (rows.training, rows.development)))
-    lengths = {name: _lengths(records, rows) for name, records in splits.items()}
+    lengths = {
+        name: text_lengths(records[:: -(-len(records) // MEASURED) or 1], rows.packer)
+        for name, records in splits.items()
+    }
     yield table(_figures(splits, lengths), head=("", *SPLITS))
     if rows.truncation:
         yield paragraph(rows.truncation)
@@ -193,11 +196,6 @@ def data_parts(rows: TaskRows) -> Iterator[str]:
         yield table(lines, head=head)
     yield _histogram(lengths)
     yield from _overlap(rows.training, rows.development)
-
-
-def _lengths(records: Sequence[Record], rows: TaskRows) -> list[int]:
-    stride = -(-len(records) // MEASURED) or 1
-    return text_lengths(records[::stride], rows.packer)
 
 
 def _figures(splits: Mapping[str, Sequence[Record]], lengths: Mapping[str, Sequence[int]]) -> Iterator[tuple[str, ...]]:

@@ -16,10 +16,16 @@ from numpy.typing import NDArray
 
 from osbert import recipe
 from osbert.data.batch import Batch, micro_batches
-from osbert.data.encoded_records import EncodedAhead, EncodedRecords, EncodedWithTargets, OnDemand
 from osbert.data.examples import Examples
 from osbert.data.pack import Packer
-from osbert.data.record_loader import MixedLoader, RecordLoader
+from osbert.data.record_loader import (
+    EncodedAhead,
+    EncodedRecords,
+    EncodedWithTargets,
+    MixedLoader,
+    OnDemand,
+    RecordLoader,
+)
 from osbert.data.step import Loader
 from osbert.errors import UserError
 from osbert.evaluation.forward import TOKENS
@@ -136,11 +142,11 @@ class TaskRows:
         )
 
     def loader(self, *, batch: int, micro_tokens: int, seed: int) -> RecordLoader:
-        """Return the loader of steps, whose sequences have the targets of every loss."""
+        """Return the loader of steps."""
         task, packer = self.task, self.packer
         whole = self.whole or task.batching == "step"
         loader = RecordLoader(
-            EncodedWithTargets(self.encoded, LeftToRight().every_next) if self.auxiliary else self.encoded,
+            self.targeted,
             batch=records_per_step(batch, self.training),
             # Passes of a whole step are for a loss that compares the outputs of the task's head.
             micro_tokens=0 if self.whole or (whole and self.auxiliary) else micro_tokens,
@@ -151,6 +157,11 @@ class TaskRows:
         if not task.corrupts():
             return loader
         return loader.corrupting(lambda examples, noise: task.corrupt_all(examples, packer, noise))
+
+    @property
+    def targeted(self) -> EncodedRecords:
+        """The training sequences with the targets of every loss."""
+        return EncodedWithTargets(self.encoded, LeftToRight().every_next) if self.auxiliary else self.encoded
 
     @property
     def weights(self) -> dict[str, float]:
@@ -274,10 +285,6 @@ class FinetuneRows:
             f"{name} {probability:.0%} ({steps[name]:,} steps)"
             for name, probability in zip(steps, loader.probabilities)
         )
-
-    def prepare(self, learner: Learner, folder: Path) -> str:
-        """Cache vectors of frozen encoders in `vector_folder` or a folder; return a description, "" for none."""
-        return "\n".join(filter(None, (rows.prepare(learner, self.vector_folder or folder) for rows in self.tasks)))
 
     def score(self, learner: Learner) -> DevelopmentScore:
         """Return the scores of a model on the development records of all tasks."""

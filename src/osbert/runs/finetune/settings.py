@@ -145,11 +145,6 @@ class FinetuneSettings:
         """Whether the sentence vectors are tuned by a contrastive loss first."""
         return self.few_shot not in ("none", "linear", "linear-first")
 
-    @property
-    def adapters(self) -> int:
-        """The width of the adapters, 0 without adapters."""
-        return (self.rank or RANKS["adapters"]) if self.tuning == "adapters" else 0
-
     def training(self, steps_per_epoch: int) -> TrainingSettings:
         """Return the trainer's settings."""
         return TrainingSettings(

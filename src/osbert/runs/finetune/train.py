@@ -135,7 +135,9 @@ def write_remarks(remarks: Sequence[str], out: Path) -> None:
 
 def resume(run: FinetuneTrainer, watch: Watch) -> dict[str, float]:
     """Go to the last checkpoint, if there is one; return the scores before training, {} if there are none."""
-    for text in (describe_tuning(run.learner.backbone), run.rows.truncation, run.rows.prepare(run.learner, run.folder)):
+    vectors = run.rows.vector_folder or run.folder
+    prepared = (rows.prepare(run.learner, vectors) for rows in run.rows.tasks)
+    for text in (describe_tuning(run.learner.backbone), run.rows.truncation, *prepared):
         if text:
             watch(Notice(text))
     if run.trainer.resume():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -14,7 +15,6 @@ import numpy as np
 from osbert.analysis.data_map import LEAST, DataMap
 from osbert.errors import Problems, UserError
 from osbert.evaluation.bootstrap import ScoreInterval, score_intervals
-from osbert.evaluation.compare import sortable
 from osbert.evaluation.score import predict
 from osbert.files import write_json, writing_output
 from osbert.interop.files.json_files import read_object
@@ -267,7 +267,8 @@ class FinetuneTrainer:
 
     def _merit(self, epoch: Epoch) -> tuple[float, bool]:
         """Return the key that compares epochs: the criterion, then whether predictions have not collapsed."""
-        return sortable(epoch.metrics[self.rows.criterion]), not epoch.collapsed
+        score = epoch.metrics[self.rows.criterion]
+        return (-math.inf if math.isnan(score) else score), not epoch.collapsed
 
     def _is_exhausted(self, epochs: Sequence[Epoch]) -> bool:
         merits = [self._merit(epoch) for epoch in epochs]

@@ -24,9 +24,9 @@ from osbert.models.settings import settings_of
 from osbert.models.sizes import Sizes
 from osbert.objectives import Objective
 from osbert.runs.pretrain.methods import Method
-from osbert.runs.pretrained_tokens import origin_facts
 from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.training.optimizer import OptimizerSettings
+from osbert.training.run_folder import RunFolder
 from osbert.training.settings import TrainingSettings
 from osbert.training.tracking import require_trackers
 
@@ -290,7 +290,11 @@ class PretrainPlan:
             "vocabulary": len(self.tokenizer),
             "unigram_entropy": self.corpus.unigram_entropy,
             "origin": None if self.origin is None else self.origin.fingerprint,
-            **({} if self.origin is None else hub_facts(self.origin.folder) | origin_facts(self.origin.folder)),
+            **(
+                {}
+                if self.origin is None
+                else hub_facts(self.origin.folder) | RunFolder(self.origin.folder).origin_facts
+            ),
             **({} if self.budget is None else {"budget": dict(self.budget)}),
         }
 

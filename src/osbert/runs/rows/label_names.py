@@ -18,7 +18,7 @@ from osbert.reading.table import Row
 from osbert.runs.rows.predict import PredictionJob, PredictionSource
 from osbert.runs.rows.table import Results
 from osbert.tasks import Record
-from osbert.tasks.tables.cells import parse_list
+from osbert.tasks.tables.classes import parse_list
 from osbert.terminal import one_line
 
 SEQUENCES = 2048

@@ -23,8 +23,7 @@ from osbert.reading.table import Origin, Row, Table
 from osbert.tasks import Description, Prediction, Record, Source, Task
 from osbert.tasks.calibration import Calibration
 from osbert.tasks.edges import Edge, ExplainedScore, contrast, require_label
-from osbert.tasks.outcome import SIDES, RecordOutcome, TextMark
-from osbert.tasks.record import Probability
+from osbert.tasks.record import SIDES, Probability, RecordOutcome, TextMark
 from osbert.tasks.tables import TableDescription, TableSource, TableTask, UnlabelledRow, require_cells
 from osbert.tasks.tables.classes import check_temperature, fit_temperature, softmax
 

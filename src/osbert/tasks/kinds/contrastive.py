@@ -24,8 +24,7 @@ from osbert.tasks import Prediction, Record, Source, Task
 from osbert.tasks.contract import TrainedSentences
 from osbert.tasks.edges import Edge
 from osbert.tasks.kinds.regress import correlation
-from osbert.tasks.tables import UnlabelledRow, default_of
-from osbert.tasks.tables.cells import cell_texts
+from osbert.tasks.tables import UnlabelledRow, cell_texts, default_of
 from osbert.tasks.tables.numbers import DecimalMark, NumberSource, ScoredPairs, parse_number
 from osbert.tasks.tables.texts import TextSource, TextTask
 

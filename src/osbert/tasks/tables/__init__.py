@@ -6,6 +6,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from json import JSONDecodeError
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,6 +15,7 @@ from osbert.data.long_texts import Long
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError, nearest
 from osbert.files import file_stamp
+from osbert.guarded import parse_json
 from osbert.reading.columns import TextColumns
 from osbert.reading.form import Choice, plain_suffix
 from osbert.reading.splits import USUAL, Names, find_splits, hold_out, is_test, plain_name
@@ -42,19 +44,6 @@ class DataSetLayout:
     lenient: bool = False
     """Whether the files are known to have unusable rows: these are left out and counted if they are at most 1 %."""
 
-    def splits(self, data: str | Path) -> dict[str, Path]:
-        """Return the file of each split, or one file as "all". Raises UserError if there is none."""
-        return find_splits(Path(data), self.files, instead=self.instead)
-
-    def plain(self, path: Path) -> bool:
-        """Return whether a file is one of the published ones, tab-separated, with quotes that are plain characters."""
-        names = {name for called in self.files.values() for name in called} | {*self.instead.values()}
-        return self.bare_quotes and plain_suffix(path) in (".tsv", ".txt") and plain_name(path) in names
-
-    def has_column(self, name: str) -> bool:
-        """Return whether a column belongs to any form of the data set."""
-        return any(name in (form.text, form.pair, form.label) for form in self.columns)
-
     def find(self, columns: Sequence[str], *, labelled: bool) -> TextColumns | None:
         """Return the first form whose columns all exist; without `labelled` the label may be absent."""
         for form in self.columns:
@@ -81,6 +70,29 @@ def require_cells(row: Row, columns: Sequence[str], *, labels: Sequence[str] = (
     for error, names in ((ValueError, columns), (UnlabelledRow, labels)):
         if missing := [name for name in names if name and name not in row.values]:
             raise error(f"there is no '{missing[0]}' in it")
+
+
+def parse_cell(cell: str) -> Any:
+    """Parse the JSON of a cell, None if it is not JSON.
+
+    >>> parse_cell('["a", "b"]'), parse_cell("a, b")
+    (['a', 'b'], None)
+    """
+    try:
+        return parse_json(cell)
+    except JSONDecodeError:
+        return None
+
+
+def cell_texts(row: Row, name: str) -> list[str]:
+    """Return the text of a cell, or the texts of its list. Raises ValueError for a list of other values."""
+    if name not in row.nested:
+        return [row.values[name]]
+    # `source` has the list itself; without it the cell has the list as JSON.
+    texts = row.source.get(name) or parse_cell(row.values[name])
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise ValueError(f"'{name}' is no text and no list of texts")
+    return texts
 
 
 class RowCounts(Problems):
@@ -151,20 +163,22 @@ class TableSource(Source):
 
     def find_files(self, data: Path) -> Mapping[str, Path]:
         """Return the file of each split in a folder, or one file as "all". Raises UserError if there is none."""
-        return self.task.layout.splits(data)
+        return find_splits(data, self.task.layout.files, instead=self.task.layout.instead)
 
     def open(self, origin: Origin) -> Table:
         """Open a table with the task's settings; a file that has not changed is opened once."""
         if isinstance(origin, Table):
             return origin
-        task = self.task
-        plain = task.layout.plain(origin)
+        task, layout = self.task, self.task.layout
+        published = {name for names in layout.files.values() for name in names} | {*layout.instead.values()}
+        # Of published files those that are tab-separated have quotes that are plain characters.
+        plain = layout.bare_quotes and plain_suffix(origin) in (".tsv", ".txt") and plain_name(origin) in published
         reading = TableReading(
             delimiter=task.delimiter or ("\t" if plain else ""),
             header=task.header,
             quotes="no" if plain and task.quotes == "auto" else task.quotes,
             encoding=task.encoding,
-            surplus=task.layout.surplus if plain else 0,
+            surplus=layout.surplus if plain else 0,
         )
         # A changed file has another stamp, and other settings read another table.
         key = (origin, reading, file_stamp(origin))

@@ -20,7 +20,7 @@ from osbert.reading.table import Origin, Row, Table
 from osbert.tasks import Record, Task
 from osbert.tasks.record import OF_LABEL
 from osbert.tasks.tables import UnlabelledRow, require_cells
-from osbert.tasks.tables.cells import parse_list, parse_object
+from osbert.tasks.tables.classes import parse_list, parse_object
 from osbert.tasks.tables.texts import TextSource
 
 ROUNDING = 0.005

@@ -24,7 +24,7 @@ from osbert.reading.table import Origin, Row, Table
 from osbert.tasks import Prediction, Record, Source, Task
 from osbert.tasks.edges import Weights
 from osbert.tasks.tables import TableSource, TableTask, UnlabelledRow, require_cells
-from osbert.tasks.tables.cells import find_joined_labels, parse_list
+from osbert.tasks.tables.classes import find_joined_labels, parse_list
 from osbert.terminal import one_line
 
 
@@ -43,8 +43,9 @@ class TextSource(TableSource):
         """Return the columns that hold text, pair and label; without `labelled` the label may be absent."""
         layout = self.task.layout
         # A name from another form of the same data set is dropped; a name that the user chose is required.
+        published = {name for form in layout.columns for name in (form.text, form.pair, form.label)}
         named = (self.task.text, self.task.pair, self.task.label)
-        names = [name if name in table.columns or not layout.has_column(name) else "" for name in named]
+        names = [name if name in table.columns or name not in published else "" for name in named]
         known = layout.find(table.columns, labelled=labelled)
         if known and not any(names):
             return known
@@ -221,7 +222,18 @@ class TextTask(TableTask):
         """Return the sequence of a text or a pair, its windows, or the two of a pair, with the target of the label."""
         examples = self._lay_out(record, packer)
         target = None if record.label is None else self.target(record.target)
-        return self.add_targets(examples, *target) if target else examples
+        if target is None:
+            return examples
+        # Of a pair with two sequences the first has the target: the head finds the other one by the record.
+        carrying, others = (examples[:1], examples[1:]) if self._two else (examples, [])
+        label, weight = target
+        labels, weights = np.atleast_1d(label), None
+        if weight is not None or len(carrying) > 1:
+            # The weights of a text's windows sum to its weight: a long text counts no more than a short one.
+            window_weight = (1.0 if weight is None else np.asarray(weight)) / len(carrying)
+            weights = np.broadcast_to(window_weight, labels.shape).astype(np.float32)
+        targets = {self.name: Target(labels=labels, weights=weights)}
+        return [*(dataclasses.replace(example, targets=targets) for example in carrying), *others]
 
     def _lay_out(self, record: Record, packer: Packer) -> list[Example]:
         """Return the one sequence of a text or a pair, its windows, or the two of a pair in both orders or apart."""
@@ -252,22 +264,6 @@ class TextTask(TableTask):
         # One run of pieces for each text; lay_out adds special pieces and cuts windows.
         runs = [packer.run(text) for text in record.texts]
         return lay_out(runs, packer, long=self.long, overlap=self.overlap, record=record.number)
-
-    def add_targets(self, examples: Sequence[Example], label: Any, weight: Any = None) -> list[Example]:
-        """Return the sequences of a record with its label, an integer or a number, or its M labels, as their target.
-
-        The `weight` of a long text in the loss, 1 by default, is divided among its windows; so are its labels' (M,).
-        """
-        # The weights of a text's windows sum to its weight: a long text counts no more than a short one.
-        # Of a pair with two sequences the first has the target: the head finds the other one by the record.
-        carrying, others = (examples[:1], examples[1:]) if self._two else (examples, ())
-        labels, windows = np.atleast_1d(label), len(carrying)
-        weights = None
-        if weight is not None or windows > 1:
-            window_weight = (1.0 if weight is None else np.asarray(weight)) / windows
-            weights = np.broadcast_to(window_weight, labels.shape).astype(np.float32)
-        target = Target(labels=labels, weights=weights)
-        return [*(dataclasses.replace(example, targets={self.name: target}) for example in carrying), *others]
 
     def decode_with(self, learnt: Mapping[str, list[Any]]) -> Callable[..., Prediction]:
         """Return `decode`; with `apart` a version that first applies the learnt layer to the two vectors."""

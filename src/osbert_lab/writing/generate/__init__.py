@@ -22,9 +22,8 @@ from osbert.reading.splits import hold_out
 from osbert.reading.table import Origin, Row, Table
 from osbert.tasks import Description, Prediction, Record, Source, Task
 from osbert.tasks.edges import Edge
-from osbert.tasks.outcome import RecordOutcome
-from osbert.tasks.tables import TableDescription, TableSource, TableTask, UnlabelledRow, require_cells
-from osbert.tasks.tables.cells import cell_texts
+from osbert.tasks.record import RecordOutcome
+from osbert.tasks.tables import TableDescription, TableSource, TableTask, UnlabelledRow, cell_texts, require_cells
 from osbert_lab.writing.generate.scores import TextScore, text_score, text_scores
 from osbert_lab.writing.generate.sequences import Sight, SourceLayout, UnifiedLayout
 from osbert_lab.writing.settings import Generation, GenerationOptions

@@ -12,11 +12,10 @@ from torch.nn import functional
 
 import osbert
 from osbert.data.batch import collate
-from osbert.data.encoded_records import EncodedAhead
 from osbert.data.examples import Examples
 from osbert.data.noise import Noise
 from osbert.data.pack import Packer
-from osbert.data.record_loader import RecordLoader
+from osbert.data.record_loader import EncodedAhead, RecordLoader
 from osbert.data.step import Cursor
 from osbert.interop.folder import open_folder
 from osbert.models.architecture import Architecture

@@ -39,8 +39,8 @@ from osbert.tasks.kinds.multilabel.prediction import (
     labels_outcome,
     matrix,
 )
-from osbert.tasks.outcome import RecordOutcome
 from osbert.tasks.probabilities import as_array, by_label, reply_fields
+from osbert.tasks.record import RecordOutcome
 from osbert.tasks.tables import TableDescription, UnlabelledRow, require_cells
 from osbert.tasks.tables.classes import (
     check_weights,

@@ -14,7 +14,7 @@ from osbert.errors import Problems, UserError
 from osbert.guarded import parse_json
 from osbert.reading.columns import CLASS_HEADINGS, ROLES, Header, TextColumns, choose
 from osbert.reading.table import Row, Table
-from osbert.tasks.tables.cells import SEPARATORS, find_joined_labels, parse_list
+from osbert.tasks.tables.classes import SEPARATORS, find_joined_labels, parse_list
 
 Labels = tuple[str, ...]
 """The labels of a row, sorted by name, each once; () for none."""

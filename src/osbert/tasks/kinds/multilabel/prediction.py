@@ -15,9 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osbert.tasks.kinds.multilabel.columns import canonical
-from osbert.tasks.outcome import UNPAIRED, RecordOutcome
 from osbert.tasks.probabilities import likely_labels
-from osbert.tasks.record import Prediction, Record
+from osbert.tasks.record import UNPAIRED, Prediction, Record, RecordOutcome
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -35,8 +35,8 @@ from osbert.tasks.kinds.rerank.rankings import (
     by_query,
     ranking,
 )
-from osbert.tasks.outcome import SIDES, RecordOutcome, TextMark
 from osbert.tasks.ranking_measures import average_precision, ndcg, reciprocal_rank
+from osbert.tasks.record import SIDES, RecordOutcome, TextMark
 from osbert.tasks.tables import TableDescription, TableSource, TableTask, default_of
 
 if TYPE_CHECKING:

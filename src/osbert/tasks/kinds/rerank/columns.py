@@ -12,8 +12,7 @@ from osbert.reading.columns import Header, headings
 from osbert.reading.table import Row
 from osbert.tasks import Inputs, Prediction, Record
 from osbert.tasks.kinds.rerank.rankings import QueryCandidates, Ranking
-from osbert.tasks.tables import UnlabelledRow, require_cells
-from osbert.tasks.tables.cells import cell_texts, parse_cell
+from osbert.tasks.tables import UnlabelledRow, cell_texts, parse_cell, require_cells
 from osbert.terminal import one_line
 
 HEADINGS = headings("query", "candidate", "relevance", "positive", "negative")

@@ -31,8 +31,7 @@ from osbert.tasks.kinds.span.files import (
 from osbert.tasks.kinds.span.questions import NOTHING, AnswerPrediction, Gold, Question
 from osbert.tasks.kinds.span.scoring import Scores, Way, is_chinese
 from osbert.tasks.kinds.span.windows import Cutter, Decoder, QuestionWindow, answer_score, covering, encoding
-from osbert.tasks.outcome import SIDES, RecordOutcome, TextMark
-from osbert.tasks.record import Probability
+from osbert.tasks.record import SIDES, Probability, RecordOutcome, TextMark
 from osbert.tasks.tables import TableDescription, TableSource, TableTask
 from osbert.terminal import format_count
 

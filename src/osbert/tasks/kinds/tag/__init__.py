@@ -48,7 +48,7 @@ from osbert.tasks.kinds.tag.passages import (
     uncut,
     word_scores,
 )
-from osbert.tasks.outcome import RecordOutcome
+from osbert.tasks.record import RecordOutcome
 from osbert.tasks.tables.classes import list_counts
 from osbert.terminal import format_count
 from osbert.text.words import Split, ranges

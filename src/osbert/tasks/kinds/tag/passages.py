@@ -18,7 +18,7 @@ from osbert.reading.table import Origin, Table
 from osbert.reading.tagged.files import Sentence, TaggedFile
 from osbert.reading.tagged.schemes import EntitySpan
 from osbert.tasks import Prediction, Record
-from osbert.tasks.outcome import SIDES, UNPAIRED, RecordOutcome, Side, TextMark, prediction_error
+from osbert.tasks.record import SIDES, UNPAIRED, RecordOutcome, Side, TextMark, prediction_error
 from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.text.words import Range
 
