@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 
 import numpy as np
@@ -103,6 +104,28 @@ def test_a_column_of_negatives_is_read_or_said_not_to_be(
             "judged",
             [(("a", "b", "c"), 1.0), (("a", "h", "c"), 1.0), (("f", "g"), 1.0)],
         ),
+        (
+            "teacher.csv",
+            "query,positive,negative_1,negative_2,positive_score,negative_1_score,negative_2_score\n"
+            "a,b,c,d,5,2.5,-1\ne,f,,g,1,,3\n",
+            "distilled",
+            [(("a", "b", "c", "d"), (2.5, 6.0)), (("e", "f", "g"), (-2.0,))],
+        ),
+        (
+            "teacher.jsonl",
+            '{"query": "a", "pos": ["b", "c"], "neg": ["d", "e"], "pos_scores": [3, 4], "neg_scores": [1, 2]}\n'
+            '{"query": "f", "pos": ["g"], "neg": [], "pos_scores": [3], "neg_scores": []}\n',
+            "distilled",
+            [(("a", "b", "d", "e"), (2.0, 1.0)), (("a", "c", "d", "e"), (3.0, 2.0)), (("f", "g"), ())],
+        ),
+        (
+            "scores.jsonl",
+            '{"query": "a", "positive": "b", "negative": ["c", "d"], "scores": [3, 1, 0.5]}\n'
+            '{"query": "e", "positive": "f", "negative": ["g", "h"], "scores": [1.5, 2]}\n',
+            "distilled",
+            [(("a", "b", "c", "d"), (2.0, 2.5)), (("e", "f", "g", "h"), (1.5, 2.0))],
+        ),
+        ("margin.csv", "query,positive,negative,score\na,b,c,1.5\n", "distilled", [(("a", "b", "c"), (1.5,))]),
         ("quora.csv", "question1,question2,is_duplicate\na,b,1\nc,d,0\n", "judged", [(("a", "b"), 1.0)]),
     ],
 )
@@ -112,10 +135,30 @@ def test_the_columns_say_what_a_row_is(tmp_path: Path, name: str, content: str, 
     assert texts_of(dataclasses.replace(task), "all") == records  # as the recipe of the run names the columns
     assert task.criterion == ("spearman" if rows == "graded" else "accuracy")
     # Another choice is that of the user.
+    if rows == "distilled":
+        both = Contrastive(data=task.data, rows="pairs").source.resolve()
+        assert [(texts, 1.0) for texts, _ in records] == texts_of(both, "all")
     if rows in ("graded", "judged"):
         plain = Contrastive(data=task.data, rows="pairs").source.resolve()
         assert {(len(texts), label) for texts, label in texts_of(plain, "all")} == {(2, 1.0)}
         assert "is not read: every row counts as alike" in "\n".join(findings(plain))
+
+
+def test_a_teachers_scores_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    row = {"query": "a", "positive": "b", "negative": ["c", "d"], "scores": [1.0, 2, 3]}
+    wrong = [[1], [1, "x", 2], [1, 2, 3, 4], "seven", []]
+    path.write_text("".join(json.dumps({**row, "scores": scores}) + "\n" for scores in wrong))
+    task = Contrastive(data=str(path)).source.resolve()
+    with refusal("unusable-row", "line 1", "line 2", "line 3", "line 4", "line 5"):
+        texts_of(task, "all")
+    path.write_text(json.dumps({"query": "a", "positive": "b", "negative": "c"}) + "\n")
+    with refusal("unknown-column", "--label"):
+        Contrastive(data=str(path), rows="distilled").source.resolve()
+    with refusal("unknown-column", "--negative"):
+        Contrastive(
+            data=str(written(tmp_path / "x.csv", "query,positive,score\na,b,1\n")), rows="distilled"
+        ).source.resolve()
 
 
 def test_rows_that_cannot_be_read_so_are_refused(tmp_path: Path) -> None:

@@ -38,6 +38,10 @@ Values = Literal["classes", "labels", "numbers", "relevance"]
 """The kind of the K outputs: logits of classes, exactly one of which is correct; logits of independent labels; numbers;
 or one logit of the relevance of a text to another."""
 
+Distillation = Literal["kl", "margin_mse"]
+"""The loss of vectors that learn a teacher's scores: of their distribution, or of their differences."""
+VectorLoss = Literal["in_batch", "cosent", "kl", "margin_mse"]
+"""The loss of vectors: negatives of the step, scores of pairs, or a teacher's scores."""
 RankingLoss = Literal["softmax", "bce"]
 """The loss of a reranker: over a query's list of candidates (softmax), or over each candidate (bce)."""
 

@@ -17,6 +17,8 @@ ROLES: Mapping[str, tuple[str, ...]] = {
     # Of a pair of texts: how alike they are, from few to much; and whether they are alike, 0 for not at all.
     "similarity": ("score", "similarity", "similarity_score", "cosine"),
     "alike": ("label", "relevance", "grade", "is_duplicate"),
+    # What a teacher scores the texts of a row: as a list, or the differences from the first one's score.
+    "teacher": ("scores", "score", "teacher_scores", "teacher_score", "margins", "margin"),
     # A text to read, and the one to write for it.
     "source": (
         *("source", "src", "input", "inputs", "document", "article", "dialogue", "passage"),
@@ -142,6 +144,16 @@ class Header:
         numbered = tuple(name for name in self.columns if _NUMBERED.fullmatch(name.strip()) and name not in but)
         return numbered or tuple(filter(None, [self.find("negative", but=but)]))
 
+    def find_scores(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Return the columns with a teacher's scores of the texts in the columns `names`, () for none.
+
+        >>> Header(["query", "pos", "neg", "pos_scores", "neg_scores"], "rows.jsonl").find_scores(["pos", "neg"])
+        ('pos_scores', 'neg_scores')
+        """
+        usual = [(f"{name.strip().lower()}_score", f"{name.strip().lower()}_scores") for name in names]
+        columns = [next((self.by_name[name] for name in pair if name in self.by_name), "") for pair in usual]
+        return tuple(columns) if all(columns) else tuple(filter(None, [self.find("teacher", but=names)]))
+
     def missing(self, names: str, advice: str) -> UserError:
         """Return the error for a table in which no column has a usual name."""
         return UserError(f"{self.listed}; none is called {names}{advice}", code="unknown-column")
@@ -167,17 +179,26 @@ class TextColumns:
         return f"{texts}, {label if self.label else 'no label'}"
 
 
-AlikeRows = Literal["texts", "pairs", "graded", "judged"]
+AlikeRows = Literal["texts", "pairs", "graded", "judged", "distilled"]
 """What a row of texts says: nothing more; that its two texts are alike, perhaps with texts that are not; how alike they
-are, by a number; or whether they are, by a number above 0."""
+are, by a number; whether they are, by a number above 0; or a teacher's scores of one that is and of others."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AlikeColumns(TextColumns):
-    """The chosen columns of texts that are alike or not: `label` has the score or the judgement, if rows have one."""
+    """The chosen columns of texts that are alike or not: `label` has the score or the judgement, if rows have one.
+
+    With a teacher's scores it may be several names with commas between them, `labels`.
+    """
 
     rows: AlikeRows
     negatives: tuple[str, ...] = ()
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Return the columns with numbers."""
+        several = self.rows == "distilled" and self.label.count(",") == len(self.negatives)
+        return tuple(self.label.split(",")) if several else (self.label,)
 
     def describe(self, *, labelled: bool = True) -> str:
         """Describe what is read in a row."""
@@ -190,12 +211,15 @@ class AlikeColumns(TextColumns):
             return (
                 f"pairs from {texts}, alike where '{self.label}' is above 0; the others are negatives of '{self.text}'"
             )
+        if self.rows == "distilled":
+            return f"pairs from {texts}, a teacher's scores from {_list(self.labels)}"
         return f"pairs from {texts}: pairs of alike texts"
 
 
 ALIKE_FORMS = (
     "one text; two alike texts; a text, one like it (positive) and one or several that are not (negative, or "
-    "negative_1, negative_2, ...); two texts and their score; or query, document and label"
+    "negative_1, negative_2, ...), perhaps with a teacher's scores; two texts and their score; or query, document and "
+    "label"
 )
 """The forms of rows that are recognised, in words."""
 
@@ -214,21 +238,25 @@ def choose_alike(
     or if `rows` needs a column that there is not.
     """
     header = Header(columns, path)
-    header.require(user_columns.label, option="label")
-    for name in negatives:
-        header.require(name, option="negative")
+    labels = [user_columns.label] if user_columns.label in columns else user_columns.label.split(",")
+    for option, names in (("label", labels), ("negative", negatives)):
+        for name in names:
+            header.require(name, option=option)
     negatives = header.find_negatives(negatives, but=(user_columns.text, user_columns.pair))
     text, pair = _alike_texts(header, user_columns, negatives, path)
     role, label = _judgement(header, user_columns.label, (text, pair, *negatives))
-    chosen = rows if rows != "auto" else role if pair and not negatives else "pairs" if pair else "texts"
+    if negatives and rows in ("auto", "distilled"):
+        label = user_columns.label or ",".join(header.find_scores((pair, *negatives)))
+        role = "distilled" if label else "pairs"
+    chosen = rows if rows != "auto" else role if pair else "texts"
     if problem := _misfit(chosen, pair, label, negatives):
         raise UserError(f"{header.listed}; {problem} Rows can be: {ALIKE_FORMS}.", code="unknown-column")
     return AlikeColumns(
         text=text,
         pair="" if chosen == "texts" else pair,
-        label=label if chosen in ("graded", "judged") else "",
+        label=label if chosen in ("graded", "judged", "distilled") else "",
         rows=chosen,
-        negatives=tuple(negatives) if chosen == "pairs" else (),
+        negatives=tuple(negatives) if chosen in ("pairs", "distilled") else (),
     )
 
 
@@ -267,7 +295,9 @@ def _misfit(rows: AlikeRows, pair: str, label: str, negatives: Sequence[str]) ->
         return f"{_list(negatives)} has negatives, but there is no second text like the first: give --pair NAME."
     if rows != "texts" and not pair:
         return f"rows = {rows} needs a second text: give --pair NAME."
-    if rows in ("graded", "judged") and not label:
+    if rows == "distilled" and not negatives:
+        return "rows = distilled needs a column with texts that are not like the first: give --negative NAME."
+    if rows in ("graded", "judged", "distilled") and not label:
         return f"rows = {rows} needs a column with numbers: give --label NAME."
     return ""
 

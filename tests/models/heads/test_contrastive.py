@@ -119,7 +119,7 @@ def laid_out(negatives: int, labels: list[float] | None = None) -> Batch:
         (2, {}, None, 7.530271053314209),
         (4, {}, None, 7.617413520812988),
         (4, {"dimensions": (8, 3)}, None, 26.872493743896484),
-        (2, {"graded": True}, [0.1, 0.9, 0.5, 0.5, 0.3], 12.70163345336914),
+        (2, {"loss": "cosent"}, [0.1, 0.9, 0.5, 0.5, 0.3], 12.70163345336914),
     ],
 )
 def test_losses_are_those_of_sentence_transformers(sides: int, settings, labels, expected: float) -> None:
@@ -129,6 +129,43 @@ def test_losses_are_those_of_sentence_transformers(sides: int, settings, labels,
     outputs = torch.cat([vectors(shift) for shift in (0.1, 0.45, 0.9, 1.3)[:sides]])
     loss = head.compare(outputs, laid_out(sides - 2, labels))
     assert loss.count == 5 and loss.total.item() / 5 == pytest.approx(expected, abs=1e-5)
+
+
+def scored_by_teacher(negatives: int, *, over_queries: bool) -> Batch:
+    """Return `laid_out` with the margins of a teacher's scores as labels."""
+    no, examples = np.zeros(1, np.bool_), []
+    for record in range(5):
+        scores = [round(3 * float(np.sin(7 * record + 2 * place)), 3) for place in range(1 + negatives)]
+        for side in range(2 + negatives):
+            label = scores[0] - scores[side - 1] if side > 1 else 0.0
+            weight = float((side == 0) == over_queries)
+            target = Target(labels=np.array([label], np.float32), weights=np.array([weight], np.float32))
+            ids = np.array([5 * side + record])
+            targets = {} if side == 1 else {"own": target}
+            examples.append(Example(ids=ids, segments=ids * 0, words=no, special=no, record=record, targets=targets))
+    return collate(sorted(examples, key=lambda example: example.ids[0] * 7 % 30))
+
+
+@pytest.mark.parametrize(
+    ("loss", "negatives", "temperature", "expected", "count"),
+    [
+        ("margin_mse", 1, 0.05, 49.82353210449219, 5),
+        ("margin_mse", 3, 0.05, 64.53633880615234, 15),
+        ("kl", 1, 0.05, 1.9395738840103145, 5),
+        ("kl", 3, 0.05, 4.347403347492217, 5),
+        ("kl", 3, 1.0, 0.6040813326835632, 5),
+    ],
+)
+def test_a_teachers_scores_are_learnt_as_sentence_transformers_does(
+    loss, negatives: int, temperature: float, expected: float, count: int
+) -> None:
+    """MarginMSELoss of cosines over the temperature, and DistillKLDivLoss over its squared student temperature, 6.2."""
+    backbone = Architecture(layers=1, heads=1, width=12, vocabulary=50, length=8).build()
+    head = ContrastiveHead(backbone, target="own", pooling="mean", temperature=temperature, projection=False, loss=loss)
+    batch = scored_by_teacher(negatives, over_queries=loss == "kl")
+    rows = torch.cat([vectors(shift) for shift in (0.1, 0.45, 0.9, 1.3, 1.7)[: 2 + negatives]])
+    found = head.compare(rows[batch.ids], batch)
+    assert found.count == count and found.total.item() / count == pytest.approx(expected, rel=1e-5)
 
 
 def test_a_text_that_is_like_the_query_elsewhere_is_no_negative() -> None:

@@ -19,7 +19,16 @@ from osbert.data.examples import Examples
 from osbert.data.ragged import Places
 from osbert.models.contract import Backbone, Head, Loss, States
 from osbert.models.fast.linear import Linear
-from osbert.models.forms import Pooling, Values, pair_blocks, pool_states, pool_texts, split_pooling
+from osbert.models.forms import (
+    Pooling,
+    Values,
+    VectorLoss,
+    pair_blocks,
+    pool_states,
+    pool_texts,
+    split_pooling,
+)
+from osbert.models.heads.grouped import log_softmax_within
 from osbert.models.heads.predictions import SequenceHead, classification_loss, regression_loss
 from osbert.models.initialisation import initialise
 
@@ -42,11 +51,13 @@ class ContrastiveHead(Head):
         temperature: float,
         dimensions: Sequence[int] = (),
         projection: bool = True,
-        graded: bool = False,
+        loss: VectorLoss = "in_batch",
     ) -> None:
         """Stand on `backbone`; the batch's targets `target` are 0 at the first sequence of a record, 1 at a negative.
 
-        `graded`: they are scores at the first sequences instead. `projection`: in training, a dense layer and tanh
+        With the loss cosent they are scores at the first sequences instead; with a teacher's, at each negative the
+        margin by which the positive scores more; only the first sequences have a weight (kl), or the negatives
+        (margin_mse). `projection`: in training, a dense layer and tanh
         follow the pooling (SimCSE's "w/ MLP (train)"). `dimensions`: the loss is added over these first numbers of each
         vector (Matryoshka representations, Kusupati et al. 2022, equation 1).
         """
@@ -55,7 +66,7 @@ class ContrastiveHead(Head):
         self.pooling = pooling
         self.temperature = temperature
         self.dimensions = tuple(dimensions)
-        self.graded = graded
+        self.loss = loss
         self.alike: Mapping[int, Collection[int]] = {}
         """The numbers of the texts that are like a first text, by its number; of those with several in all rows."""
         self.summaries = backbone.summaries
@@ -66,7 +77,7 @@ class ContrastiveHead(Head):
 
     def note_rows(self, rows: Examples) -> None:
         """Note which texts are alike in the training rows: in a step of others, too, they are no negatives."""
-        if self.graded:
+        if self.loss != "in_batch":
             return
         targets, numbers = rows.targets[self.target], text_numbers(rows.ids, rows.lengths)
         # The second text of a record is the sequence after the first one.
@@ -92,9 +103,11 @@ class ContrastiveHead(Head):
     def _compare(self, vectors: Tensor, batch: Batch) -> Loss:
         """Return the loss of vectors (B, d) of any length."""
         target, unit = batch.targets[self.target], functional.normalize(vectors, dim=-1)
-        if self.graded:
+        if self.loss == "cosent":
             cosines = (unit[target.index] * unit[partners(batch, target.index)]).sum(dim=-1)
             return cosent(cosines, target.labels, temperature=self.temperature)
+        if self.loss != "in_batch":
+            return self._distil(unit, batch)
         first, negatives = target.index[target.labels == 0], target.index[target.labels == 1]
         candidates = torch.cat([partners(batch, first, but=negatives), negatives])
         return in_batch(
@@ -104,6 +117,19 @@ class ContrastiveHead(Head):
             count=target.count,
             alike=alike_texts(batch, first, candidates, self.alike),
         )
+
+    def _distil(self, vectors: Tensor, batch: Batch) -> Loss:
+        """Return the loss of a teacher's margins between the positive of each record and its negatives."""
+        target = batch.targets[self.target]
+        assert target.weights is not None
+        is_first = target.weights == float(self.loss == "kl")
+        first, negatives, margins = target.index[is_first], target.index[~is_first], target.labels[~is_first]
+        first = first[batch.records[first].argsort()]
+        rows = torch.searchsorted(batch.records[first], batch.records[negatives])  # (H,): the record of each negative
+        scores = (vectors[first] * vectors[partners(batch, first, but=negatives)]).sum(dim=-1)
+        others = (vectors[first][rows] * vectors[negatives]).sum(dim=-1)
+        distilled = distil_order if self.loss == "kl" else distil_margins
+        return distilled((scores[rows] - others) / self.temperature, margins, rows, count=target.count)
 
     def forward(self, states: States, batch: Batch) -> Loss:
         """Return the summed loss of the records in nats."""
@@ -177,6 +203,31 @@ def cosent(cosines: Tensor, scores: Tensor, *, temperature: float) -> Loss:
     return Loss(
         total=torch.cat([none, differences.flatten()]).logsumexp(dim=0) * len(cosines), count=float(len(cosines))
     )
+
+
+def distil_margins(margins: Tensor, labels: Tensor, rows: Tensor, *, count: float) -> Loss:
+    """Return the summed squared differences of margins (H,) from a teacher's (Hofstätter et al. 2020, equation 2)."""
+    return Loss(total=(margins - labels).square().sum(), count=count, hits=(margins.detach() > 0).sum())
+
+
+def distil_order(margins: Tensor, labels: Tensor, rows: Tensor, *, count: float) -> Loss:
+    """Return the summed Kullback-Leibler divergence in nats of the distributions over the texts of each record.
+
+    `margins`, `labels` (H,): what the positive scores more than each other text, by the vectors and by the teacher;
+    `rows` (H,): the record of each, 0 to R - 1. `count`: R.
+
+    >>> margins = torch.tensor([0.0, 1.0])
+    >>> round(distil_order(margins, torch.tensor([2.0, 1.0]), torch.tensor([0, 0]), count=1).total.item(), 4)
+    0.2241
+    """
+    records = int(count)
+    every = torch.cat([torch.arange(records, device=rows.device), rows])
+    none = margins.new_zeros(records)  # the positive's own margin
+    student, teacher = (
+        log_softmax_within(torch.cat([none, -scores])[:, None], every, records) for scores in (margins, labels)
+    )
+    total = (teacher[0].exp() * (teacher[0] - student[0])).sum()
+    return Loss(total=total, count=count, hits=(student[1].squeeze(1) <= 0).sum())
 
 
 def alike_texts(

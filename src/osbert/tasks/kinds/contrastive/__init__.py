@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,16 +16,17 @@ from osbert.data.example import Booleans, Example, Target
 from osbert.data.long_texts import lay_out_texts
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
-from osbert.models.forms import SparsePooling, split_pooling
+from osbert.models.forms import Distillation, SparsePooling, split_pooling
 from osbert.reading.columns import AlikeColumns, AlikeRows, Header, TextColumns, choose_alike, is_label
 from osbert.reading.splits import hold_out
 from osbert.reading.table import Origin, Row, Table
 from osbert.tasks import Prediction, Record, Source, Task
 from osbert.tasks.contract import TrainedSentences
 from osbert.tasks.edges import Edge
+from osbert.tasks.kinds.contrastive.rows import alike_texts, join_judged, split_others
 from osbert.tasks.kinds.regress import correlation
-from osbert.tasks.tables import UnlabelledRow, cell_texts, default_of
-from osbert.tasks.tables.numbers import DecimalMark, NumberSource, ScoredPairs, parse_number
+from osbert.tasks.tables import cell_texts, default_of
+from osbert.tasks.tables.numbers import DecimalMark, NumberSource, ScoredPairs
 from osbert.tasks.tables.texts import TextSource, TextTask
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ READ = ("text", "pair", "label", "delimiter", "header", "quotes", "encoding", "d
 """The settings for reading a file."""
 AUTO = "auto"
 """The value of a setting that the model decides."""
+DISTILLATION: Mapping[Distillation, str] = {"kl": "order (KL divergence)", "margin_mse": "differences (margin-MSE)"}
+"""What is learnt from a teacher's scores, in words."""
 IN_MEMORY = "rows in memory"
 """The name of scored pairs in memory, in place of a file."""
 
@@ -46,13 +49,6 @@ class SimilarityPrediction(Prediction):
     """The similarity of two texts, from -1 to 1: the cosine of their `vectors` (2, D)."""
 
     vectors: NDArray[np.floating]
-
-
-@dataclass(frozen=True, kw_only=True)
-class AlikeTexts(Record):
-    """A text, one like it, and texts that are not; `others`: further texts like it, each for a record of its own."""
-
-    others: tuple[str, ...] = ()
 
 
 class ContrastiveSource(NumberSource):
@@ -95,10 +91,12 @@ class ContrastiveSource(NumberSource):
         table = self.open(self.file("train"))
         columns = self.columns(table, labelled=True)
         lines = [table.describe(), columns.describe()]
-        if columns.rows != "graded":
+        if columns.rows == "distilled":
+            lines.append(f"the teacher's scores are learnt by their {DISTILLATION[self.task.distillation]}")
+        elif columns.rows != "graded":
             hard = "".join(f", and all in '{name}'" for name in columns.negatives)
             lines.append(f"a text's negatives are the other texts of its step (--batch){hard}")
-        read = {columns.text, columns.pair, columns.label, *columns.negatives}
+        read = {columns.text, columns.pair, *columns.labels, *columns.negatives}
         unread = [name for name in table.columns if name not in read]
         if labels := [name for name in unread if is_label(name)]:
             lines.append(f"the column '{labels[0]}' is not read: every row counts as alike")
@@ -164,23 +162,15 @@ class ContrastiveSource(NumberSource):
         assert isinstance(columns, AlikeColumns)
         if columns.text in row.nested:
             raise ValueError(f"'{columns.text}' is a list. Write a text")
-        others: list[str] = []
+        positives = (
+            [text for text in cell_texts(row, columns.pair) if text.strip()] if columns.pair in row.values else []
+        )
         if columns.pair in row.nested:
-            first, *others = cell_texts(row, columns.pair) or [""]
-            row = dataclasses.replace(row, values={**row.values, columns.pair: first})
+            row = dataclasses.replace(row, values={**row.values, columns.pair: positives[0] if positives else ""})
         record = super().record(row, dataclasses.replace(columns, label=""), path=path)
         if len({bool(text.strip()) for text in record.texts}) > 1:
             raise ValueError("one of its two texts is empty")
-        cells = [cell_texts(row, name) for name in columns.negatives if name in row.values]
-        negatives = [text for texts in cells for text in texts if text.strip()]
-        label = 1.0
-        if columns.label:
-            cell = row.values.get(columns.label, "").strip()
-            if not cell:
-                raise UnlabelledRow("the number is empty")
-            label = parse_number(cell)
-        changed = {"texts": (*record.texts, *negatives), "label": label, "others": tuple(others)}
-        return AlikeTexts(**{**vars(record), **changed})
+        return alike_texts(row, columns, record, positives or record.texts[:1])
 
     @cached_property
     def scored(self) -> TextSource:
@@ -199,31 +189,6 @@ class ContrastiveSource(NumberSource):
         return f"{table.describe()}; {self.scored.columns(table, labelled=True).describe()}"
 
 
-def split_others(records: Iterable[Record]) -> Iterator[Record]:
-    """Yield a record for each text that is like the first one of a row."""
-    for record in records:
-        assert isinstance(record, AlikeTexts)
-        yield dataclasses.replace(record, others=())
-        for other in record.others:
-            yield dataclasses.replace(record, texts=(record.texts[0], other, *record.texts[2:]), others=())
-
-
-def join_judged(records: Iterable[Record]) -> Iterator[Record]:
-    """Yield a record for each text that was judged to be like another, with all that were judged not to be.
-
-    Texts without one like them are left out.
-    """
-    judged: dict[str, tuple[list[Record], dict[str, None]]] = {}
-    for record in records:
-        alike, others = judged.setdefault(record.texts[0], ([], {}))
-        if record.label > 0:
-            alike.append(record)
-        else:
-            others[record.texts[1]] = None
-    for alike, others in judged.values():
-        yield from (dataclasses.replace(record, texts=(*record.texts, *others), label=1.0) for record in alike)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Contrastive(TextTask):
     """Texts, each encoded twice with different dropout (SimCSE, Gao et al. 2021); or pairs of texts.
@@ -232,7 +197,8 @@ class Contrastive(TextTask):
     are not its own are its negatives (in-batch negatives), unless they are texts that are like it in any row. So
     `batch` is part of the task. A step of more than micro_tokens is computed in several passes with the same gradient,
     each twice (gradient caching, Gao et al. 2021a). Pairs with a score learn the order of the scores by their cosines
-    (CoSENT), which is what Spearman's correlation measures: the scores need no particular range.
+    (CoSENT), which is what Spearman's correlation measures: the scores need no particular range. A teacher's scores are
+    learnt within each row.
     """
 
     form = "vectors"
@@ -247,8 +213,9 @@ class Contrastive(TextTask):
     """Most tokens in a text, [CLS] and [SEP] included; at most the model's limit."""
     rows: Literal["auto", AlikeRows] = "auto"
     """What a row says. texts: nothing more; pairs: that its two texts are alike, perhaps with texts that are not;
-    graded: how alike they are, by a number; judged: whether the second is like the first, by a number above 0. auto: by
-    the columns."""
+    graded: how alike they are, by a number; judged: whether the second is like the first, by a number above 0;
+    distilled: what a teacher, such as a reranker, scores the text that is like the first and those that are not. auto:
+    by the columns."""
     negative: str = ""
     """The column with a text, or a list of texts, that is not like the first although it may seem so (hard negatives),
     or several columns with commas between them; detected by their names (negative, or negative_1, negative_2, ...). A
@@ -270,6 +237,9 @@ class Contrastive(TextTask):
     over their first numbers (Matryoshka, Kusupati et al. 2022). `embed --dimensions` then cuts them."""
     temperature: float = 0.05
     """Divisor of the cosines before the softmax, and of their differences with scores."""
+    distillation: Distillation = "kl"
+    """How a teacher's scores of a row's texts are learnt, by the cosines over the temperature. kl: the distribution
+    that they give the texts (Kullback-Leibler divergence); margin_mse: their differences (Hofstätter et al. 2020)."""
     query_prompt: str = AUTO
     """What is put before each first text, such as "query: ". auto: the model's prompt for queries; of single texts its
     default prompt."""
@@ -321,6 +291,10 @@ class Contrastive(TextTask):
             raise UserError(f"The run compares two texts: give two, not {len(texts)}.", code="wrong-number-of-texts")
         return Record(number=0, texts=tuple(texts))
 
+    def lacks(self, record: Record) -> str:
+        """Describe why a record is skipped: with a teacher's scores it needs a text that is not like the first."""
+        return super().lacks(record) if record.label != () else "text that is not like the first, with a score,"
+
     # The model.
 
     def for_sentences(self, read: Callable[[], TrainedSentences | None]) -> Self:
@@ -339,7 +313,7 @@ class Contrastive(TextTask):
         if self.pooling == AUTO:
             settings["pooling"] = trained.pooling if trained else "cls"
         if self.projection == AUTO:
-            without = trained or self.rows == "graded" or self.dimensions
+            without = trained or self.rows in ("graded", "distilled") or self.dimensions
             settings["projection"] = "no" if without else "yes"
         for role in ("query", "document"):
             if getattr(self, f"{role}_prompt") == AUTO:
@@ -362,7 +336,7 @@ class Contrastive(TextTask):
 
         In training hard negatives follow, each with a target of weight 0 that names it.
         """
-        if len(record.texts) > 2 and self.rows not in ("pairs", "judged"):
+        if len(record.texts) > 2 and self.rows not in ("pairs", "judged", "distilled"):
             raise UserError(
                 f"{record.place}: {self.name} reads one text or two, not {len(record.texts)}.",
                 code="wrong-number-of-texts",
@@ -378,12 +352,20 @@ class Contrastive(TextTask):
         if self.rows == "graded":
             target = Target(labels=np.array([record.label], np.float32))
             return [dataclasses.replace(first, targets={self.name: target}), second]
-        return [self._aimed(first, 0), second, *(self._aimed(negative, 1) for negative in negatives)]
+        if self.rows == "distilled":
+            # The mean is over queries, or over the margins.
+            over_queries = self.distillation == "kl"
+            first = self._aimed(first, 0.0, weight=over_queries)
+            margins = zip(negatives, record.label, strict=True)
+            return [first, second, *(self._aimed(text, margin, weight=not over_queries) for text, margin in margins)]
+        weight = True if self.negative or self.rows == "judged" else None
+        negatives = [self._aimed(negative, 1, weight=False) for negative in negatives]
+        return [self._aimed(first, 0, weight=weight), second, *negatives]
 
-    def _aimed(self, example: Example, label: int) -> Example:
-        weighted = self.negative or self.rows == "judged"
-        weights = np.array([1.0 - label], np.float32) if weighted else None
-        target = Target(labels=np.array([label], np.int64), weights=weights)
+    def _aimed(self, example: Example, label: float, *, weight: bool | None) -> Example:
+        weights = None if weight is None else np.array([weight], np.float32)
+        kind = np.float32 if isinstance(label, float) else np.int64
+        target = Target(labels=np.array([label], kind), weights=weights)
         return dataclasses.replace(example, targets={self.name: target})
 
     def _sequence(self, text: str, packer: Packer, number: int, prompt: str) -> Example:
@@ -414,7 +396,7 @@ class Contrastive(TextTask):
             temperature=self.temperature,
             dimensions=self.dimensions,
             projection=self.projection != "no",
-            graded=self.rows == "graded",
+            loss={"graded": "cosent", "distilled": self.distillation}.get(self.rows, "in_batch"),  # type: ignore[arg-type]
         )
 
     def decode(
