@@ -27,6 +27,7 @@ osbert.extend_tokenizer
 osbert.find_duplicates
 osbert.finetune
 osbert.load
+osbert.mine
 osbert.mix_corpora
 osbert.predict
 osbert.pretrain

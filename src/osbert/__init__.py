@@ -22,7 +22,7 @@ from osbert.api.training import (
     pretrain,
     train_tokenizer,
 )
-from osbert.api.vectors import evaluate_retrieval, find_duplicates, search
+from osbert.api.vectors import evaluate_retrieval, find_duplicates, mine, search
 from osbert.processes import let_threads_sleep
 
 let_threads_sleep()
@@ -42,6 +42,7 @@ __all__ = [
     "find_duplicates",
     "finetune",
     "load",
+    "mine",
     "mix_corpora",
     "predict",
     "pretrain",

@@ -207,6 +207,23 @@ class EvaluateRetrievalKeywords(VectorKeywords, OpeningKeywords, total=False):
 class ExplainKeywords(TrainingRowsKeywords, AttributionKeywords, TaskKeywords, total=False):
     """Settings of osbert.explain."""
 
+class MineKeywords(VectorKeywords, OpeningKeywords, total=False):
+    """Settings of osbert.mine."""
+
+    layers: str
+    bm25: bool
+    allow_unknown: bool
+    encoding: str
+    tokens: int
+    device: str
+    negatives: int
+    first_rank: int
+    last_rank: int
+    margin: float
+    above: float
+    review: str
+    scores: str
+
 class PredictKeywords(TrainingRowsKeywords, TaskKeywords, NamingKeywords, total=False):
     """Settings of osbert.predict."""
 
@@ -292,13 +309,14 @@ class FinetuneKeywords(TrainingKeywords, OptimizerKeywords, OpeningKeywords, tot
     ]
     split: Literal["words", "hyphenated", "characters"]
     column: int
-    rows: Literal["auto", "texts", "pairs", "graded", "judged"]
+    rows: Literal["auto", "texts", "pairs", "graded", "judged", "distilled"]
     negative: str | Sequence[str]
     sts: str
     decimal: Literal["auto", "point", "comma"]
     pooling: str
     projection: Literal["auto", "yes", "no"]
     dimensions: str | Sequence[int]
+    distillation: Literal["kl", "margin_mse"]
     query_prompt: str
     document_prompt: str
     lower_case: bool

@@ -15,6 +15,7 @@ import osbert
 import terminal
 from osbert.runs.similarity import mine as runs
 from osbert.runs.similarity.retrieval import RetrievalInput
+from osbert.training.progress import Progress
 from refusals import refusal
 
 DOCUMENTS = {
@@ -28,8 +29,7 @@ QRELS = {"q1": {"d0": 2, "d4": 1, "d2": 0}, "q2": {"d3": 1, "d8": 1}, "q3": {"d1
 
 def mined(out: Path, **options: Any) -> tuple[runs.MiningTally, list[dict[str, str]], list[dict[str, Any]]]:
     model = options.pop("model", None)
-    given = RetrievalInput(corpus=DOCUMENTS, queries=QUERIES, qrels=QRELS)
-    tally = runs.mine_negatives(given, out=out, model=model, options=runs.MiningOptions(**options))
+    tally = osbert.mine(out, corpus=DOCUMENTS, queries=QUERIES, qrels=QRELS, model=model, **options)
     rows, review = ([json.loads(line) for line in path.read_text().splitlines()] for path in (tally.path, tally.review))
     return tally, rows, review
 
@@ -112,6 +112,44 @@ def test_a_table_of_pairs_is_mined_and_trained_on(
     assert out.read_text().splitlines()[0] == "query,positive,negative_1,negative_2"
     run = osbert.finetune("contrastive", model=encoder, data=out, out=tmp_path / "run", epochs=1, batch=8)
     assert 'negative = "negative_1,negative_2"' in (run.folder / "recipe.toml").read_text()
+
+
+def test_a_rerankers_scores_are_written_and_learnt(encoder: Path, tmp_path: Path) -> None:
+    rows = [
+        {"query": query, "document": text, "label": int(query in text)}
+        for query in QUERIES.values()
+        for text in DOCUMENTS.values()
+        if text
+    ]
+    settings: dict[str, Any] = {"epochs": 1, "batch": 2, "precision": "fp32"}
+    reranker = osbert.finetune("rerank", model=encoder, data=rows, dev=rows, out=tmp_path / "reranker", **settings)
+    tally, mined_rows, _ = mined(tmp_path / "mined.csv.jsonl", negatives=2, scores=str(reranker.folder))
+    assert tally.rows == 3 and [*mined_rows[0]][3:] == [
+        "negative_2",
+        "positive_score",
+        "negative_1_score",
+        "negative_2_score",
+    ]
+    for row in mined_rows:
+        texts = {name: row[name] for name in ("positive", "negative_1", "negative_2") if row[name]}
+        assert all((row[f"{name}_score"] == "") == (name not in texts) for name in ("negative_1", "negative_2"))
+        [ranking] = reranker.predict([(row["query"], *texts.values())])
+        assert [row[f"{name}_score"] for name in texts] == pytest.approx(ranking.value, abs=1e-5)
+    # Its scores hardly differ: learn clearer ones.
+    names = [name for name in mined_rows[0] if name.endswith("_score")]
+    taught = [
+        {**row, **{name: 2.0 * (name == "positive_score") for name in names if row[name] != ""}} for row in mined_rows
+    ]
+    for distillation in ("kl", "margin_mse"):
+        out, events = tmp_path / distillation, []
+        run = osbert.finetune(
+            "contrastive", model=encoder, data={"train": taught * 4, "dev": taught}, out=out, watch=events.append,
+            distillation=distillation, **{**settings, "epochs": 8, "learning_rate": 3e-3},
+        )  # fmt: skip
+        losses = [event.loss for event in events if isinstance(event, Progress)]
+        assert sum(losses[-6:]) < sum(losses[:6]) and 'rows = "distilled"' in (run.folder / "recipe.toml").read_text()
+    with refusal("unsupported-model", "--scores"):
+        mined(tmp_path / "no.jsonl", scores=str(encoder))
 
 
 def test_pairs_are_mined_in_a_larger_corpus(tmp_path: Path) -> None:

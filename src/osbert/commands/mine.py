@@ -25,7 +25,6 @@ def mine(
     queries: InputFile | None = None,
     qrels: InputFile | None = None,
     data: InputFile | None = None,
-    review: Path | None = None,
     options: Annotated[MiningOptions | None, Parameter(name="*")] = None,
     opening: OpeningOptions = CAREFUL,
 ) -> Result:
@@ -50,13 +49,9 @@ def mine(
     data
         One table of queries and documents, perhaps with a label, in place of --queries and --qrels. Without --corpus
         its documents are the corpus.
-    review
-        The table of doubtful documents. Default: beside --out, with .review before the ending.
     """
     given = RetrievalInput(corpus=corpus, queries=queries, qrels=qrels, data=data)
     with showing_progress("texts") as watch:
-        tally = mine_negatives(
-            given, out=out, model=model, review=review, options=options, opening=opening, watch=watch
-        )
+        tally = mine_negatives(given, out=out, model=model, options=options, opening=opening, watch=watch)
     print(*map(one_line, tally.lines()), sep="\n")
     return tally

@@ -6,10 +6,11 @@ than that the ranking is wrong: such a document is no negative, and goes into a 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import ClassVar, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,9 @@ from osbert.remote import reading_copies
 from osbert.runs.contract import Watch, ignore
 from osbert.runs.similarity.retrieval import QUERIES, CorpusOptions, CorpusSearch, RetrievalInput
 from osbert.terminal import format_count
+
+if TYPE_CHECKING:
+    from osbert.inference.engine import Engine
 
 Choice: TypeAlias = tuple[list[NDArray[np.int64]], NDArray[np.int64], int]
 """The negatives of each relevant document, the doubtful documents, and the number of close ones."""
@@ -49,6 +53,11 @@ class MiningOptions(CorpusOptions):
     more than all relevant documents of its query may be relevant, too, and is written for review."""
     above: float = 0.0
     """A document is relevant if its judgement is above this number."""
+    review: str = ""
+    """The table of doubtful documents. Default: beside --out, with .review before the ending."""
+    scores: str = ""
+    """A reranker, by folder or name: its scores of the documents of each row are written, too, and contrastive training
+    learns from them."""
 
     def check(self) -> None:
         """Raise UserError that lists invalid settings."""
@@ -243,27 +252,26 @@ def mine_negatives(
     *,
     out: Path,
     model: Path | None = None,
-    review: Path | None = None,
     options: MiningOptions | None = None,
     opening: Opening = CAREFUL,
     watch: Watch = ignore,
 ) -> MiningTally:
     """Write a row for each query and relevant document: query, positive, negative_1 and so on; "" for none.
 
-    `model`: an encoder; without one BM25 ranks. `review`: a table of the documents that may be relevant, too; by
-    default beside `out`, with .review in its name. Raises UserError for invalid options and data, before any
-    computation.
+    With a reranker positive_score, negative_1_score and so on follow. `model`: an encoder; without one BM25 ranks.
+    Raises UserError for invalid options and data, before any computation.
     """
     from osbert.runs.rows.table import require_output, write_values  # loads torch
 
     options = options or MiningOptions()
     options.check()
-    review = review or out.with_name(f"{out.stem}.review{out.suffix}")
+    review = Path(options.review) if options.review else out.with_name(f"{out.stem}.review{out.suffix}")
     data_input.check(model, words=True)
     for path, other in ((out, review), (review, out)):
         require_output(path, [*data_input.files, other])
     if not (model or options.bm25):
         raise UserError("There is nothing to rank with. Give --model, or remove --no-bm25.", code="missing-option")
+    reranker = _open_reranker(options, opening, watch) if options.scores else None
     with reading_copies():
         data = data_input.read(options, watch, labelled=False)
         assert data.corpus is not None and data.queries is not None
@@ -285,20 +293,37 @@ def mine_negatives(
             document_numbers=numbers,
             query_numbers=number_texts(queries),
         )
-        writer = MinedRows(miner=miner, model=model, opening=opening)
-        names = [f"negative_{number}" for number in range(1, options.negatives + 1)]
-        write_values(out, ["query", "positive", *names], writer.rows())
+        writer = MinedRows(miner=miner, model=model, opening=opening, reranker=reranker)
+        names = ["positive", *(f"negative_{number}" for number in range(1, options.negatives + 1))]
+        scores = [f"{name}_score" for name in names] if reranker else []
+        write_values(out, ["query", *names, *scores], writer.rows())
         columns = ["query", "document", "score", "positive", "positive_score"]
         write_values(review, columns, writer.doubtful)
     return MiningTally(path=out, review=review, **writer.counts)
 
 
+def _open_reranker(options: MiningOptions, opening: Opening, watch: Watch) -> Engine:
+    """Return the model that scores documents. Raises UserError if it is no reranker."""
+    from osbert.inference.engine import load
+    from osbert.interop.hub import locate
+
+    folder = locate(options.scores, watch=watch).path
+    engine = load(folder, device=options.device, opening=opening)
+    if engine.task is None or engine.task.values != "relevance":
+        raise UserError(
+            f"{folder} does not score documents. Give --scores a reranker (osbert finetune rerank).",
+            code="unsupported-model",
+        )
+    return engine
+
+
 class MinedRows:
     """The rows to write, with the documents for review and the counts, which are complete after the last row."""
 
-    def __init__(self, *, miner: Miner, model: Path | None, opening: Opening) -> None:
+    def __init__(self, *, miner: Miner, model: Path | None, opening: Opening, reranker: Engine | None) -> None:
         """Take the rankings of an encoder, or of BM25 without one."""
         self.miner = miner
+        self.reranker = reranker
         self.model = model
         self.opening = opening
         self.doubtful: list[list[object]] = []
@@ -316,13 +341,23 @@ class MinedRows:
             for (query, documents), (negatives, doubtful, close) in zip(group, choices):
                 self._note(query, documents, doubtful, texts)
                 self.counts["close"] += close
+                scores = self._score(query, chain(documents.relevant, *negatives), texts)
                 for positive, chosen in zip(documents.relevant.tolist(), negatives):
                     self.counts["rows"] += 1
                     self.counts["negatives"] += len(chosen)
                     self.counts["fewer"] += len(chosen) < options.negatives
                     self.counts["none"] += not len(chosen)
-                    cells = [texts[index] for index in chosen.tolist()]
-                    yield [query, texts[positive], *cells, *[""] * (options.negatives - len(cells))]
+                    row, rest = [positive, *chosen.tolist()], [""] * (options.negatives - len(chosen))
+                    cells: list[object] = [query, *(texts[index] for index in row), *rest]
+                    yield [*cells, *(scores[index] for index in row), *rest] if scores else cells
+
+    def _score(self, query: str, indices: Iterable[int], texts: Mapping[int, str]) -> dict[int, float]:
+        """Return the reranker's scores of documents for a query by index; none without a reranker."""
+        if self.reranker is None:
+            return {}
+        order = sorted({*indices})
+        [ranking] = self.reranker.predict([(query, *(texts[index] for index in order))])
+        return dict(zip(order, (round(score, 6) for score in ranking.value)))
 
     def _texts(self, group: Sequence[tuple[str, ScoredDocuments]], choices: Sequence[Choice]) -> dict[int, str]:
         """Return the texts of the documents of some queries by index."""

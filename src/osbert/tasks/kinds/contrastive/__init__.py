@@ -25,6 +25,7 @@ from osbert.tasks.contract import TrainedSentences
 from osbert.tasks.edges import Edge
 from osbert.tasks.kinds.contrastive.rows import alike_texts, join_judged, split_others
 from osbert.tasks.kinds.regress import correlation
+from osbert.tasks.record import RecordOutcome
 from osbert.tasks.tables import cell_texts, default_of
 from osbert.tasks.tables.numbers import DecimalMark, NumberSource, ScoredPairs
 from osbert.tasks.tables.texts import TextSource, TextTask
@@ -396,7 +397,7 @@ class Contrastive(TextTask):
             temperature=self.temperature,
             dimensions=self.dimensions,
             projection=self.projection != "no",
-            loss={"graded": "cosent", "distilled": self.distillation}.get(self.rows, "in_batch"),  # type: ignore[arg-type]
+            loss={"graded": "cosent", "distilled": self.distillation}.get(self.rows, "in_batch"),
         )
 
     def decode(
@@ -406,6 +407,11 @@ class Contrastive(TextTask):
         vectors = np.stack([outputs[0], outputs[1]]).astype(np.float64)
         vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
         return SimilarityPrediction(value=float(vectors[0] @ vectors[1]), vectors=vectors)
+
+    def outcome(self, prediction: Prediction, record: Record) -> RecordOutcome:
+        """Return the distance of the cosine from the score, or from 1 where the second text is like the first."""
+        label = 1.0 if isinstance(record.label, tuple) else record.label
+        return super().outcome(prediction, dataclasses.replace(record, label=label))
 
     def metrics(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, float]:
         """Return the correlations with the scores; without scored pairs the retrieval accuracy of the pairs."""
