@@ -216,6 +216,26 @@ def test_a_sentence_model_keeps_its_pooling_and_its_prompts(encoder: Path, pairs
         osbert.load(run.folder).embed(["good film"], dimensions=33)
 
 
+def test_a_stop_between_steps_of_several_passes_changes_no_bit(encoder: Path, pairs: Path, tmp_path: Path) -> None:
+    """Each pass of a step is computed twice with the same dropout (GradCache), also after a resumption."""
+    rows = [line.split("\t") for line in pairs.read_text().splitlines()[:24]]
+    data = [{"text": first, "pair": second, "negative": first} for first, second in rows]
+    settings: dict[str, Any] = {"epochs": 2, "batch": 8, "micro_tokens": 24, "dropout": 0.3, "learning_rate": 1e-3}
+    settings |= {"precision": "fp32", "data": {"train": data, "dev": data[:8]}, "model": encoder}
+
+    def stop(event: Any) -> None:
+        if isinstance(event, Progress) and event.step == 4:
+            raise KeyboardInterrupt
+
+    whole = osbert.finetune("contrastive", out=tmp_path / "whole", **settings)
+    with pytest.raises(KeyboardInterrupt):
+        osbert.finetune("contrastive", out=tmp_path / "run", watch=stop, **settings)
+    assert [path.name for path in (tmp_path / "run").glob("checkpoints/step-*")] == ["step-4"]
+    run = osbert.finetune("contrastive", out=tmp_path / "run", **settings)
+    weights = [(folder / "model.safetensors").read_bytes() for folder in (run.folder, whole.folder)]
+    assert weights[0] == weights[1] and run.metrics == whole.metrics
+
+
 def test_scores_and_judgements_are_learnt_from(encoder: Path, scored: Path, tmp_path: Path) -> None:
     settings: dict[str, Any] = {"epochs": 8, "batch": 8, "learning_rate": 3e-3, "precision": "fp32", "pooling": "mean"}
     run = osbert.finetune("contrastive", model=encoder, data=scored, dev=scored, out=tmp_path / "graded", **settings)
