@@ -74,6 +74,7 @@ CLASSES = {
         "osbert.runs.similarity.search.Neighbourhood",
         "osbert.runs.similarity.retrieval.RetrievalEvaluation",
         "osbert.runs.similarity.duplicates.DuplicateTally",
+        "osbert.runs.similarity.mine.MiningTally",
         "osbert_lab.topics.result.TopicTally",
     ),
     "Tokenizers and corpora": (
