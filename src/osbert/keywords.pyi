@@ -361,6 +361,7 @@ class FinetuneKeywords(TrainingKeywords, OptimizerKeywords, OpeningKeywords, tot
     most_types: int
     hidden: int
     spans_recurrent: bool
+    spaced: bool
     entity_id: int
     separator_id: int
     release: Literal["any", "1.1", "2.0"]

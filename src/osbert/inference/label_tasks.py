@@ -63,6 +63,8 @@ class TaskLabelPredictor(LabelPredictor):
     def _describe(self) -> str:
         """Describe how the model is asked, and how often for a text."""
         way = "read with the text; one span may stand within another" if self.options.multi else "read with the text"
+        if not self.labels:
+            return way
         passes = len(self.fine_tuned.encode(self.fine_tuned.record_of(["a"]), self.packer))
         return f"{way}, in {passes:,} passes through the model" if passes > 1 else way
 

@@ -109,7 +109,9 @@ def model_of(source: Folder, hint: TaskHint | None = None) -> ModelParts:
         heads: dict[str, Head] = (
             {folder_task.task.name: folder_task.task.head(source.backbone)} if folder_task.task else {}
         )
-        heads |= pretraining_heads(source.backbone, tensors, writes=source.writes)
+        # An objective may have the task's name: the task's head is no head of pretraining.
+        unclaimed = {name: tensor for name, tensor in tensors.items() if name.split(".")[:2] != ["heads", *heads]}
+        heads |= pretraining_heads(source.backbone, unclaimed, writes=source.writes)
     learner = Learner(source.backbone, heads).eval()
     filled = fill_heads(tensors, learner)
     if run_task:

@@ -30,7 +30,7 @@ from osbert.terminal import format_count
 from osbert.text.words import Split, ranges
 from osbert_lab.named_spans.decoding import choose_spans, likely_spans
 from osbert_lab.named_spans.layout import Markers, PromptLayout, SpanWindow, choose_types
-from osbert_lab.named_spans.source import NamedSpansSource, NamedSpansText, parse_names
+from osbert_lab.named_spans.source import NamedSpansSource, NamedSpansText, parse_names, without_spaces
 
 if TYPE_CHECKING:
     from osbert.models.contract import Backbone, Head
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from osbert.models.sizes import Sizes
     from osbert.text.file_tokenizer import AnyTokenizer
 
-HEAD_SETTINGS = ("width", "hidden", "recurrent", "entity_id", "separator_id")
-"""Settings that the weights of a head need."""
+HEAD_SETTINGS = ("width", "hidden", "recurrent", "spaced", "entity_id", "separator_id")
+"""Settings that the weights of a model need."""
 
 
 class SpansDescription(Description):
@@ -109,6 +109,8 @@ class NamedSpans(Task):
     """Width of the layers behind the encoder; 0 for that of the encoder."""
     recurrent: bool = False
     """Put a bidirectional LSTM over the words, as published models have."""
+    spaced: bool = True
+    """Read a word with the space before it, if the tokenizer has such pieces; published models read each word alone."""
     entity_id: int = -1
     """The piece before each type, as its id; -1 for the mask, which pretraining has taught to stand for a meaning."""
     separator_id: int = -1
@@ -195,11 +197,20 @@ class NamedSpans(Task):
         return dataclasses.replace(self, entity_id=markers.entity)
 
     def encode(self, record: Record, packer: Packer) -> list[Example]:
-        """Return the sequences of a text: its windows, for each group of types."""
+        """Return the sequences of a text: its windows, for each group of types.
+
+        Raises UserError if there is no type to ask for.
+        """
         assert isinstance(record, TaggedText)
         layout = self._layout(packer)
         types, texts = self._asked(record)
-        windows = layout.windows(texts, cut_words(record, packer.tokenizer), record=record.number)
+        if not types:
+            raise UserError(
+                "This run has no types of its own: name those to look for, as in --labels person,city.",
+                code="missing-value",
+            )
+        run = cut_words(record if self.spaced else without_spaces(record), packer.tokenizer)
+        windows = layout.windows(texts, run, record=record.number)
         if record.label is None:
             return list(windows)
         targets = (self._target(window, record.label, types) for window in windows)

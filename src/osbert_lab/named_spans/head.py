@@ -21,17 +21,22 @@ from osbert.models.fast.linear import Linear
 
 FACTOR = 4
 """Width of the inner layer of each MLP, in widths of its output."""
+LOGIT = -5.0
+"""The mean logit of a new head: one span of 150 is of a type."""
 
 
 class Projection(nn.Module):
     """(M, D) -> (M, E): two layers with a ReLU between them."""
 
     def __init__(self, width: int, outputs: int, dropout: float) -> None:
-        """Make the layers, with torch's initial weights."""
+        """Make the layers, which keep the size of their input (He et al. 2015, equation 10)."""
         super().__init__()
         self.inner = Linear(width, FACTOR * outputs)
         self.dropout = Dropout(dropout)
         self.outer = Linear(FACTOR * outputs, outputs)
+        for layer in (self.inner, self.outer):
+            nn.init.kaiming_normal_(layer.weight, nonlinearity="linear" if layer is self.inner else "relu")
+            nn.init.zeros_(layer.bias)
 
     def forward(self, states: Tensor) -> Tensor:
         """Return the projected states."""
@@ -61,6 +66,12 @@ class NamedSpanHead(Head):
         self.end = Projection(hidden, hidden, sizes.dropout)
         self.span = Projection(2 * hidden, hidden, sizes.dropout)
         self.query = Projection(hidden, hidden, sizes.dropout)
+        # Scores begin with a size of 1 around LOGIT, as hardly any span is of a type. With scores around 0 training
+        # would take hundreds of steps to learn that alone.
+        with torch.no_grad():
+            self.query.outer.weight /= hidden**0.25
+            self.query.outer.bias.fill_(hidden**-0.5)
+            self.span.outer.bias.fill_(LOGIT * hidden**-0.5)
 
     @property
     def per_token(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from itertools import count
+from itertools import accumulate, count
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +124,15 @@ class NamedSpansSource(TagSource):
     def _known_types(self) -> set[str]:
         """The types of all files that were read; the training file comes first."""
         return set()
+
+
+def without_spaces(text: TaggedText) -> TaggedText:
+    """Return a text with the same words and no space before any of them."""
+    words = [text.texts[0][start:end] for start, end in text.words]
+    ends = [*accumulate(len(word) + 1 for word in words)]
+    return replace(
+        text, texts=("|".join(words),), words=tuple((end - len(word) - 1, end - 1) for word, end in zip(words, ends))
+    )
 
 
 def _values(record: Record) -> dict[str, Any]:

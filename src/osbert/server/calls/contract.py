@@ -98,10 +98,9 @@ def item_of(model: ServerModel, texts: Sequence[str], field: str, *, empty: bool
     `empty`: whether texts without pieces, or too long ones, are allowed.
     """
     try:
-        record = model.engine.fine_tuned.record_of(texts)
+        return encode_record(model, model.engine.fine_tuned.record_of(texts), field, empty=empty)
     except UserError as error:
         raise Refusal(422, str(error), field=field) from error
-    return encode_record(model, record, field, empty=empty)
 
 
 def encode_record(model: ServerModel, record: Record, field: str, *, empty: bool = False) -> Item:
