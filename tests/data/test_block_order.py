@@ -35,6 +35,10 @@ class Mixed:
     folder = Path("mixed")
 
     @property
+    def mixed(self) -> bool:
+        return len(self.counts) > 1
+
+    @property
     def parts(self) -> list[Part]:
         whole = sum(self.shares)
         return [

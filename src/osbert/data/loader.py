@@ -110,7 +110,7 @@ class BlockOrder:
 
         Raises UserError if a part of a mixture has none of them.
         """
-        groups = by_part(corpus, blocks)
+        groups = by_part(corpus, blocks) if corpus.mixed else [[*blocks]]
         sizes = [sum(corpus.size(block) for block in group) for group in groups]
         for part, size in zip(corpus.parts, sizes):
             if not size and any(sizes):
@@ -157,7 +157,8 @@ def by_part(corpus: Corpus, blocks: Sequence[ShardBlock]) -> list[list[ShardBloc
 
 
 def in_proportion(corpus: Corpus, blocks: Sequence[ShardBlock]) -> list[ShardBlock]:
-    """Return blocks in an order whose beginnings have all parts in proportion; the last block of each comes last."""
+    """Return the blocks of a mixture in an order whose beginnings have all parts in proportion; the last block of each
+    comes last."""
     placed = []
     for part, group in zip(corpus.parts, by_part(corpus, blocks)):
         placed += [((index + 0.5) / part.fraction, block) for index, block in zip(count(), group[:-1])]
@@ -444,7 +445,8 @@ class PretrainingLoader:
         out: set[ShardBlock] = set()
         if self.settings.held_out:
             block_count = min(round(self.settings.held_out * len(blocks)), self.blocks_in_pool)
-            out.update(self._gather(in_proportion(self.corpus, shuffled), max(1, block_count))[1])
+            order = in_proportion(self.corpus, shuffled) if self.corpus.mixed else shuffled
+            out.update(self._gather(order, max(1, block_count))[1])
         training_blocks = [block for block in blocks if block not in out]
         if sources(self._gather(training_blocks, 1)[0]) < self.fewest:
             raise UserError(

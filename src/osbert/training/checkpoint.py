@@ -104,7 +104,9 @@ class Checkpoints:
         """
         with self._writing(checkpoint.step) as aside:
             self._begin(aside)
-            facts = _write_tensors(aside, checkpoint)
+            for name, tensors in ((WEIGHTS, checkpoint.weights), (OPTIMIZER, checkpoint.optimizer)):
+                save_file({key: tensor.contiguous() for key, tensor in tensors.items()}, aside / name)
+            facts = {name: _facts(aside / name) for name in (WEIGHTS, OPTIMIZER)}
         return self.complete(checkpoint.step, checkpoint.state, facts)
 
     def begin(self, step: int) -> Path:
@@ -235,13 +237,6 @@ class Checkpoints:
         shutil.rmtree(aside, ignore_errors=True)
         path.rename(aside)
         shutil.rmtree(aside, ignore_errors=True)
-
-
-def _write_tensors(folder: Path, checkpoint: Checkpoint) -> dict[str, Facts]:
-    """Write the tensors of a checkpoint in full; return the facts of the files."""
-    save_file({name: tensor.contiguous() for name, tensor in checkpoint.weights.items()}, folder / WEIGHTS)
-    save_file({name: tensor.contiguous() for name, tensor in checkpoint.optimizer.items()}, folder / OPTIMIZER)
-    return {name: _facts(folder / name) for name in (WEIGHTS, OPTIMIZER)}
 
 
 def _seal(folder: Path, state: Mapping[str, Any], facts: Mapping[str, Facts]) -> None:

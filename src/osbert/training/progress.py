@@ -151,62 +151,57 @@ class Census:
 
 @dataclass(kw_only=True)
 class Sums:
-    """Sums over micro-batches by objective, kept on the device until read. `census` counts the whole step."""
+    """Sums over micro-batches, kept on the device until read. `census` counts the whole step."""
 
     census: Census
-    totals: dict[str, Tensor] = field(default_factory=dict)
-    hits: dict[str, Tensor] = field(default_factory=dict)
+    figures: dict[tuple[str, str], Tensor] = field(default_factory=dict)
+    """Each sum () by objective and figure: "loss", "hits", and both parts of a ratio, "recall 0" and "recall 1"."""
     weights: dict[str, float] = field(default_factory=dict)
-    ratios: dict[str, Tensor] = field(default_factory=dict)
-    """Numerator and denominator (2,) of each further figure, by objective and name, such as "replaced.recall"."""
 
     def add(self, outcomes: Mapping[str, Outcome]) -> None:
         """Add the learner's results for a batch."""
         for name, outcome in outcomes.items():
-            # float(): sums of bf16 losses would lose small terms. No .item() here, which would wait for the GPU.
-            self.totals[name] = self.totals.get(name, 0) + outcome.total.detach().float()
             self.weights[name] = outcome.weight
-            if outcome.hits is not None:
-                self.hits[name] = self.hits.get(name, 0) + outcome.hits.detach().float()
-            for figure, sums in outcome.ratios.items():
-                key = f"{name}.{figure}"
-                self.ratios[key] = self.ratios.get(key, 0) + torch.stack(sums).detach().float()
+            sums = {"loss": outcome.total} | ({} if outcome.hits is None else {"hits": outcome.hits})
+            for ratio, parts in outcome.ratios.items():
+                sums |= {f"{ratio} {part}": parts[part] for part in (0, 1)}
+            for figure, value in sums.items():
+                # float(): sums of bf16 losses would lose small terms. No .item() here, which would wait for the GPU.
+                key = (name, figure)
+                self.figures[key] = self.figures.get(key, 0) + value.detach().float()
 
     def read(self, group: Group, *more: Tensor) -> tuple[dict[str, Mean], list[float]]:
         """Return the means over all processes, and the first process's `more`, in one transfer from the device."""
-        over = {f"{key} {part}": sums[part] for key, sums in self.ratios.items() for part in (0, 1)}
-        columns = [*self.totals.values(), *self.hits.values(), *over.values(), *more]
-        # The only synchronisation of a step; the order of `columns` is that in which the values are taken below.
-        values = iter(torch.stack(columns).tolist() if columns else [])
-        local_sums = [{name: next(values) for name in sums} for sums in (self.totals, self.hits, over)]
-        # The iterator is now at the values of `more`.
-        rest = list(values)
-        parts = group.gather((local_sums, rest), "losses")
-        totals, hits, sums = (sum_by_name(part[0][index] for part in parts) for index in range(3))
-        losses = {name: total / (self.census.counts[name] or 1.0) for name, total in totals.items()}
-        accuracies = {name: right / (self.census.labels[name] or 1) for name, right in hits.items()}
-        means = {
-            name: Mean(
-                loss=loss,
-                accuracy=accuracies.get(name),
+        columns = [*self.figures.values(), *more]
+        # The only synchronisation of a step.
+        values: list[float] = torch.stack(columns).tolist() if columns else []
+        rest = values[len(self.figures) :]
+        parts = group.gather((dict(zip(self.figures, values)), rest), "losses")
+        sums = sum_by_name(local_sums for local_sums, _ in parts)
+        means = {}
+        for name, figure in sums:
+            if figure != "loss":
+                continue
+            hits, ratios = sums.get((name, "hits")), {}
+            for objective, ratio in sums:
+                if objective == name and ratio.endswith(" 1") and (divisor := sums[name, ratio]):
+                    ratios[ratio[:-2]] = sums[name, f"{ratio[:-2]} 0"] / divisor
+            means[name] = Mean(
+                loss=sums[name, "loss"] / (self.census.counts[name] or 1.0),
+                accuracy=None if hits is None else hits / (self.census.labels[name] or 1),
                 weight=self.weights.get(name, 1.0),
-                ratios={
-                    key.removeprefix(f"{name}."): sums[f"{key} 0"] / sums[f"{key} 1"]
-                    for key in self.ratios
-                    if key.startswith(f"{name}.") and sums[f"{key} 1"]
-                },
+                ratios=ratios,
             )
-            for name, loss in losses.items()
-        }
         return means, parts[0][1]
 
 
+Key = TypeVar("Key")
 Number = TypeVar("Number", int, float)
 
 
-def sum_by_name(parts: Iterable[Mapping[str, Number]]) -> dict[str, Number]:
+def sum_by_name(parts: Iterable[Mapping[Key, Number]]) -> dict[Key, Number]:
     """Sum up values by name; names keep the order in which they first appear."""
-    sums: dict[str, Number] = {}
+    sums: dict[Key, Number] = {}
     for part in parts:
         for name, value in part.items():
             sums[name] = sums[name] + value if name in sums else value

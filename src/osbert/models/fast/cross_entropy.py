@@ -131,9 +131,9 @@ class _Sums:
             slopes.mul_(weights)
         # score = states @ weight.T + bias: the gradients are sums over rows, products with weight, and with states.
         of_bias = slopes.sum(dim=0)
-        slopes, states = (
-            convert_rows(rows, self.states.dtype) for rows in (self._pad_columns(slopes), self.states[here])
-        )
+        if len(self.weight) > slopes.shape[1]:
+            slopes = self._pad_columns(slopes)
+        slopes, states = (convert_rows(rows, self.states.dtype) for rows in (slopes, self.states[here]))
         chunk = CHUNK_ROWS if is_compiled(slopes.device.type, slopes.dtype) else len(slopes)
         for gradient, some in zip(of_states[here].split(chunk), slopes.split(chunk)):
             gradient.copy_((some @ self.weight)[: len(gradient)])
@@ -148,8 +148,6 @@ class _Sums:
 
     def _pad_columns(self, slopes: Tensor) -> Tensor:
         """Return the slopes (rows, V) with a column for each row of `weight`."""
-        if len(self.weight) == slopes.shape[1]:
-            return slopes
         wide = self.states.new_empty(len(slopes), len(self.weight))
         wide[:, slopes.shape[1] :] = 0
         wide[:, : slopes.shape[1]] = slopes

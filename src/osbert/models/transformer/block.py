@@ -75,18 +75,15 @@ class ResidualOrder:
 
     def add_feedforward(self, hidden: Tensor) -> Tensor:
         """Return the residual sum (..., D) with the output of the feed-forward layers."""
-        output = self.feed_forward(self.feedforward_norm(hidden) if self.before else hidden)
+        inner = self.up(self.feedforward_norm(hidden) if self.before else hidden)
+        if self.gated:
+            # GLU: only the first half of the 2 F numbers passes the activation, and the second is the gate.
+            inner, gate = inner.chunk(2, dim=-1)
+            output = self.down(self.activation(inner) * gate)
+        else:
+            output = self.down(self.activation(inner))
         hidden = hidden + self.feedforward_adapter(self.dropout(output))
         return hidden if self.before else self.feedforward_norm(hidden)
-
-    def feed_forward(self, hidden: Tensor) -> Tensor:
-        """Return the output (..., D) of the feed-forward layers. The second half of `up`'s 2 F outputs is the gate."""
-        inner = self.up(hidden)
-        if self.gated:
-            # GLU: only the first half passes the activation.
-            inner, gate = inner.chunk(2, dim=-1)
-            return self.down(self.activation(inner) * gate)
-        return self.down(self.activation(inner))
 
 
 class Block(ResidualOrder, nn.Module):
