@@ -13,12 +13,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from osbert.corpus.docstrings import collect
 from osbert.errors import UserError
 from osbert.files import refuse_foreign, write_json
 from osbert.interop.hub import find_packaged_folder
 from osbert.recipe import difference
 from osbert.runs.contract import Notice, Watch, ignore
+from osbert_lab.demo.docstrings import collect
 from osbert_lab.demo.report import write_demo_report
 from osbert_lab.demo.stages import NONE, SENTENCES, DemoPlan, Stage, plan_published_stages, plan_server_stage, stages
 from osbert_lab.demo.task import WORDS, make_task, split, write_table

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 
-from osbert.corpus.docstrings import DocstringText
 from osbert.errors import UserError
+from osbert_lab.demo.docstrings import DocstringText
 
 MASK = "library"
 """Replaces a masked name: a word that occurs in every class."""

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from osbert.console.verbs import verb_packages
-from osbert.corpus.docstrings import DocstringText, collect, docstrings, running_text
 from osbert.interop import hub
 from osbert_lab.demo import chain
 from osbert_lab.demo.chain import DemoRecord, prepare, run, write_passages
+from osbert_lab.demo.docstrings import DocstringText, collect, docstrings, running_text
 from osbert_lab.demo.stages import SENTENCES, DemoPlan, Stage, plan_published_stages, plan_server_stage, stages
 from osbert_lab.demo.task import MASK, make_task, mask_names, split, telling_names, write_table
 from refusals import refusal

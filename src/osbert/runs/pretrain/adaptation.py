@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from osbert import recipe
-from osbert.corpus.docstrings import sample
+from osbert.corpus.general_text import general_text
 from osbert.errors import Problems, UserError
 from osbert.files import read_own, replacing, require_folder, write_sealed
 from osbert.interop.folder import open_folder
@@ -110,7 +110,7 @@ class DomainTexts:
 
 def general_rows(path: Path) -> Path | None:
     """Return a file with docstrings of Python's standard library, written if missing; None if there are none."""
-    if not path.exists() and (passages := sample(GENERAL_CHARACTERS)):
+    if not path.exists() and (passages := general_text(GENERAL_CHARACTERS)):
         with replacing(path) as aside, aside.open("w", encoding="utf-8") as stream:
             write_rows(passages, stream)
     return path if path.exists() else None

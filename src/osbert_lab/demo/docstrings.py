@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 
+from osbert.corpus.general_text import is_prose
 from osbert.processes import holding_interrupts
 
 STANDARD_LIBRARY = "python"
@@ -51,9 +52,6 @@ _MARKDOWN_LINK = re.compile(r"\[([^\]]+)\]\([^)\s]*\)")
 _LINK = re.compile(r"`([^`<]+?)\s*<[^>]*>`_{0,2}")
 _FOOTNOTE = re.compile(r"\s*\[[\w., -]{1,16}\]_|\bhttps?://\S+")
 _LITERAL = re.compile(r"(?<!\w)(`{1,2}|\*{1,2}|\|)(?=\S)(.+?)(?<=\S)\1_{0,2}(?!\w)")
-_CODE = re.compile(r"[\\{}<>|=^~@#$%&]|->|::|\w\(\w|\]\[|__|``|\.\.\.")
-_ORDINARY = re.compile(r"(?<![\w.'-])[A-Za-z]?[a-z]+(?:['-][a-z]+)*(?=[\s,.;:!?)'\"]|$)")
-_SENTENCE_END = re.compile(r"[.!?][\"')]*$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,25 +86,10 @@ def collect(*, processes: int | None = None, folders: Sequence[Path] | None = No
     return passages
 
 
-def sample(characters: int) -> list[str]:
-    """Return passages from the standard library's docstrings, about `characters` in total, read in this process.
-
-    Files are sorted by the hash of their names, so the sample depends only on the installation. [] without sources.
-    """
-    passages: list[str] = []
-    room = characters
-    for path, _, _ in sorted(_files([Path(sysconfig.get_paths()["stdlib"])]), key=_by_hash):
-        passages += (texts := _read(path))
-        room -= sum(map(len, texts))
-        if room <= 0:
-            break
-    return passages
-
-
 def running_text(docstring: str) -> str:
     """Return the prose paragraphs of a docstring, one per line; "" if there are none."""
     paragraphs = (_plain(paragraph) for paragraph in _paragraphs(inspect.cleandoc(docstring)))
-    return "\n".join(paragraph for paragraph in paragraphs if _is_prose(paragraph))
+    return "\n".join(paragraph for paragraph in paragraphs if is_prose(paragraph))
 
 
 def docstrings(source: str) -> Iterator[str]:
@@ -268,14 +251,3 @@ def _plain(paragraph: str) -> str:
     paragraph = _FOOTNOTE.sub("", paragraph)
     paragraph = _LITERAL.sub(r"\2", paragraph)
     return " ".join(paragraph.split())
-
-
-def _is_prose(paragraph: str) -> bool:
-    """Return whether a paragraph is English prose: at least four words, a sentence end, and 75 % ordinary words."""
-    words = paragraph.split()
-    if len(words) < 4 or not _SENTENCE_END.search(paragraph) or not paragraph[0].isalpha():
-        return False
-    # More than one code sign in 25 words: a formula or a signature.
-    if len(_CODE.findall(paragraph)) * 25 > len(words):
-        return False
-    return len(_ORDINARY.findall(paragraph)) >= 0.75 * len(words)
