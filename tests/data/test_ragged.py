@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from osbert.data.ragged import begins, ranges, rows
+from osbert.data.example import begins, ranges, rows
 
 PARTS = st.lists(st.tuples(st.integers(-5, 50), st.integers(0, 6)), max_size=9)
 

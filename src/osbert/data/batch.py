@@ -19,9 +19,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from osbert.data.example import Example, Integers
+from osbert.data.example import Example, Integers, Places, begins, ranges, rows
 from osbert.data.examples import Examples, Targets
-from osbert.data.ragged import Places, begins, ranges, rows
 from osbert.errors import UserError
 from osbert.files import replace_file
 from osbert.guarded import require_regular

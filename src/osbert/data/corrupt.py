@@ -11,10 +11,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from osbert.data.example import Booleans, Integers
+from osbert.data.example import Booleans, Integers, Places, begins, ranges, rows
 from osbert.data.examples import Examples
 from osbert.data.noise import Noise
-from osbert.data.ragged import Places, begins, ranges, rows
 from osbert.text.file_tokenizer import AnyTokenizer
 
 TRIES = 2**32

@@ -1,7 +1,7 @@
 """Example: one training or prediction item as integer arrays. No torch, so loader workers stay light.
 
 Objectives make examples of documents, tasks make them of records; collation (batch.py) turns many examples into one
-Batch.
+Batch. Many rows of different lengths lie in one array: `begins`, `ranges` and `rows` find where.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 Integers = NDArray[np.integer]
 Booleans = NDArray[np.bool_]
+Places = NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,3 +70,23 @@ class Example:
     def with_target(self, *, ids: Integers, name: str, target: Target) -> Example:
         """Return the example with other `ids` (n,) and one more target."""
         return replace(self, ids=ids, targets={**self.targets, name: target})
+
+
+def begins(counts: Places) -> Places:
+    """Return the start of each row (B,) from the lengths of the rows: an exclusive cumulative sum."""
+    starts: Places = np.cumsum(counts)
+    starts -= counts
+    return starts
+
+
+def ranges(starts: Places, counts: Places) -> Places:
+    """Return start, start + 1, ... for each row, `counts` (B,) numbers each, concatenated (M,)."""
+    # Item m of the output is m + (start of its row in the values - start of its row in the output).
+    numbers = np.repeat(starts - begins(counts), counts)
+    numbers += np.arange(len(numbers))
+    return numbers
+
+
+def rows(counts: Places) -> tuple[Places, Places]:
+    """Return the row of each of M items and its index in that row, (M,) each."""
+    return np.repeat(np.arange(len(counts)), counts), ranges(np.zeros_like(counts), counts)

@@ -13,8 +13,7 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from osbert.data.example import Booleans, Example, Integers, Target
-from osbert.data.ragged import Places, begins, ranges
+from osbert.data.example import Booleans, Example, Integers, Places, Target, begins, ranges
 
 COLUMNS = ("ids", "segments", "words", "special", "order", "positions", "unseen", "sentences")
 """The columns with one value per token."""

@@ -24,11 +24,10 @@ from typing import TYPE_CHECKING, Literal, Protocol
 import numpy as np
 
 from osbert.corpus.shards import Corpus, ShardBlock
-from osbert.data.example import Example
+from osbert.data.example import Example, Places
 from osbert.data.examples import Examples
 from osbert.data.noise import Noise
 from osbert.data.pack import Packer
-from osbert.data.ragged import Places
 from osbert.data.sequences import Sequences
 from osbert.data.step import Cursor, Pace, RankPart, Step
 from osbert.data.workers import make_in_workers

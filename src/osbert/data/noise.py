@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from osbert.data.ragged import Places
+from osbert.data.example import Places
 
 Words = NDArray[np.uint64]
 

@@ -15,8 +15,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from osbert.data.example import Booleans, Example, Integers
-from osbert.data.ragged import Places
+from osbert.data.example import Booleans, Example, Integers, Places
 from osbert.data.sequences import Sequences
 from osbert.text.document import Document, Documents
 from osbert.text.file_tokenizer import AnyTokenizer

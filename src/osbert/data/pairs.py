@@ -9,9 +9,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from osbert.data.example import Booleans
+from osbert.data.example import Booleans, Places
 from osbert.data.pack import Packer, Sentences, trim_lengths, walk
-from osbert.data.ragged import Places
 from osbert.data.sequences import Sequences
 from osbert.text.document import UNNUMBERED, Documents
 

@@ -19,11 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osbert.data.batch import micro_batches
-from osbert.data.example import Example
+from osbert.data.example import Example, Places, begins, ranges
 from osbert.data.examples import Examples
 from osbert.data.loader import Purpose, seed_of
 from osbert.data.noise import Noise
-from osbert.data.ragged import Places, begins, ranges
 from osbert.data.step import Cursor, Step
 
 EXPONENT = 0.7

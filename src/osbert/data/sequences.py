@@ -13,9 +13,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from osbert.data.example import Booleans, Example
+from osbert.data.example import Booleans, Example, Places, begins, ranges
 from osbert.data.examples import Examples, Targets
-from osbert.data.ragged import Places, begins, ranges
 from osbert.text.document import Documents
 from osbert.text.file_tokenizer import AnyTokenizer
 

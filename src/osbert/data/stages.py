@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from osbert.data.example import Places
 from osbert.data.loader import PretrainingLoader, Purpose, seed_of
-from osbert.data.ragged import Places
 from osbert.data.step import Cursor, Pace, RankPart, Step
 
 if TYPE_CHECKING:

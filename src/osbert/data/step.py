@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from osbert.data.ragged import Places
+from osbert.data.example import Places
 
 if TYPE_CHECKING:
     from osbert.data.batch import Batch

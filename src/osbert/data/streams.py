@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from osbert.corpus.shards import Corpus, ShardBlock
-from osbert.data.example import Booleans, Example, Integers
+from osbert.data.example import Booleans, Example, Integers, Places, ranges
 from osbert.data.examples import COLUMNS, Examples
 from osbert.data.loader import Chosen, Draw, LoaderObjective, LoaderSettings, PretrainingLoader, Purpose
 from osbert.data.noise import Noise
 from osbert.data.pack import Packer
-from osbert.data.ragged import Places, ranges
 from osbert.data.step import Cursor, Step
 from osbert.errors import UserError
 

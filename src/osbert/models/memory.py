@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from osbert.data.batch import TOKEN_COLUMNS, Batch
-from osbert.data.ragged import Places, begins, ranges
+from osbert.data.example import Places, begins, ranges
 
 TURNS = 2
 """Cached records of each stream: the last one and the one before it, so that a step can be repeated."""

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osbert.data.corrupt import choose, choose_words, corrupt_pieces, quotas
+from osbert.data.example import Places
 from osbert.data.examples import Examples, Targets
 from osbert.data.noise import Noise
 from osbert.data.pack import Packer
-from osbert.data.ragged import Places
 from osbert.objectives.contract import Answers, Objective
 
 if TYPE_CHECKING:

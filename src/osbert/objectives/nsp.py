@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from osbert.data.example import Booleans, Example
+from osbert.data.example import Booleans, Example, Places
 from osbert.data.pack import Packer
 from osbert.data.pairs import Elsewhere, pairs, plan_pairs, sentences_of
-from osbert.data.ragged import Places
 from osbert.data.sequences import Sequences
 from osbert.objectives import Objective
 from osbert.text.document import Document, Documents, sources

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from osbert.data.example import rows
 from osbert.data.examples import Examples, Targets
 from osbert.data.noise import Noise
 from osbert.data.pack import Packer
-from osbert.data.ragged import rows
 from osbert.objectives.contract import Answers
 from osbert.objectives.mlm import MaskedLanguage
 

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from osbert.data.corrupt import choose_spans, quotas, sample_items
-from osbert.data.example import Booleans
+from osbert.data.example import Booleans, Places, ranges, rows
 from osbert.data.examples import Examples, Targets
 from osbert.data.noise import Noise
 from osbert.data.pack import Packer
-from osbert.data.ragged import Places, ranges, rows
 from osbert.objectives.contract import Answers, Objective
 
 if TYPE_CHECKING:

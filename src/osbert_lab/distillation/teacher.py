@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osbert import recipe
+from osbert.data.example import begins
 from osbert.data.examples import Examples, Targets
 from osbert.data.pack import Packer
-from osbert.data.ragged import begins
 from osbert.data.record_loader import EncodedRecords, EncodedWithTargets
 from osbert.errors import UserError
 from osbert.evaluation.forward import outputs

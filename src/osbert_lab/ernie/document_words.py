@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from osbert.data.example import Places
 from osbert.data.pack import Packer
-from osbert.data.ragged import Places
 from osbert.data.sequences import Sequences
 from osbert.objectives import Objective
 from osbert.text.document import Document, Documents

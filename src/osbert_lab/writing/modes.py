@@ -8,9 +8,8 @@ from typing import Literal
 
 import numpy as np
 
-from osbert.data.example import Example, Integers
+from osbert.data.example import Example, Integers, Places, begins, ranges
 from osbert.data.pack import Packer, PieceRun
-from osbert.data.ragged import Places, begins, ranges
 
 Mode = Literal["both", "left_to_right", "right_to_left", "sequence_to_sequence"]
 

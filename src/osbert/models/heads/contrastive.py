@@ -14,9 +14,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from osbert.data.batch import TOKEN_COLUMNS, Batch
-from osbert.data.example import Integers
+from osbert.data.example import Integers, Places
 from osbert.data.examples import Examples
-from osbert.data.ragged import Places
 from osbert.models.contract import Backbone, Head, Loss, States
 from osbert.models.fast.linear import Linear
 from osbert.models.forms import (

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from osbert.data.batch import Batch, micro_batches
-from osbert.data.example import Example
-from osbert.data.ragged import begins
+from osbert.data.example import Example, begins
 from osbert.files import replace_file
 from osbert.models.contract import Backbone, Sizes, States
 from osbert.models.forms import Features, feature_layers

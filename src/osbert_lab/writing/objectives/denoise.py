@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osbert.data.corrupt import word_bounds
-from osbert.data.example import Booleans, Example
+from osbert.data.example import Booleans, Example, Places, begins, ranges
 from osbert.data.pack import Packer
-from osbert.data.ragged import Places, begins, ranges
 from osbert.data.sequences import Sequences
 from osbert.text.document import Document
 from osbert_lab.writing.decoder_inputs import decoder_example

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from osbert.data.corrupt import quotas
-from osbert.data.example import Booleans, Example
+from osbert.data.example import Booleans, Example, Places, begins, ranges
 from osbert.data.examples import Examples, Targets
 from osbert.data.noise import Noise
 from osbert.data.pack import Packer, trim_lengths
 from osbert.data.pairs import consecutive
-from osbert.data.ragged import Places, begins, ranges
 from osbert.data.sequences import Sequences
 from osbert.models.forms import Writing
 from osbert.objectives.mlm import MaskedLanguage
