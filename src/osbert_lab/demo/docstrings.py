@@ -75,8 +75,8 @@ def collect(*, processes: int | None = None, folders: Sequence[Path] | None = No
     # by spawn on every system and in every Python: what the default is depends on both
     with ProcessPoolExecutor(processes or os.cpu_count(), mp_context=get_context("spawn")) as pool:
         with holding_interrupts():
-            found = pool.map(_read, [file[0] for file in files], chunksize=16)
-        for (_, library, name), texts in zip(files, found):
+            file_texts = pool.map(_read, [file[0] for file in files], chunksize=16)
+        for (_, library, name), texts in zip(files, file_texts):
             for text in texts:
                 # Inherited docstrings repeat whole paragraphs; duplicates would leak between train and test files.
                 fresh = [part for part in text.split("\n") if part not in paragraphs_seen]
