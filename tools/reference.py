@@ -59,6 +59,7 @@ CLASSES = {
     "Results of runs": (
         "osbert.runs.finetune.finetune.Mistake",
         "osbert_lab.distillation.distillation.DistilRun",
+        "osbert_lab.distillation.static.StaticStudent",
         "osbert.runs.compare.RunComparison",
         "osbert.runs.evaluate.EvaluationScores",
         "osbert.evaluation.confusion.ConfusionMatrix",

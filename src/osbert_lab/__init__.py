@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from osbert.runs.contract import Watch, ignore
 from osbert.signatures import read_settings, takes_settings_of
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from osbert.keywords import FindDuplicatesKeywords, FinetuneKeywords
     from osbert_lab.analysis.model_analysis import ModelAnalysis
     from osbert_lab.distillation.distillation import DistilRun
+    from osbert_lab.distillation.static import StaticStudent
     from osbert_lab.keywords import AnalyseKeywords, CompareEncodersKeywords, DistilKeywords, GenerateKeywords
     from osbert_lab.topics.result import TopicTally
     from osbert_lab.writing.row_file import GenerationTally
@@ -88,13 +89,14 @@ def compare_encoders(
 def distil(
     teacher: str | Path,
     *,
-    data: Any,
     out: str | Path,
+    data: Any = None,
     texts: Any = None,
     student: str | Path | None = None,
+    to: Literal["run", "static"] = "run",
     watch: Watch = ignore,
     **settings: Unpack[DistilKeywords],
-) -> DistilRun:
+) -> DistilRun | StaticStudent:
     """Train a smaller encoder on the outputs of the fine-tuned run `teacher`, into the folder `out`; return the run.
 
     `data`: rows with labels, as `finetune` takes them, with `dev` among the settings. `texts`: a file, or rows, without
@@ -102,8 +104,9 @@ def distil(
     half of them by default, or `student`, an encoder by its folder or name. `settings`: `soft`, `temperature`,
     `states`, and any other of `osbert distil`; `trust` and `verify` are those of `load`. `watch` is as for `finetune`,
     and the same call goes on with a run that was stopped. The run is as one of `finetune`, and has `teacher`, the
-    teacher's scores on the same development rows. Raises osbert.errors.UserError for what cannot be read or is not a
-    setting.
+    teacher's scores on the same development rows. With `to="static"` the student is a table of static vectors, `data`
+    scored pairs on which both are compared, and `texts` rows in which pieces are counted. Raises
+    osbert.errors.UserError for what cannot be read or is not a setting.
 
     >>> run = osbert.distil("run", data="more.csv", student="encoder", out="student", batch=8, learning_rate=1e-2)
     >>> run.teacher["accuracy"], [prediction.value for prediction in run.predict(["a good film", "bad"])]
@@ -111,7 +114,7 @@ def distil(
     """
     from osbert.interop.hub import locate
     from osbert_lab.distillation.distillation import DistilRequest
-    from osbert_lab.distillation.distillation import distil as run
+    from osbert_lab.distillation.distillation import distil_to as run
 
     request = DistilRequest(
         locate(teacher, watch=watch).path,
@@ -119,6 +122,7 @@ def distil(
         Path(out),
         texts=texts,
         student=None if student is None else locate(student, watch=watch).path,
+        to=to,
         settings=settings,
     )
     return run(request, watch=watch)

@@ -72,6 +72,8 @@ class DistilKeywords(TypedDict, total=False):
     states: float
     dev: Any
     length: int
+    dimensions: int
+    sif: float
     epochs: int
     few_shot: Literal["auto", "none", "linear", "linear-first", "contrastive"]
     batch: int

@@ -26,6 +26,8 @@ ENDLESS = 2**31
 """Above the length of any text: tokenizer files without a limit store a larger number."""
 MATRYOSHKA = "matryoshka_dimensions"
 """The field of a config with the dimensions to which vectors may be cut."""
+STATIC = "embeddings"
+"""model2vec's name of a table of static vectors, which sentence-transformers' StaticEmbedding reads, too."""
 FIELD = "osbert_sentences"
 """The field of a config."""
 LIBRARY = "sentence_transformers."
@@ -175,6 +177,8 @@ def read_sentence_model(folder: Path) -> SentenceModel | None:
         raise UserError(
             f"{path}: the path of a part must be a folder beside this file, not {unsafe[0]!r:.80}.", code="wrong-format"
         )
+    if kinds in (["StaticEmbedding"], ["StaticEmbedding", "Normalize"]) and paths[0] in ("", "."):
+        return SentenceModel(pooling="mean", normalize=len(kinds) > 1)
     if kinds[1:2] == [splade_files.PART] and paths[0] in ("", "."):
         return _read_sparse_model(folder, kinds, folder / paths[1])
     if kinds[:1] != ["Transformer"] or paths[0] not in ("", "."):
@@ -261,12 +265,16 @@ def write_sentence_model(folder: Path, model: SentenceModel, *, width: int) -> N
             "similarity_fn_name": model.similarity,
         }
         write_json(folder / PROMPTS, settings)
-    package = splade_files.PACKAGE if model.is_sparse else PACKAGE
+    write_modules(folder / MODULES, kinds, paths, package=splade_files.PACKAGE if model.is_sparse else PACKAGE)
+
+
+def write_modules(path: Path, kinds: Sequence[str], paths: Sequence[str], *, package: str = PACKAGE) -> None:
+    """Write the list of a model's parts: their kinds, and the folder of each."""
     write_json(
-        folder / MODULES,
+        path,
         [
-            {"idx": index, "name": str(index), "path": path, "type": f"{package}.{kind}"}
-            for index, (kind, path) in enumerate(zip(kinds, paths))
+            {"idx": index, "name": str(index), "path": part, "type": f"{package}.{kind}"}
+            for index, (kind, part) in enumerate(zip(kinds, paths, strict=True))
         ],
     )
 

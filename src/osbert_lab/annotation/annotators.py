@@ -68,7 +68,7 @@ class DawidSkene:
         >>> votes = [{"a": "x", "b": "x", "c": "y"}, {"a": "y", "b": "y", "c": "y"}, {"a": "x", "b": "x", "c": "x"}]
         >>> model = DawidSkene.fit(votes * 10)
         >>> model.posteriors[0]["x"] > 0.9, dict(zip(model.annotators, model.reliability.round(1).tolist()))
-        (True, {'a': 0.9, 'b': 0.9, 'c': 0.7})
+        (True, {'a': 1.0, 'b': 1.0, 'c': 0.7})
         """
         from scipy.sparse import csr_array
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -21,7 +21,7 @@ from osbert_lab.distillation.settings import DistilOptions, DistilSettings
 
 def _check(arguments: Mapping[str, Any]) -> None:
     chosen = recipe.settings(DistilSettings, parse_settings(arguments.get("settings", ()), DistilOptions))
-    chosen.check(student="student" in arguments)
+    chosen.check(student="student" in arguments, static=arguments.get("to") == "static")
 
 
 @checks_options(_check)
@@ -30,16 +30,14 @@ def distil(
     teacher: ModelFolder,
     /,
     *settings: Annotated[str, Parameter(allow_leading_hyphen=True, help="Settings, as shown below.")],
-    data: InputFile,
     out: Path,
+    data: InputFile | None = None,
     texts: InputFile | None = None,
     student: ModelFolder | None = None,
+    to: Literal["run", "static"] = "run",
     opening: OpeningOptions = CAREFUL,
 ) -> Result:
-    """Train a smaller encoder on the outputs of the fine-tuned run TEACHER: docs/distil.md.
-
-    The student is an ordinary run: predict, evaluate, export and serve take it. The same command resumes a stopped
-    run.
+    """Train a smaller encoder on the outputs of the fine-tuned run TEACHER, or write static vectors: docs/distil.md.
 
     Parameters
     ----------
@@ -51,16 +49,18 @@ def distil(
         A file with more rows; labels in it are ignored, and the student learns the teacher's predictions.
     student
         An encoder with no more layers than the teacher, in place of layers of the teacher.
+    to
+        static: a table of vectors of the encoder TEACHER's pieces, compared on --data, pairs with a number.
     """
     from osbert.training.interruption import Interruption, StopRequest
     from osbert_lab.distillation import distillation as run
 
     chosen = parse_settings(settings, DistilOptions)
     chosen |= {"opening.trust": opening.trust, "opening.verify": opening.verify}
-    request = run.DistilRequest(teacher, data, out, texts=texts, student=student, settings=chosen)
+    request = run.DistilRequest(teacher, data, out, texts=texts, student=student, to=to, settings=chosen)
     wish = Interruption()  # entered while the student trains: before, a signal ends the work at once
     try:
         with TrainingConsole() as watch:
-            return run.distil(request, watch=watch, wish=wish)
+            return run.distil_to(request, watch=watch, wish=wish)
     except StopRequest:
         raise KeyboardInterrupt if wish.signal == signal.SIGINT else SystemExit(wish.status) from None

@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from osbert import recipe
 from osbert.data.pack import Packer
@@ -33,6 +33,7 @@ from osbert.training.interruption import Interruption
 from osbert.training.run_folder import RunFolder
 from osbert_lab.distillation.layers import fewer_layers, select_layers
 from osbert_lab.distillation.settings import DistilSettings, LessonSettings
+from osbert_lab.distillation.static import StaticStudent, distil_static
 from osbert_lab.distillation.teacher import Lessons, TaughtRows, TeacherRun
 
 
@@ -40,7 +41,8 @@ from osbert_lab.distillation.teacher import Lessons, TaughtRows, TeacherRun
 class DistilRequest:
     """The arguments of a distillation; nothing is opened yet.
 
-    `data`: labelled rows. `texts`: rows without labels. `student`: an encoder to train instead of layers of the
+    `to`: "run" for a run of the teacher's task, "static" for static vectors. `data`: labelled rows, or pairs on which
+    static vectors are scored. `texts`: rows without labels. `student`: an encoder to train instead of layers of the
     teacher. `settings`: fields of DistilSettings, by name.
     """
 
@@ -50,6 +52,7 @@ class DistilRequest:
     _: KW_ONLY
     texts: Data = None
     student: Path | None = None
+    to: Literal["run", "static"] = "run"
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -60,6 +63,27 @@ class DistilRun(FinetuneRun):
     reported: ClassVar[tuple[str, ...]] = ("folder", "metrics", "teacher")
 
     teacher: Mapping[str, float] = field(default_factory=dict)
+
+
+def distil_to(
+    request: DistilRequest, *, watch: Watch = ignore, wish: Interruption | None = None
+) -> DistilRun | StaticStudent:
+    """Write the student that the request asks for: a run, see `distil`, or static vectors, see `distil_static`."""
+    if request.to == "run" and request.data is not None:
+        return distil(request, watch=watch, wish=wish)
+    if request.to == "run":
+        raise UserError("A run is distilled on labelled rows: give --data FILE.", code="missing-value")
+    settings = recipe.settings(DistilSettings, request.settings)
+    settings.check(student=request.student is not None, static=True)
+    return distil_static(
+        request.teacher,
+        request.out,
+        data=request.data,
+        texts=request.texts,
+        settings=settings.static,
+        opening=settings.opening,
+        watch=watch,
+    )
 
 
 def distil(request: DistilRequest, *, watch: Watch = ignore, wish: Interruption | None = None) -> DistilRun:

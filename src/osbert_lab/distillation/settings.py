@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
+from osbert import recipe
 from osbert.errors import Problems
 from osbert.interop.opening import Opening
 from osbert.runs.file_options import LabelledOptions
@@ -55,6 +56,24 @@ class LessonSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class StaticVectorSettings:
+    """Static vectors (--to static): a vector for each piece."""
+
+    dimensions: int = 256
+    """With --to static: numbers of a vector, the main components of the encoder's; at most its width."""
+    sif: float = 1e-4
+    """With --to static: a in the weight a / (a + p) of a piece of frequency p, by which frequent ones count less (Arora
+    et al. 2017); 0 for equal weights. Frequencies are those in --texts, or follow the rank in the vocabulary."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for numbers out of range."""
+        if self.dimensions < 1:
+            raise ValueError(f"dimensions must be at least 1, not {self.dimensions}")
+        if not 0 <= self.sif < math.inf:
+            raise ValueError(f"sif must be 0 or more, not {self.sif:g}")
+
+
+@dataclass(frozen=True, kw_only=True)
 class DistilOptimizer(FinetuneOptimizer):
     """AdamW with a higher learning rate: a student that lacks layers changes more than a whole encoder."""
 
@@ -67,6 +86,7 @@ class DistilOptions:
     """The settings of a distillation on the command line, by table."""
 
     distil: LessonSettings
+    static: StaticVectorSettings
     training: FinetuneSettings
     optimizer: DistilOptimizer
     scores: ScoreSettings
@@ -80,12 +100,33 @@ class DistilSettings(DistilOptions):
 
     opening: Opening
 
-    def check(self, *, student: bool) -> None:
+    def check(self, *, student: bool, static: bool = False) -> None:
         """Raise UserError for settings that do not apply to a distillation or exclude each other.
 
-        `student`: whether an encoder is named as the student.
+        `student`: whether an encoder is named as the student. `static`: whether the student is static vectors, which
+        are not trained.
         """
         problems = Problems(heading="This distillation cannot begin")
+        if static:
+            idle = [part for part in fields(self) if part.name not in ("static", "opening")]
+            changed = [
+                part.name
+                for part in idle
+                if getattr(self, part.name) != recipe.build(type(getattr(self, part.name)), {}, where="")
+            ]
+            if student or changed:
+                which = "--student" if student else f"settings of {', '.join(changed)}"
+                problems.add(
+                    f"--to static computes vectors, without training: {which} would do nothing. Remove them.",
+                    code="options-exclude-each-other",
+                )
+            problems.stop_if_any()
+            return
+        if self.static != StaticVectorSettings():
+            problems.add(
+                "--dimensions and --sif are settings of --to static. Remove them, or add --to static.",
+                code="options-exclude-each-other",
+            )
         if student and self.distil.layers:
             problems.add(
                 "--layers takes layers of the teacher, and --student another encoder. Remove one of the two.",

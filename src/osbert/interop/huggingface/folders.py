@@ -238,6 +238,8 @@ def normalize_names(tensors: Mapping[str, Tensor], *, tied: bool = True) -> dict
 
     `tied`: whether the language-model head shares the piece embeddings.
     """
+    if [*tensors] == ["embeddings"]:  # of static vectors, by model2vec's name
+        return {"table.weight": tensors["embeddings"]}
     state = {names.plain(name): tensor for name, tensor in tensors.items()}
     if names.DECODER_BIAS in state:  # some writers keep the tied bias under this name alone
         state.setdefault(names.BIAS, state[names.DECODER_BIAS])
