@@ -34,7 +34,6 @@ osbert.pretrain
 osbert.score
 osbert.search
 osbert.train_tokenizer
-osbert.training_rows
 osbert.errors.Problems
 osbert.errors.UnknownSetting
 osbert.errors.UserError
@@ -55,6 +54,7 @@ osbert_lab.distil
 osbert_lab.find_topics
 osbert_lab.finetune_glue
 osbert_lab.generate
+osbert_lab.training_rows
 """
 METHODS = {
     Engine: "attention embed embedder evaluate explain explains fill fine_tuned learner masks pieces "

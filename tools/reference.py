@@ -68,7 +68,7 @@ CLASSES = {
         "osbert.runs.rows.explain.ExplanationTally",
         "osbert.runs.rows.score.ScoringTally",
         "osbert_lab.writing.row_file.GenerationTally",
-        "osbert.runs.training_rows.TrainingRows",
+        "osbert_lab.influence.training_rows.TrainingRows",
     ),
     "Vectors": (
         "osbert.runs.rows.embed.FileVectors",

@@ -11,7 +11,6 @@ from osbert.api.models import (
     load,
     predict,
     score,
-    training_rows,
 )
 from osbert.api.training import (
     adapt,
@@ -49,7 +48,6 @@ __all__ = [
     "score",
     "search",
     "train_tokenizer",
-    "training_rows",
 ]
 
 

@@ -12,6 +12,8 @@ from functools import cache, reduce
 from importlib.machinery import PathFinder
 from typing import Any
 
+from osbert.errors import UserError
+
 FILE = "entry_points.txt"
 MARK = b"[osbert."
 """What the file of a package has that adds something to osbert."""
@@ -33,6 +35,13 @@ class Extension:
 def extensions(group: str) -> Mapping[str, Extension]:
     """Return the extensions of a group, such as "osbert.verbs", by name."""
     return _groups(tuple(sys.path)).get(group, {})
+
+
+def require_extension(group: str, name: str, what: str) -> Any:
+    """Return the object that another package adds. Raises UserError, in which `what` is missing, if none does."""
+    if (extension := extensions(group).get(name)) is None:
+        raise UserError(f"{what}: this is not available here.{advise_lab()}", code="missing-library")
+    return extension.load()
 
 
 def advise_lab() -> str:

@@ -154,14 +154,10 @@ class TrainTokenizerKeywords(TypedDict, total=False):
     alphabet: int
     minimum: int
 
-class TrainingRowsKeywords(TextKeywords, OpeningKeywords, total=False):
-    """Settings of osbert.training_rows."""
-
-    columns: Mapping[str, str]
-
-class EvaluateKeywords(TrainingRowsKeywords, total=False):
+class EvaluateKeywords(TextKeywords, OpeningKeywords, total=False):
     """Settings of osbert.compare and osbert.evaluate."""
 
+    columns: Mapping[str, str]
     label: str
     decimal: Literal["auto", "point", "comma"]
 
@@ -204,8 +200,10 @@ class EvaluateRetrievalKeywords(VectorKeywords, OpeningKeywords, total=False):
     measures: str
     depth: int
 
-class ExplainKeywords(TrainingRowsKeywords, AttributionKeywords, TaskKeywords, total=False):
+class ExplainKeywords(TextKeywords, AttributionKeywords, TaskKeywords, OpeningKeywords, total=False):
     """Settings of osbert.explain."""
+
+    columns: Mapping[str, str]
 
 class MineKeywords(VectorKeywords, OpeningKeywords, total=False):
     """Settings of osbert.mine."""
@@ -224,7 +222,7 @@ class MineKeywords(VectorKeywords, OpeningKeywords, total=False):
     review: str
     scores: str
 
-class PredictKeywords(TrainingRowsKeywords, TaskKeywords, NamingKeywords, total=False):
+class PredictKeywords(TextKeywords, TaskKeywords, NamingKeywords, OpeningKeywords, total=False):
     """Settings of osbert.predict."""
 
     top_k: int
@@ -233,6 +231,7 @@ class PredictKeywords(TrainingRowsKeywords, TaskKeywords, NamingKeywords, total=
     form: str
     out_form: str
     spreadsheet_safe: bool
+    columns: Mapping[str, str]
     labels_column: str
 
 class EmbedKeywords(FindDuplicatesKeywords, VectorKeywords, TaskKeywords, total=False):

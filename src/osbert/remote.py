@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from osbert.errors import UserError, nearest
-from osbert.extensions import advise_lab, extensions
+from osbert.extensions import require_extension
 
 try:
     import fcntl
@@ -59,11 +59,7 @@ def find_stores(given: Path | str) -> Any:
     """
     if split_address(given) is None:
         return None
-    if (added := extensions("osbert.remote").get("stores")) is None:
-        raise UserError(
-            f"{display_path(given)}: object stores are not read here.{advise_lab()}", code="missing-library"
-        )
-    return added.load()
+    return require_extension("osbert.remote", "stores", display_path(given))
 
 
 def local_copy(given: Path | str, *, without: Sequence[str] = ()) -> Path:

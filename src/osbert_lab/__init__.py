@@ -20,11 +20,18 @@ if TYPE_CHECKING:
     from osbert_lab.analysis.model_analysis import ModelAnalysis
     from osbert_lab.distillation.distillation import DistilRun
     from osbert_lab.distillation.static import StaticStudent
-    from osbert_lab.keywords import AnalyseKeywords, CompareEncodersKeywords, DistilKeywords, GenerateKeywords
+    from osbert_lab.influence.training_rows import TrainingRows
+    from osbert_lab.keywords import (
+        AnalyseKeywords,
+        CompareEncodersKeywords,
+        DistilKeywords,
+        GenerateKeywords,
+        TrainingRowsKeywords,
+    )
     from osbert_lab.topics.result import TopicTally
     from osbert_lab.writing.row_file import GenerationTally
 
-__all__ = ["analyse", "compare_encoders", "distil", "find_topics", "finetune_glue", "generate"]
+__all__ = ["analyse", "compare_encoders", "distil", "find_topics", "finetune_glue", "generate", "training_rows"]
 
 
 @takes_settings_of("osbert_lab.analysis.settings:AnalysisRequest")
@@ -202,3 +209,42 @@ def generate(
     writing, reading, opening = read_settings(generate, options)
     folder, texts = locate(model, watch=watch).path, TextFile(Path(file), reading)
     return generate_file(folder, texts, out=Path(out), writing=writing, opening=opening, watch=watch)
+
+
+@takes_settings_of("osbert.runs.file_options:FileOptions", "osbert.interop.opening:Opening")
+def training_rows(
+    run: str | Path,
+    texts: str | Sequence[str],
+    *,
+    rows: Any,
+    label: str = "",
+    count: int = 5,
+    watch: Watch = ignore,
+    **options: Unpack[TrainingRowsKeywords],
+) -> list[TrainingRows]:
+    """Return the training rows behind a fine-tuned run's prediction for a text, or for several that it reads together.
+
+    For each score: the `count` nearest rows, and the rows that raised or lowered the score most, by error x state of
+    the last layer. `rows`: a file with labels, or rows in memory as `finetune` takes them. `label`: take its score
+    instead of the predicted one. `options`: the columns to read, as for `predict`; trust and verify are as for `load`.
+    `watch` is called with each event, such as a WorkProgress (osbert.runs.contract). Raises
+    osbert.errors.UserError for rows without a label, and for runs with several predictions per text.
+
+    >>> [found] = osbert.training_rows("run", "the good film", rows="more.csv", count=2)
+    >>> found.label, len(found.nearest), found.nearest[0].label
+    ('pos', 2, 'pos')
+    """
+    from osbert.interop.hub import locate
+    from osbert_lab.influence.training_rows import training_rows as compare_rows
+
+    reading, opening = read_settings(training_rows, options)
+    return compare_rows(
+        locate(run, watch=watch).path,
+        [texts] if isinstance(texts, str) else texts,
+        rows=rows,
+        label=label,
+        count=count,
+        options=reading,
+        opening=opening,
+        watch=watch,
+    )

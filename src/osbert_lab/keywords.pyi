@@ -3,6 +3,19 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypedDict
 
+class TrainingRowsKeywords(TypedDict, total=False):
+    """Settings of osbert.training_rows."""
+
+    text: str
+    pair: str
+    delimiter: str
+    header: Literal["auto", "yes", "no"]
+    quotes: Literal["auto", "yes", "no"]
+    encoding: str
+    columns: Mapping[str, str]
+    trust: bool
+    verify: bool
+
 class WritingKeywords(TypedDict, total=False):
     """Settings of Engine.generate and Engine.stream."""
 
@@ -63,7 +76,7 @@ class GenerateKeywords(WritingKeywords, total=False):
     trust: bool
     verify: bool
 
-class DistilKeywords(TypedDict, total=False):
+class DistilKeywords(TrainingRowsKeywords, total=False):
     """Settings of osbert.distil."""
 
     layers: int
@@ -109,14 +122,5 @@ class DistilKeywords(TypedDict, total=False):
     patience: int
     keep: Literal["best", "last", "better"]
     data_map: bool
-    text: str
-    pair: str
-    delimiter: str
-    header: Literal["auto", "yes", "no"]
-    quotes: Literal["auto", "yes", "no"]
-    encoding: str
-    columns: Mapping[str, str]
     label: str
     decimal: Literal["auto", "point", "comma"]
-    trust: bool
-    verify: bool

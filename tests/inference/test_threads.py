@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 from torch.nn.modules.module import register_module_forward_hook
 
-from osbert.analysis.influence import Influence
 from osbert.data.batch import collate
 from osbert.inference.engine import Engine, load
 from osbert.tasks import Record
@@ -28,6 +27,8 @@ Call = Callable[[Engine], Any]
 
 def compare_training_rows(model: Engine) -> Any:
     """Return what `osbert.training_rows` computes, of a model that is already loaded."""
+    from osbert_lab.influence.influence import Influence
+
     task = model.fine_tuned
     examples = task.encode(task.record_of([TEXT]), model.packer)
     influence = Influence(model.learner, task.name, examples, [[np.array([-1.0, 1.0])]])
@@ -51,7 +52,14 @@ CALLS: dict[str, Call] = {
     "generate": lambda model: model.generate(["the good", "a"], most=4),
 }  # fmt: skip
 MODELS = {
-    "classifier": ("predict", "embed", "states", "attention", "explain", "training rows"),
+    "classifier": (
+        "predict",
+        "embed",
+        "states",
+        "attention",
+        "explain",
+        *(["training rows"] if find_spec("osbert_lab") else []),
+    ),
     "pretrained": ("embed", "states", "attention", "explain", "fill", "score"),
     "writer": ("embed", "states", "attention", "score", *(["generate"] if find_spec("osbert_lab") else [])),
 }

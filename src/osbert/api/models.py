@@ -20,7 +20,6 @@ if TYPE_CHECKING:
         ExportKeywords,
         PredictKeywords,
         ScoreKeywords,
-        TrainingRowsKeywords,
     )
     from osbert.runs.compare import RunComparison
     from osbert.runs.evaluate import EvaluationScores
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from osbert.runs.rows.explain import ExplanationTally
     from osbert.runs.rows.predict import PredictionTally
     from osbert.runs.rows.score import ScoringTally
-    from osbert.runs.training_rows import TrainingRows
 
 OPENING = "osbert.interop.opening:Opening"
 
@@ -244,45 +242,6 @@ def score(
     scoring, reading, opening = read_settings(score, options)
     folder, texts = locate(model, watch=watch).path, TextFile(Path(file), reading)
     return score_file(folder, texts, out=Path(out), scoring=scoring, opening=opening, watch=watch)
-
-
-@takes_settings_of("osbert.runs.file_options:FileOptions", OPENING)
-def training_rows(
-    run: str | Path,
-    texts: str | Sequence[str],
-    *,
-    rows: Any,
-    label: str = "",
-    count: int = 5,
-    watch: Watch = ignore,
-    **options: Unpack[TrainingRowsKeywords],
-) -> list[TrainingRows]:
-    """Return the training rows behind a fine-tuned run's prediction for a text, or for several that it reads together.
-
-    For each score: the `count` nearest rows, and the rows that raised or lowered the score most, by error x state of
-    the last layer. `rows`: a file with labels, or rows in memory as `finetune` takes them. `label`: take its score
-    instead of the predicted one. `options`: the columns to read, as for `predict`; trust and verify are as for `load`.
-    `watch` is called with each event, such as a WorkProgress (osbert.runs.contract). Raises
-    osbert.errors.UserError for rows without a label, and for runs with several predictions per text.
-
-    >>> [found] = osbert.training_rows("run", "the good film", rows="more.csv", count=2)
-    >>> found.label, len(found.nearest), found.nearest[0].label
-    ('pos', 2, 'pos')
-    """
-    from osbert.interop.hub import locate
-    from osbert.runs import training_rows as runs
-
-    reading, opening = read_settings(training_rows, options)
-    return runs.training_rows(
-        locate(run, watch=watch).path,
-        [texts] if isinstance(texts, str) else texts,
-        rows=rows,
-        label=label,
-        count=count,
-        options=reading,
-        opening=opening,
-        watch=watch,
-    )
 
 
 @takes_settings_of("osbert.runs.rows.vector_options:VectorOptions", "osbert.runs.file_options:TextTaskOptions", OPENING)

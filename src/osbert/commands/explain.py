@@ -13,6 +13,7 @@ from osbert.console.file_consoles import showing_progress
 from osbert.console.opening_options import ModelFolder, OpeningOptions
 from osbert.console.output import Result
 from osbert.errors import UserError
+from osbert.extensions import require_extension
 from osbert.interop.opening import CAREFUL
 from osbert.runs.file_options import FileTaskOptions
 from osbert.terminal import one_line
@@ -76,8 +77,7 @@ def explain(
         print("There is no answer to explain.")
     result: dict[str, Any] = {"explanations": [explanation.as_dict() for explanation in explanations]}
     if rows:
-        from osbert.runs.training_rows import training_rows
-
+        training_rows = require_extension("osbert.runs", "training_rows", "--rows")
         with showing_progress("rows") as watch:
             rankings = training_rows(
                 run, texts, rows=rows, label=label, count=count, options=options, opening=opening, watch=watch

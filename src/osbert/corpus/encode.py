@@ -25,7 +25,6 @@ from osbert.errors import UserError
 from osbert.processes import end_with_parent, holding_interrupts
 from osbert.text.document import Document
 from osbert.text.file_tokenizer import AnyTokenizer
-from osbert.text.phrases import Phrases
 from osbert.text.sentences import split
 from osbert.text.words import Segmenter, word_finder
 
@@ -73,7 +72,7 @@ def encode_portion(
     tokenizer: AnyTokenizer,
     *,
     segment: Segmenter | None = None,
-    phrases: Phrases | None = None,
+    phrases: Any = None,
     capitals: bool = False,
 ) -> PortionTokens:
     """Encode chunks by line and by sentence; sentences and lines without pieces are dropped.

@@ -10,13 +10,13 @@ from typing import Any
 
 from osbert.corpus.filters import Filters
 from osbert.errors import UserError
+from osbert.extensions import require_extension
 from osbert.files import read_sealed, write_sealed
 from osbert.reading.data_file import all_sampled_sha256, sampled_sha256
 from osbert.reading.documents import DocumentOptions
 from osbert.reading.inputs import Input
 from osbert.recipe import difference
 from osbert.text.file_tokenizer import AnyTokenizer
-from osbert.text.phrases import Phrases
 from osbert.text.words import Words, segmenter
 
 STATE = "building.json"
@@ -45,9 +45,12 @@ class BuildSettings:
 
     def marks(self, tokenizer: AnyTokenizer) -> dict[str, Any]:
         """Return what `encode_portion` marks, as its keywords."""
+        phrases = None
+        if self.phrases:
+            phrases = require_extension("osbert.corpus.phrases", "marks", "--phrases")(self.phrases, tokenizer)
         return {
             "segment": segmenter(self.words),
-            "phrases": Phrases(self.phrases, tokenizer) if self.phrases else None,
+            "phrases": phrases,
             "capitals": self.capitals,
         }
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from osbert.errors import UserError
-from osbert.extensions import advise_lab, extensions
+from osbert.extensions import require_extension
 
 Executor = Literal["local", "slurm", "ray"]
 
+EXECUTORS = "osbert.executors"
+"""The group of the functions that do work in tasks, on a corpus and on rows."""
 ARRAY = 1001
 """Most tasks of one Slurm job (the default of MaxArraySize)."""
 
@@ -42,7 +44,7 @@ class TaskPlan:
             raise UserError(
                 f"--tasks must be at most {ARRAY:,} with Slurm, its longest job array.", code="invalid-value"
             )
-        find_executor("rows")
+        require_extension(EXECUTORS, "rows", "--executor")
         for library in ("datatrove", "xxhash", *(["ray"] if self.executor == "ray" else [])):
             try:
                 __import__(library)
@@ -100,16 +102,6 @@ class TaskOptions:
 
 class PendingTasks(Exception):
     """The tasks were submitted to a cluster that has not finished them yet."""
-
-
-def find_executor(work: str) -> Any:
-    """Return the function that does work in tasks: on a corpus, or on "rows"; another package adds it.
-
-    Raises UserError if there is none.
-    """
-    if (added := extensions("osbert.executors").get(work)) is None:
-        raise UserError(f"--executor is not available here.{advise_lab()}", code="missing-library")
-    return added.load()
 
 
 def cores() -> int:

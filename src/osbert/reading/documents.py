@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from osbert.errors import Problems, UserError, nearest, not_json
+from osbert.extensions import require_extension
 from osbert.guarded import parse_json
 from osbert.reading.encodings import GUESSED, Errors, decode_blocks
 from osbert.reading.inputs import Input, InputStream, OpenInput, Repairs, find_inputs
-from osbert.reading.wikipedia import read_articles
 
 _OUTSIDE = re.compile(r'[^"\[\]{},]*+')
 _INSIDE = re.compile(r'(?:[^"\\]++|\\.)*+', re.DOTALL)
@@ -221,6 +221,7 @@ def _read_part(part: InputStream, reading: DocumentOptions, repairs: Repairs) ->
     if part.kind == "json":
         return _document_chunks(_json_texts(blocks, part.name, reading, repairs), part.name)
     if part.kind == "wikipedia":
+        read_articles = require_extension("osbert.reading.documents", "wikipedia", part.name)
         return _document_chunks(read_articles(blocks, part.name), part.name)
     return _text_chunks(blocks, reading.documents, part.name)
 

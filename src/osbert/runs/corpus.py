@@ -14,8 +14,9 @@ from osbert.corpus.filters import Filters, Language
 from osbert.corpus.mixture import Mixture
 from osbert.corpus.shards import MANIFEST, Corpus, open_corpus
 from osbert.corpus.state import BuildSettings
-from osbert.corpus.task_options import Executor, PendingTasks, TaskOptions, TaskPlan, cores, find_executor  # noqa: F401
+from osbert.corpus.task_options import EXECUTORS, Executor, PendingTasks, TaskOptions, TaskPlan, cores  # noqa: F401
 from osbert.errors import Problems, UserError
+from osbert.extensions import require_extension
 from osbert.files import disk_needed, require_folder, require_free, whole_folder
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.tokenizers import read_any_tokenizer, write_any_tokenizer
@@ -25,7 +26,6 @@ from osbert.reading.encodings import Errors  # noqa: F401
 from osbert.reading.inputs import find_inputs
 from osbert.remote import FolderForm, display_path, local_copy, output_folder, reading_copies
 from osbert.runs.contract import Notice, Watch, ignore
-from osbert.runs.phrases import PhraseSearch
 from osbert.terminal import format_count
 from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.text.words import Words
@@ -125,7 +125,9 @@ def build_corpus(
                     workers=settings.workers or min(cores(), 1 + size // PART),
                     watch=watch,
                     begin=partial(write_any_tokenizer, cutter, folder.path),
-                    encode=None if plan is None else partial(find_executor("corpus"), work, plan, watch),
+                    encode=None
+                    if plan is None
+                    else partial(require_extension(EXECUTORS, "corpus", "--executor"), work, plan, watch),
                 )
             except PendingTasks:
                 where = plan.executor if plan else "local"
@@ -159,7 +161,10 @@ def _prepare_build(
     if not settings.phrases:
         return Build.prepare(files, tokenizer=tokenizer, folder=out, settings=chosen)
     inputs = find_inputs(files, without=out)
-    phrases = PhraseSearch(source=settings.phrases, inputs=inputs, reading=chosen.reading, opening=opening, watch=watch)
+    phrase_search = require_extension("osbert.corpus.phrases", "search", "--phrases")
+    phrases = phrase_search(
+        source=settings.phrases, inputs=inputs, reading=chosen.reading, opening=opening, watch=watch
+    )
     chosen = replace(chosen, phrases=phrases.find(out))
     work = Build.prepare(files, tokenizer=tokenizer, folder=out, settings=chosen)
     phrases.keep(out, chosen.phrases)

@@ -178,7 +178,7 @@ def test_phrases_of_texts_are_found_once(
         searches.extend(sentences)
         return ["Bada Kefe"] * 2
 
-    monkeypatch.setattr("osbert.runs.phrases.find_capitalised", found)
+    monkeypatch.setattr("osbert_lab.ernie.phrase_search.find_capitalised", found)
 
     def build(out: Path, **given: Any) -> Corpus | None:
         return osbert.build_corpus(texts, tokenizer=texts.parent / "vocabulary", out=out, phrases="capitals", **given)

@@ -13,8 +13,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Generic
 
-from osbert.corpus.task_options import TaskOptions, TaskPlan, find_executor
+from osbert.corpus.task_options import EXECUTORS, TaskOptions, TaskPlan
 from osbert.errors import UserError
+from osbert.extensions import require_extension
 from osbert.files import disk_needed
 from osbert.inference.vectors.growing import GrowingFiles
 from osbert.lock import claim
@@ -107,7 +108,7 @@ class RowMachine(Generic[Job]):
         count = self.count_rows()
         if self.plan and self.work:
             self.work.begin(self.job.facts, count)
-            run_tasks = find_executor("rows")
+            run_tasks = require_extension(EXECUTORS, "rows", "--executor")
             return run_tasks(self.source, self.job, self.plan, self.folder, self._report)
         growing = GrowingFiles(self.folder)
         if done := growing.tally.get(self.job.cursor):

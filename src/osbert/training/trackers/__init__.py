@@ -1,4 +1,1 @@
-"""Programs that display runs (--track). They get the lines of metrics.jsonl."""
-
-FAMILIES = {"programs": ("mlflow", "tensorboard", "wandb")}
-"""A file that has several components, with their names."""
+"""Programs that display runs (--track), which other packages add."""

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from osbert.corpus.build import Build
 from osbert.corpus.state import STATE, BuildSettings, BuildState
 from osbert.reading.documents import read_chunks
-from osbert.reading.wikipedia import read_articles, running_text
+from osbert_lab.wikipedia import read_articles, running_text
 from refusals import refusal
 
 HEAD = """<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" version="0.11" xml:lang="de">
@@ -183,7 +183,7 @@ def test_memory_does_not_grow_with_the_dump() -> None:
 
 
 def test_a_page_without_an_end_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("osbert.reading.wikipedia.LONGEST_PAGE", 1000)
-    monkeypatch.setattr("osbert.reading.wikipedia.FEED", 100)
+    monkeypatch.setattr("osbert_lab.wikipedia.LONGEST_PAGE", 1000)
+    monkeypatch.setattr("osbert_lab.wikipedia.FEED", 100)
     with refusal("too-large", "1,000", "1", "A"):
         list(read_articles([HEAD + page("A", "Text.") + page("B", "x" * 2000)], "dump"))

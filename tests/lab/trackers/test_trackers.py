@@ -149,7 +149,7 @@ def test_a_missing_library_and_a_wrong_name_are_refused_before_the_work(
 def test_every_tracker_is_an_extra_that_installs_what_it_needs() -> None:
     import tomllib
 
-    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
     for name in components.names("training.trackers"):
         [needed] = project["optional-dependencies"][name]
         assert needed.startswith(tracking.find_tracker(name).library)

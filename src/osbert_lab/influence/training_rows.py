@@ -19,8 +19,8 @@ from osbert.tasks import Record, Task, load
 from osbert.terminal import format_count
 
 if TYPE_CHECKING:
-    from osbert.analysis.influence import Influence, RowInfluence
     from osbert.inference.engine import Engine
+    from osbert_lab.influence.influence import Influence, RowInfluence
 
 WINDOW = 256
 """Rows that are read together, so that memory does not grow with the file."""
@@ -83,8 +83,8 @@ def training_rows(
     `rows`: a file, or rows in memory. `label`: take its score instead of the predicted one. Raises UserError, before
     anything is computed, at rows without a label or with an unknown one, and if the run's kind has no such comparison.
     """
-    from osbert.analysis.influence import Influence, require_last_layer
     from osbert.inference.engine import load as load_engine  # torch takes seconds to import
+    from osbert_lab.influence.influence import Influence, require_last_layer
 
     if count < 1:
         raise UserError(f"count must be 1 or more, not {count}.", code="invalid-value")

@@ -13,8 +13,8 @@ from osbert.data.examples import Examples
 from osbert.data.noise import Noise
 from osbert.data.pack import Packer
 from osbert.objectives.mlm import MaskedLanguage
-from osbert.text.phrases import LONGEST, Phrases
 from osbert.text.tokenizer import SPECIALS, Tokenizer
+from osbert_lab.ernie.phrases import LONGEST, Phrases
 
 TOKENIZER = Tokenizer([*SPECIALS, *"abc", "##a", "##b", "."])
 WORDS = st.sampled_from(["a", "b", "c", "aa", "bab", "."])

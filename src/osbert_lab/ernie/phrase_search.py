@@ -20,8 +20,8 @@ from osbert.reading.documents import DocumentOptions, read_input
 from osbert.reading.inputs import Input, OpenInput, Repairs
 from osbert.remote import local_copy
 from osbert.runs.contract import Notice, Watch
-from osbert.text.phrases import find_capitalised
 from osbert.text.sentences import split
+from osbert_lab.ernie.phrases import find_capitalised
 
 CAPITALS = "capitals"
 KEPT = ".phrases.json"

@@ -12,11 +12,11 @@ import pytest
 import torch
 
 import osbert
-from osbert.analysis.influence import Influence
 from osbert.data.batch import collate
 from osbert.evaluation.forward import outputs
 from osbert.inference.engine import load
-from osbert.runs import training_rows as module
+from osbert_lab.influence import training_rows as module
+from osbert_lab.influence.influence import Influence
 from refusals import refusal
 
 ROWS = [

@@ -1,0 +1,1 @@
+"""Programs that display runs (`--track`). They get the lines of metrics.jsonl."""
