@@ -275,7 +275,7 @@ class FinetuneKeywords(TrainingKeywords, OptimizerKeywords, OpeningKeywords, tot
     weights: str | Sequence[float]
     both_orders: bool
     apart: bool
-    temperature: float
+    temperature: float | None
     labels: str | Sequence[str]
     label_smoothing: float
     focal: float
@@ -313,6 +313,8 @@ class FinetuneKeywords(TrainingKeywords, OptimizerKeywords, OpeningKeywords, tot
     sts: str
     decimal: Literal["auto", "point", "comma"]
     pooling: str
+    query_flops: float
+    document_flops: float
     projection: Literal["auto", "yes", "no"]
     dimensions: str | Sequence[int]
     distillation: Literal["kl", "margin_mse"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from osbert.inference.engine import load
 from osbert.inference.vectors import reading
 from osbert.interop.sentence_files import Prompts, SentenceModel, write_sentence_model
 from osbert.runs.rows import vector_parts
+from osbert.training.progress import Progress
 from refusals import refusal, refused
 
 TEXTS = ["a good film", "bad", "the plays . the plays", "film", "poor actor", "the actor plays"]
@@ -150,11 +152,56 @@ def test_a_damaged_file_is_an_error(model: Path, lines: Path, tmp_path: Path) ->
             osbert.search(tmp_path / "damaged.npz", "film")
 
 
-def test_a_sparse_model_is_not_adapted_or_trained(model: Path, tmp_path: Path, lines: Path) -> None:
+def test_a_sparse_model_is_not_adapted(model: Path, tmp_path: Path, lines: Path) -> None:
     with refusal("unsupported-model", "SPLADE"):
         osbert.adapt(model, lines, out=tmp_path / "adapted", steps=1)
-    with refusal("unsupported-model", "SPLADE"):
-        osbert.finetune("contrastive", model=model, data=TEXTS * 4, out=tmp_path / "trained")
+
+
+@pytest.mark.parametrize("kind", ["sparse", "masked"])
+def test_sparse_vectors_are_trained_and_the_run_gives_them(
+    kind: str, model: Path, encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    start = model if kind == "sparse" else tiny_runs.write_run(tmp_path / "masked", None, masks=True)
+    words = [("good", "fine"), ("bad", "poor"), ("film", "actor")]
+    rows = [
+        {"query": f"{one} {noun}", "positive": f"the {other} {noun}", "negative": f"the {words[place - 1][1]} {noun}"}
+        for noun in ("play", "plays", "a play", "the play")
+        for place, (one, other) in enumerate(words)
+    ]
+    settings: dict[str, Any] = {"data": {"train": rows * 2, "dev": rows}, "precision": "fp32", "batch": 8}
+    settings |= {
+        "epochs": 30,
+        "learning_rate": 1e-2,
+        "dropout": 0.0,
+        "pooling": "auto" if kind == "sparse" else "splade",
+    }
+    events: list[Any] = []
+    run = osbert.finetune("contrastive", model=start, out=tmp_path / "run", watch=events.append, **settings)
+    losses = [event for event in events if isinstance(event, Progress)]
+    assert run.metrics["accuracy"] > run.facts["before"]["accuracy"] + 0.2 and losses[-1].loss < losses[0].loss * 0.75
+    assert losses[-1].ratios["contrastive.active_pieces"] <= 16
+    query, document = (
+        run.model.embed([rows[0][name]], role=role) for name, role in (("query", "query"), ("positive", "document"))
+    )
+    assert query.shape == (1, 16) and scipy.sparse.issparse(query)
+    [prediction] = run.predict([(rows[0]["query"], rows[0]["positive"])])
+    assert prediction.value == pytest.approx(float((query @ document.T).toarray()[0, 0]), rel=1e-4)
+    # The folder is that of a SparseEncoder, in sentence-transformers too, and goes on with its own weights.
+    library = pytest.importorskip("sentence_transformers")
+    theirs = library.SparseEncoder(str(run.folder), device="cpu")
+    texts = [row["positive"] for row in rows[:4]]
+    np.testing.assert_allclose(
+        theirs.encode_document(texts).to_dense().numpy(), run.model.embed(texts, role="document").toarray(), atol=1e-5
+    )
+    again = osbert.finetune(
+        "contrastive",
+        model=run.folder,
+        out=tmp_path / "again",
+        **settings | {"epochs": 1, "learning_rate": 1e-9, "pooling": "auto"},
+    )
+    np.testing.assert_allclose(again.model.embed(texts).toarray(), run.model.embed(texts).toarray(), atol=1e-4)
+    with refusal("unsupported-model", "masked pieces"):
+        osbert.finetune("contrastive", model=encoder, out=tmp_path / "no", **settings | {"pooling": "splade"})
 
 
 def test_rankings_of_several_files_are_fused(

@@ -64,9 +64,11 @@ class LoadedModel:
 
     @cached_property
     def pieces(self) -> MaskedLanguageHead | None:
-        """The language head; None if the folder has none, as exports and fine-tuned runs."""
-        head = self._pretraining_heads[0].get("mlm")
-        if not isinstance(head, MaskedLanguageHead):
+        """The language head, or that of sparse vectors; None without one, as in exports and other fine-tuned runs."""
+        trained = self.learner.heads if isinstance(self.backend, TorchBackend) else {}
+        heads = (self._pretraining_heads[0].get("mlm"), *(head for head in trained.values() if head.pooling))
+        head = next((head for head in heads if isinstance(head, MaskedLanguageHead)), None)
+        if head is None:
             return None
         return head.eval().to(next(self.learner.parameters()).device)
 

@@ -127,18 +127,19 @@ class SentenceModel:
         return self.prompts.of(role)
 
     def after_training(self, prompts: Mapping[str | None, str], *, pooling: str, length: int) -> SentenceModel:
-        """Return the model after a training by cosines, on texts with these prompts by role, all of which were pooled.
+        """Return the model after a training by cosines, of sparse vectors by dot products.
 
-        Prompts of further roles stay. Parts after the pooling are not trained, and are left out.
+        `prompts`: those of the texts by role, all of which were pooled; prompts of further roles stay. Parts after the
+        pooling are not trained, and are left out.
         """
         return replace(
             self,
             pooling=pooling,
             length=length,
             prompts=self.prompts.with_roles(prompts),
-            normalize=True,
+            normalize=pooling not in get_args(SparsePooling),
             parts=(),
-            similarity="cosine",
+            similarity="dot" if pooling in get_args(SparsePooling) else "cosine",
         )
 
     @property

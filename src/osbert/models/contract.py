@@ -280,6 +280,9 @@ class Head(nn.Module):
     def note_rows(self, rows: Examples) -> None:
         """See all training sequences before the first step, to learn what a step alone does not show."""
 
+    def reach(self, done: float) -> None:
+        """Prepare for the next step, after a fraction of the run's steps; most heads learn the same in all."""
+
     def before(self, batch: Batch) -> tuple[Batch, Mapping[str, Loss]]:
         """Return the batch for the backbone, made from `batch`, and the losses of the companions by name."""
         return batch, {}

@@ -17,12 +17,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tiny_runs
-from osbert.inference import sparse_embedder
 from osbert.inference.embedder import remarks
 from osbert.inference.engine import Engine, load
 from osbert.inference.vectors.settings import SPARSE, EmbeddingOptions
 from osbert.interop.conversion import model_of, open_any, write_model_as
 from osbert.interop.sentence_files import LENGTHS, MODULES, PROMPTS, read_sentence_model
+from osbert.models.heads import splade
 from osbert.runs.export import write as write_export
 from refusals import refusal
 
@@ -136,7 +136,7 @@ def test_vectors_do_not_depend_on_blocks_or_batches(
     engine = load(pretrained)
     whole = engine.embed(TEXTS, pooling=pooling)
     for scored, tokens in ((1, 4096), (7, 8), (512, 1)):
-        monkeypatch.setattr(sparse_embedder, "SCORED", scored)
+        monkeypatch.setattr(splade, "SCORED", scored)
         parts = engine.embed(TEXTS, pooling=pooling, tokens=tokens)
         np.testing.assert_allclose(parts.toarray(), whole.toarray(), atol=1e-5)
 
@@ -157,8 +157,8 @@ def test_a_long_text_has_the_largest_weights_of_its_windows(pretrained: Path) ->
 def test_pooling_is_that_of_the_papers(lengths: list[int], scored: int, pooling: str, seed: int) -> None:
     logits = torch.randn(sum(lengths), 5, generator=torch.Generator().manual_seed(seed)) * 3
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sparse_embedder, "SCORED", scored)
-        pooled = list(sparse_embedder.pool_pieces(logits, lengths, lambda part: part, pooling))
+        patch.setattr(splade, "SCORED", scored)
+        pooled = list(splade.pool_pieces(logits, lengths, lambda part: part, pooling))
     weights = torch.log(1 + torch.relu(logits))
     weights = torch.log(1 + weights) if "log" in pooling else weights
     expected = [part.sum(0) if pooling.endswith("sum") else part.max(0).values for part in weights.split(lengths)]

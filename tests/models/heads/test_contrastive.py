@@ -13,11 +13,16 @@ from osbert.data.example import Example, Target
 from osbert.data.examples import Examples
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
-from osbert.models.heads.contrastive import ContrastiveHead, alike_texts, partners
+from osbert.models.forms import VectorLoss
+from osbert.models.heads.contrastive import ContrastiveHead, VectorComparison, alike_texts, partners
 from osbert.training.progress import Census
 
 RECORDS = {7: (3, 6), 2: (5, 4), 5: (6, 6), 9: (2, 3)}
 """The lengths of the two texts of each record."""
+
+
+def compared(*, temperature: float = 0.05, loss: VectorLoss = "in_batch") -> VectorComparison:
+    return VectorComparison(target="own", temperature=temperature, loss=loss)
 
 
 @pytest.fixture
@@ -45,7 +50,7 @@ def test_a_text_and_its_partner_are_of_one_record(batch: Batch) -> None:
 def test_the_loss_is_that_of_finding_ones_own_among_all(batch: Batch, pooling) -> None:
     torch.manual_seed(0)
     backbone = Architecture(layers=1, heads=2, width=8, vocabulary=50, length=8).build()
-    head = ContrastiveHead(backbone, target="own", pooling=pooling, temperature=0.05)
+    head = ContrastiveHead(backbone, comparison=compared(), pooling=pooling)
     learner = Learner(backbone, {"own": head}).eval()
     loss = learner(batch)["own"]
     states = backbone(batch).hidden.split(list(batch.lengths))
@@ -67,7 +72,7 @@ def test_the_loss_is_that_of_finding_ones_own_among_all(batch: Batch, pooling) -
 def test_a_hard_negative_is_one_of_every_record(batch: Batch) -> None:
     torch.manual_seed(0)
     backbone = Architecture(layers=1, heads=2, width=8, vocabulary=50, length=8).build()
-    head = ContrastiveHead(backbone, target="own", pooling="cls", temperature=0.05)
+    head = ContrastiveHead(backbone, comparison=compared(), pooling="cls")
     learner = Learner(backbone, {"own": head}).eval()
     first = batch.targets["own"].index
     second = partners(batch, first)
@@ -119,13 +124,14 @@ def laid_out(negatives: int, labels: list[float] | None = None) -> Batch:
         (2, {}, None, 7.530271053314209),
         (4, {}, None, 7.617413520812988),
         (4, {"dimensions": (8, 3)}, None, 26.872493743896484),
-        (2, {"loss": "cosent"}, [0.1, 0.9, 0.5, 0.5, 0.3], 12.70163345336914),
+        (2, {}, [0.1, 0.9, 0.5, 0.5, 0.3], 12.70163345336914),
     ],
 )
 def test_losses_are_those_of_sentence_transformers(sides: int, settings, labels, expected: float) -> None:
     """On the same vectors, in its version 6.2: MultipleNegativesRanking (and Cached), Matryoshka over it, CoSENT."""
     backbone = Architecture(layers=1, heads=1, width=12, vocabulary=50, length=8).build()
-    head = ContrastiveHead(backbone, target="own", pooling="mean", temperature=0.05, projection=False, **settings)
+    comparison = compared(loss="cosent" if labels else "in_batch")
+    head = ContrastiveHead(backbone, comparison=comparison, pooling="mean", projection=False, **settings)
     outputs = torch.cat([vectors(shift) for shift in (0.1, 0.45, 0.9, 1.3)[:sides]])
     loss = head.compare(outputs, laid_out(sides - 2, labels))
     assert loss.count == 5 and loss.total.item() / 5 == pytest.approx(expected, abs=1e-5)
@@ -161,7 +167,9 @@ def test_a_teachers_scores_are_learnt_as_sentence_transformers_does(
 ) -> None:
     """MarginMSELoss of cosines over the temperature, and DistillKLDivLoss over its squared student temperature, 6.2."""
     backbone = Architecture(layers=1, heads=1, width=12, vocabulary=50, length=8).build()
-    head = ContrastiveHead(backbone, target="own", pooling="mean", temperature=temperature, projection=False, loss=loss)
+    head = ContrastiveHead(
+        backbone, comparison=compared(temperature=temperature, loss=loss), pooling="mean", projection=False
+    )
     batch = scored_by_teacher(negatives, over_queries=loss == "kl")
     rows = torch.cat([vectors(shift) for shift in (0.1, 0.45, 0.9, 1.3, 1.7)[: 2 + negatives]])
     found = head.compare(rows[batch.ids], batch)
@@ -195,7 +203,7 @@ def test_a_text_that_is_like_the_query_in_another_step_is_no_negative() -> None:
             ids, targets = np.array([piece]), {} if side == 1 else {"own": target}
             examples.append(Example(ids=ids, segments=ids * 0, words=no, special=no, record=record, targets=targets))
     backbone = Architecture(layers=1, heads=1, width=12, vocabulary=50, length=8).build()
-    head = ContrastiveHead(backbone, target="own", pooling="mean", temperature=0.05, projection=False)
+    head = ContrastiveHead(backbone, comparison=compared(), pooling="mean", projection=False)
     learner = Learner(backbone, {"own": head}).eval()
     step = collate([example for example in examples if example.record in (0, 2)])  # without the row of 0 and 11
     unit = torch.nn.functional.normalize(backbone(step).hidden, dim=-1)
@@ -228,7 +236,7 @@ def test_passes_have_the_gradient_of_the_whole_step_in_the_memory_of_one(
     sizes = dataclasses.replace(sizes, dropout=dropout, attention_dropout=dropout)
     torch.manual_seed(0)
     backbone = sizes.build()
-    heads = {"own": ContrastiveHead(backbone, target="own", pooling="mean", temperature=0.05, dimensions=(4,))}
+    heads = {"own": ContrastiveHead(backbone, comparison=compared(), pooling="mean", dimensions=(4,))}
     learner = Learner(backbone, heads)
 
     def gradient(pass_tokens: int) -> tuple[float, list[torch.Tensor], int, list[int]]:

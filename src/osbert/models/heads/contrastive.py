@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from osbert.data.batch import TOKEN_COLUMNS, Batch
+from osbert.data.batch import TOKEN_COLUMNS, Batch, BatchTarget
 from osbert.data.example import Integers, Places
 from osbert.data.examples import Examples
 from osbert.models.contract import Backbone, Head, Loss, States
@@ -32,47 +32,19 @@ from osbert.models.heads.predictions import SequenceHead, classification_loss, r
 from osbert.models.initialisation import initialise
 
 
-class ContrastiveHead(Head):
-    """States of texts -> a vector each; the negatives of a text are the other texts of its step, and hard negatives.
+@dataclass(kw_only=True)
+class VectorComparison:
+    """Compares the vectors of a step. The targets `target` are 0 at the first text of a record, 1 at a negative.
 
-    The loss cannot be split into sums over records: all vectors of a step are compared (`Batch.whole`).
+    With the loss cosent they are scores at the first texts instead; with a teacher's, at each negative the margin by
+    which the positive scores more; only the first texts have a weight (kl), or the negatives (margin_mse).
     """
 
-    form = "vectors"
-    pooling: str
-
-    def __init__(
-        self,
-        backbone: Backbone,
-        *,
-        target: str,
-        pooling: str,
-        temperature: float,
-        dimensions: Sequence[int] = (),
-        projection: bool = True,
-        loss: VectorLoss = "in_batch",
-    ) -> None:
-        """Stand on `backbone`; the batch's targets `target` are 0 at the first sequence of a record, 1 at a negative.
-
-        With the loss cosent they are scores at the first sequences instead; with a teacher's, at each negative the
-        margin by which the positive scores more; only the first sequences have a weight (kl), or the negatives
-        (margin_mse). `projection`: in training, a dense layer and tanh
-        follow the pooling (SimCSE's "w/ MLP (train)"). `dimensions`: the loss is added over these first numbers of each
-        vector (Matryoshka representations, Kusupati et al. 2022, equation 1).
-        """
-        super().__init__()
-        self.target = target
-        self.pooling = pooling
-        self.temperature = temperature
-        self.dimensions = tuple(dimensions)
-        self.loss = loss
-        self.alike: Mapping[int, Collection[int]] = {}
-        """The numbers of the texts that are like a first text, by its number; of those with several in all rows."""
-        self.summaries = backbone.summaries
-        width = backbone.architecture.width * len(split_pooling(pooling))
-        self.dense = Linear(width, width) if projection else None
-        if projection:
-            initialise(self, backbone.architecture.deviation)
+    target: str
+    temperature: float
+    loss: VectorLoss
+    alike: Mapping[int, Collection[int]] = field(default_factory=dict)
+    """The numbers of the texts that are like a first text, by its number; of those with several in all rows."""
 
     def note_rows(self, rows: Examples) -> None:
         """Note which texts are alike in the training rows: in a step of others, too, they are no negatives."""
@@ -86,49 +58,87 @@ class ContrastiveHead(Head):
             alike.setdefault(text, set()).add(other)
         self.alike = {text: others for text, others in alike.items() if len(others) > 1}
 
+    def first(self, target: BatchTarget) -> Tensor:
+        """Return which of the batch's targets are at first texts (M,)."""
+        if self.loss == "cosent":
+            return torch.ones_like(target.labels, dtype=torch.bool)
+        if self.loss == "in_batch":
+            return target.labels == 0
+        assert target.weights is not None
+        return target.weights == float(self.loss == "kl")
+
+    def __call__(self, vectors: Tensor, batch: Batch) -> Loss:
+        """Return the summed loss of R records from the vectors (B, d) of a step, which compare by their dot product."""
+        target = batch.targets[self.target]
+        is_first = self.first(target)
+        first, negatives = target.index[is_first], target.index[~is_first]
+        if self.loss in ("kl", "margin_mse"):
+            first = first[batch.records[first].argsort()]
+        second = partners(batch, first, but=negatives)
+        if self.loss == "in_batch":
+            candidates = torch.cat([second, negatives])
+            return in_batch(
+                vectors[first],
+                vectors[candidates],
+                temperature=self.temperature,
+                count=target.count,
+                alike=alike_texts(batch, first, candidates, self.alike),
+            )
+        scores = (vectors[first] * vectors[second]).sum(dim=-1)
+        if self.loss == "cosent":
+            return cosent(scores, target.labels, temperature=self.temperature)
+        rows = torch.searchsorted(batch.records[first], batch.records[negatives])  # (H,): the record of each negative
+        margins = (scores[rows] - (vectors[first][rows] * vectors[negatives]).sum(dim=-1)) / self.temperature
+        distilled = distil_order if self.loss == "kl" else distil_margins
+        return distilled(margins, target.labels[~is_first], rows, count=target.count)
+
+
+class ContrastiveHead(Head):
+    """States of texts -> a vector each; the negatives of a text are the other texts of its step, and hard negatives.
+
+    The loss cannot be split into sums over records: all vectors of a step are compared (`Batch.whole`).
+    """
+
+    form = "vectors"
+    pooling: str
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        *,
+        comparison: VectorComparison,
+        pooling: str,
+        dimensions: Sequence[int] = (),
+        projection: bool = True,
+    ) -> None:
+        """Stand on `backbone`. `projection`: in training, a dense layer and tanh follow the pooling (SimCSE's "w/ MLP
+        (train)"). `dimensions`: the loss is added over these first numbers of each vector (Matryoshka representations,
+        Kusupati et al. 2022, equation 1).
+        """
+        super().__init__()
+        self.comparison = comparison
+        self.pooling = pooling
+        self.dimensions = tuple(dimensions)
+        self.summaries = backbone.summaries
+        width = backbone.architecture.width * len(split_pooling(pooling))
+        self.dense = Linear(width, width) if projection else None
+        if projection:
+            initialise(self, backbone.architecture.deviation)
+
+    def note_rows(self, rows: Examples) -> None:
+        """Note which texts are alike in the training rows."""
+        self.comparison.note_rows(rows)
+
     def outputs(self, states: States, batch: Batch) -> Tensor:
         """Return the vector (B, D) of every text."""
         return torch.stack(pool_texts(states.hidden, batch, self.pooling, self.summaries(batch)))
 
     def compare(self, outputs: Tensor, batch: Batch) -> Loss:
-        """Return the summed loss of R records from all vectors (B, D) of a step.
-
-        The cross-entropy in nats of each record, a choice among all second texts and negatives; of graded pairs CoSENT.
-        """
+        """Return the summed loss of R records from all vectors (B, D) of a step, by their cosines."""
         vectors = outputs.float() if self.dense is None else torch.tanh(self.dense(outputs)).float()
-        losses = [self._compare(vectors[:, :size], batch) for size in (vectors.shape[1], *self.dimensions)]
+        sizes = (vectors.shape[1], *self.dimensions)
+        losses = [self.comparison(functional.normalize(vectors[:, :size], dim=-1), batch) for size in sizes]
         return replace(losses[0], total=torch.stack([loss.total for loss in losses]).sum()) if losses[1:] else losses[0]
-
-    def _compare(self, vectors: Tensor, batch: Batch) -> Loss:
-        """Return the loss of vectors (B, d) of any length."""
-        target, unit = batch.targets[self.target], functional.normalize(vectors, dim=-1)
-        if self.loss == "cosent":
-            cosines = (unit[target.index] * unit[partners(batch, target.index)]).sum(dim=-1)
-            return cosent(cosines, target.labels, temperature=self.temperature)
-        if self.loss != "in_batch":
-            return self._distil(unit, batch)
-        first, negatives = target.index[target.labels == 0], target.index[target.labels == 1]
-        candidates = torch.cat([partners(batch, first, but=negatives), negatives])
-        return in_batch(
-            unit[first],
-            unit[candidates],
-            temperature=self.temperature,
-            count=target.count,
-            alike=alike_texts(batch, first, candidates, self.alike),
-        )
-
-    def _distil(self, vectors: Tensor, batch: Batch) -> Loss:
-        """Return the loss of a teacher's margins between the positive of each record and its negatives."""
-        target = batch.targets[self.target]
-        assert target.weights is not None
-        is_first = target.weights == float(self.loss == "kl")
-        first, negatives, margins = target.index[is_first], target.index[~is_first], target.labels[~is_first]
-        first = first[batch.records[first].argsort()]
-        rows = torch.searchsorted(batch.records[first], batch.records[negatives])  # (H,): the record of each negative
-        scores = (vectors[first] * vectors[partners(batch, first, but=negatives)]).sum(dim=-1)
-        others = (vectors[first][rows] * vectors[negatives]).sum(dim=-1)
-        distilled = distil_order if self.loss == "kl" else distil_margins
-        return distilled((scores[rows] - others) / self.temperature, margins, rows, count=target.count)
 
     def forward(self, states: States, batch: Batch) -> Loss:
         """Return the summed loss of the records in nats."""

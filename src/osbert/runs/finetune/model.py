@@ -20,6 +20,7 @@ from osbert.models.adapting.new_pieces import draw_pieces
 from osbert.models.adapting.tuning import Factors, add_low_rank, freeze_lowest, learn_only, merge, trainable_modules
 from osbert.models.contract import Backbone, Head, Learner, Sizes
 from osbert.models.heads.predictions import MaskedLanguageHead
+from osbert.models.heads.splade import SpladeHead
 from osbert.models.random_numbers import fix_seed
 from osbert.objectives.left_to_right import LeftToRight
 from osbert.runs.finetune.settings import RANKS, FinetuneSettings
@@ -57,6 +58,16 @@ class StartingModel:
             rows = fill_heads(self.source.tensors, Learner(self.backbone, reused))
             self.source.release()
             Report(rows=tuple(rows)).require_complete(str(self.source))
+        for name, head in heads.items() if not self.new else ():
+            if isinstance(head, SpladeHead):
+                rows = fill_heads(self.source.tensors, Learner(self.backbone, {name: head}))
+                self.source.release()
+                if any(row.status == "new" for row in rows):
+                    raise UserError(
+                        f"{self.source} has no head that predicts masked pieces, of which sparse vectors are made: "
+                        "take a model with one, or train dense vectors (--pooling mean).",
+                        code="unsupported-model",
+                    )
 
 
 @dataclass(frozen=True, kw_only=True)

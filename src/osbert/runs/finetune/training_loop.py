@@ -147,7 +147,9 @@ class FinetuneTrainer:
         memory = self.trainer.memory
         if self.settings.few_shot != "none" and not memory["epochs"]:
             yield self._end_epoch()
+        self._prepare_step()
         for progress in self.trainer.run() if self.steps and not self.ended_early else ():
+            self._prepare_step()
             if not progress.skipped:
                 memory["losses"].append(progress.loss)
                 if progress.steps <= SHORT:
@@ -159,6 +161,10 @@ class FinetuneTrainer:
                 if self.ended_early:
                     self.trainer.save()
                     return
+
+    def _prepare_step(self) -> None:
+        for head in self.learner.heads.values():
+            head.reach(self.trainer.step / max(self.steps, 1))
 
     @property
     def steps(self) -> int:

@@ -228,16 +228,23 @@ class Contrastive(TextTask):
     """The decimal mark of these scores: point or comma; detected, but a comma only if all fractions have it."""
     pooling: str = AUTO
     """Pooling of a text's hidden states to its vector: cls (SimCSE), mean (Sentence-BERT), max, weighted, mean_sqrt or
-    last; several joined by "+" are concatenated. auto: that of a model that was trained for sentence vectors, else
+    last; several joined by "+" are concatenated. splade (splade_sum, splade_log, splade_log_sum): sparse vectors, of a
+    model with a head that predicts masked pieces. auto: that of a model that was trained for sentence vectors, else
     cls."""
+    query_flops: float = 5e-5
+    """With sparse vectors, the weight of the penalty for the pieces of first texts: the sum of their squared mean
+    weights (FLOPS, Paria et al. 2020). It grows over the first third of the steps, with their square."""
+    document_flops: float = 3e-5
+    """The weight of the penalty for the pieces of all other texts."""
     projection: Literal["auto", "yes", "no"] = "auto"
     """Whether a dense layer and tanh follow the pooling in training only (SimCSE's "w/ MLP (train)"). auto: for an
     encoder that was not trained for sentence vectors, without scores and --dimensions."""
     dimensions: tuple[int, ...] = ()
     """Fewer numbers that are to do for a vector, such as 256,128,64: the loss is the sum over the whole vectors and
     over their first numbers (Matryoshka, Kusupati et al. 2022). `embed --dimensions` then cuts them."""
-    temperature: float = 0.05
-    """Divisor of the cosines before the softmax, and of their differences with scores."""
+    temperature: float | None = None
+    """Divisor of the cosines before the softmax, and of their differences with scores: 0.05. Of the dot products of
+    sparse vectors: 1."""
     distillation: Distillation = "kl"
     """How a teacher's scores of a row's texts are learnt, by the cosines over the temperature. kl: the distribution
     that they give the texts (Kullback-Leibler divergence); margin_mse: their differences (Hofstätter et al. 2020)."""
@@ -253,17 +260,21 @@ class Contrastive(TextTask):
     def __post_init__(self) -> None:
         """Raise ValueError for numbers out of range, an unknown pooling, and for windows."""
         super().__post_init__()
-        if not self.temperature > 0:
+        if self.temperature is not None and not self.temperature > 0:
             raise ValueError(f"temperature must be above 0, not {self.temperature}")
         if self.long == "window":
             raise ValueError("long = window would give a text several vectors: give truncate, head+tail or error")
-        if self.pooling != AUTO:
+        if self.pooling != AUTO and not self.is_sparse:
             try:
                 split_pooling(self.pooling)
             except UserError as error:
                 raise ValueError(str(error)) from error
         if any(size < 1 for size in self.dimensions):
             raise ValueError(f"dimensions must be at least 1, not {min(self.dimensions)}")
+        if self.is_sparse and (self.dimensions or self.projection == "yes"):
+            raise ValueError(
+                "sparse vectors have a number for each piece: dimensions and projection are for dense ones"
+            )
         if self.dimensions and self.projection == "yes":
             raise ValueError("dimensions are those of the vectors, which projection = yes replaces in training")
 
@@ -299,22 +310,13 @@ class Contrastive(TextTask):
     # The model.
 
     def for_sentences(self, read: Callable[[], TrainedSentences | None]) -> Self:
-        """Return the task with the model's pooling and prompts in place of auto; single texts have no role.
-
-        Raises UserError if the model's own vectors are sparse, which are not trained.
-        """
+        """Return the task with the model's pooling and prompts in place of auto; single texts have no role."""
         trained = read()
         settings: dict[str, Any] = {}
-        if self.pooling == AUTO and trained and trained.pooling in get_args(SparsePooling):
-            raise UserError(
-                "The model gives sparse vectors (SPLADE), which osbert does not train. Give a --pooling such as mean "
-                "to train dense vectors of its encoder.",
-                code="unsupported-model",
-            )
         if self.pooling == AUTO:
             settings["pooling"] = trained.pooling if trained else "cls"
         if self.projection == AUTO:
-            without = trained or self.rows in ("graded", "distilled") or self.dimensions
+            without = trained or self.rows in ("graded", "distilled") or self.dimensions or self.is_sparse
             settings["projection"] = "no" if without else "yes"
         for role in ("query", "document"):
             if getattr(self, f"{role}_prompt") == AUTO:
@@ -322,6 +324,11 @@ class Contrastive(TextTask):
         if trained and trained.lower_case:
             settings["lower_case"] = True
         return dataclasses.replace(self, **settings)
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether vectors are sparse: weights of pieces (SPLADE)."""
+        return self.pooling in get_args(SparsePooling)
 
     @property
     def prompts(self) -> Mapping[str | None, str]:
@@ -376,7 +383,7 @@ class Contrastive(TextTask):
 
     def head(self, backbone: Backbone) -> Head:
         """Return the head. Raises UserError for single texts without dropout, whose two vectors would be equal."""
-        from osbert.models.heads.contrastive import ContrastiveHead
+        from osbert.models.heads.contrastive import ContrastiveHead, VectorComparison
 
         if self.text and not self.pair and not any(backbone.architecture.dropouts):
             raise UserError(
@@ -384,6 +391,16 @@ class Contrastive(TextTask):
                 code="options-exclude-each-other",
             )
         pooling = "cls" if self.pooling == AUTO else self.pooling
+        comparison = VectorComparison(
+            target=self.name,
+            temperature=self.temperature or (1.0 if self.is_sparse else 0.05),
+            loss={"graded": "cosent", "distilled": self.distillation}.get(self.rows, "in_batch"),
+        )
+        if self.is_sparse:
+            from osbert.models.heads.splade import SpladeHead
+
+            flops = {"query_flops": self.query_flops, "document_flops": self.document_flops}
+            return SpladeHead(backbone, comparison=comparison, pooling=pooling, **flops)
         width = backbone.architecture.width * len(split_pooling(pooling))
         if too_many := [size for size in self.dimensions if size >= width]:
             raise UserError(
@@ -392,20 +409,20 @@ class Contrastive(TextTask):
             )
         return ContrastiveHead(
             backbone,
-            target=self.name,
+            comparison=comparison,
             pooling=pooling,
-            temperature=self.temperature,
             dimensions=self.dimensions,
             projection=self.projection != "no",
-            loss={"graded": "cosent", "distilled": self.distillation}.get(self.rows, "in_batch"),
         )
 
     def decode(
         self, outputs: Sequence[NDArray[np.floating]], record: Record, examples: Sequence[Example]
     ) -> SimilarityPrediction:
-        """Return the cosine of the two vectors."""
-        vectors = np.stack([outputs[0], outputs[1]]).astype(np.float64)
-        vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+        """Return the cosine of the two vectors, of sparse ones their dot product."""
+        vectors: NDArray[np.floating] = np.stack([outputs[0], outputs[1]])
+        if not self.is_sparse:
+            vectors = vectors.astype(np.float64)
+            vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
         return SimilarityPrediction(value=float(vectors[0] @ vectors[1]), vectors=vectors)
 
     def outcome(self, prediction: Prediction, record: Record) -> RecordOutcome:
