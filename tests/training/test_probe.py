@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from osbert.data.step import Cursor
 from osbert.training import probe as module
-from osbert.training.probe import Speed, _line, loader_speed, peak_memory, probe, reset_memory, resident_memory
+from osbert.training.probe import Speed, _line, peak_memory, probe, reset_memory, resident_memory
 from osbert.training.processor import choose
 from osbert.training.trainer import Trainer
 
@@ -101,10 +101,13 @@ def test_a_line_through_true_values_is_exact() -> None:
     assert found.memory == 100 + 7 * 32
 
 
+@pytest.mark.lab
 def test_the_loader_alone_counts_its_layout(toys, tmp_path, monkeypatch) -> None:
     """On a clock that the loader alone moves: 0.2 s for the layout, 0.01 s for each step."""
+    from osbert_lab.planning import speed
+
     now = [0.0]
-    monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    monkeypatch.setattr(speed, "time", SimpleNamespace(perf_counter=lambda: now[0]))
     given: list[int] = []
 
     class Slow:
@@ -118,7 +121,7 @@ def test_the_loader_alone_counts_its_layout(toys, tmp_path, monkeypatch) -> None
                 given.append(sum(batch.tokens for batch in step.batches))
                 yield step
 
-    found = loader_speed(Slow(toys.trainer(tmp_path).loader), pool_tokens=1000, seconds=0.195)
+    found = speed.loader_speed(Slow(toys.trainer(tmp_path).loader), pool_tokens=1000, seconds=0.195)
     assert len(given) == 21
     assert 1 / found == pytest.approx(0.2 / sum(given[1:]) + 0.21 / 1000)
 

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import torch
 
-from osbert.data.step import Cursor, Loader
 from osbert.training.processor import Processor
 from osbert.training.trainer import Trainer
 
@@ -110,23 +109,6 @@ def train_for(trainer: Trainer, seconds: float, *, turns: int = 1) -> Speed:
         loader_share=(all_waited - waited) / sum(measured),
         memory=peak_memory(trainer.processor),
     )
-
-
-def loader_speed(loader: Loader, *, pool_tokens: int, seconds: float, turns: int = 1) -> float:
-    """Return the tokens per second of a loader alone, an upper bound of training.
-
-    The time to lay out a pool, part of each of the first `turns` steps, is spread over the pool's `pool_tokens`.
-    """
-    started = time.perf_counter()
-    steps = loader.steps(Cursor())
-    for _ in range(turns):
-        next(steps)
-    begun = time.perf_counter()
-    tokens = 0
-    while not tokens or time.perf_counter() - begun < seconds:
-        tokens += sum(batch.size for _ in range(turns) for batch in next(steps).batches)
-    each = (time.perf_counter() - begun) / tokens
-    return 1 / (each + (begun - started) / (turns * pool_tokens))
 
 
 def reset_memory(processor: Processor) -> None:

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import torch
 
 from osbert.data.stages import first_steps
+from osbert.data.step import Cursor, Loader
 from osbert.models.contract import Learner, StepSize
 from osbert.runs.pretrain.settings import PretrainPlan
 from osbert.runs.pretrain.speed_test import SpeedTest, endless, turns
-from osbert.training.probe import loader_speed
 from osbert.training.processor import Processor
 
 FORMULA = (
@@ -79,6 +79,23 @@ def flops_per_token(test: SpeedTest, length: int) -> float:
     steps = first_steps(test.loader(length, batch=test.plan.settings.data.batch))
     size = StepSize.of(test.learner, itertools.chain(*steps))
     return training_flops(test.learner, size) / size.tokens
+
+
+def loader_speed(loader: Loader, *, pool_tokens: int, seconds: float, turns: int = 1) -> float:
+    """Return the tokens per second of a loader alone, an upper bound of training.
+
+    The time to lay out a pool, part of each of the first `turns` steps, is spread over the pool's `pool_tokens`.
+    """
+    started = time.perf_counter()
+    steps = loader.steps(Cursor())
+    for _ in range(turns):
+        next(steps)
+    begun = time.perf_counter()
+    tokens = 0
+    while not tokens or time.perf_counter() - begun < seconds:
+        tokens += sum(batch.size for _ in range(turns) for batch in next(steps).batches)
+    each = (time.perf_counter() - begun) / tokens
+    return 1 / (each + (begun - started) / (turns * pool_tokens))
 
 
 def loader_ceiling(plan: PretrainPlan, length: int, *, seconds: float) -> float:

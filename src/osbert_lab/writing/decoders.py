@@ -20,8 +20,8 @@ from osbert.models.contract import Backbone, Head, States
 from osbert.models.families.transformer import Transformer
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.models.sizes import Precision
-from osbert.models.transformer.block import DecoderBlock
 from osbert_lab.writing.contract import CachedDecoder, WritingBackbone
+from osbert_lab.writing.decoder_block import DecoderBlock
 from osbert_lab.writing.modes import TARGET
 from osbert_lab.writing.steps import KeyValueCache, StepKind, StepWeights, measure_copies, rectangle
 

@@ -13,10 +13,10 @@ from osbert.data.batch import Batch
 from osbert.models.contract import Head, HeadVectors, States, StepSize, matrix_weights
 from osbert.models.families.transformer import Transformer
 from osbert.models.heads.predictions import MaskedLanguageHead
-from osbert.models.transformer.block import DecoderBlock
 from osbert.models.transformer.embeddings import Embeddings
 from osbert.models.transformer.layout import Layout
 from osbert_lab.writing.contract import WritingBackbone
+from osbert_lab.writing.decoder_block import DecoderBlock
 from osbert_lab.writing.decoders import SourceDecoder
 from osbert_lab.writing.pair_architecture import PairArchitecture
 

@@ -20,8 +20,9 @@ from torch.nn import functional
 
 from osbert.models.fast.linear import is_compiled, spares_time
 from osbert.models.transformer.attention import Attention
-from osbert.models.transformer.block import Block, DecoderBlock, ResidualOrder, StateFunction
+from osbert.models.transformer.block import Block, ResidualOrder, StateFunction
 from osbert.models.transformer.positions import rotate
+from osbert_lab.writing.decoder_block import DecoderBlock
 
 
 class KeyValueCache:

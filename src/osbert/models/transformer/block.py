@@ -142,30 +142,6 @@ class Block(ResidualOrder, nn.Module):
         return self.attention.head_vectors(self.attention_input(hidden), layout)
 
 
-class DecoderBlock(Block):
-    """A layer of a decoder: self-attention, cross-attention to the source, feed-forward layers."""
-
-    cross_norm: nn.Module
-
-    def __init__(self, architecture: Architecture, layer: int = 0) -> None:
-        """Make a layer, counted from 0."""
-        super().__init__(architecture, layer)
-        self.cross = Attention(architecture, across=True)
-        self.cross_norm = norm(architecture)
-
-    def decode(self, hidden: Tensor, layout: Layout, source: Tensor, across: Layout) -> Tensor:
-        """Return the layer's output (N, D) for `hidden` (N, D); `source`: the encoder's states, in layout `across`."""
-        hidden = self.add_attention(hidden, self.attention(self.attention_input(hidden), layout))
-        return self.add_feedforward(
-            self.add_source(hidden, self.cross.across(self.cross_input(hidden), source, across))
-        )
-
-    def compile(self, **options: Any) -> None:
-        """Compile the layer as `Block` does, without the kernel of cross-attention."""
-        self.cross.kernel = within_graph(self.cross.kernel)
-        super().compile(**options)
-
-
 def norm(architecture: Architecture, width: int = 0) -> nn.Module:
     """Return a new normalisation layer for states (N, D); for vectors of another size if `width` is given."""
     return norm_of(architecture, width or architecture.width, biases=architecture.biases or architecture.norm_biases)
