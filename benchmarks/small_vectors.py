@@ -26,7 +26,7 @@ from osbert.inference.vectors import bits
 from osbert.inference.vectors.bits import BitIndex
 from osbert.inference.vectors.files import Column
 from osbert.inference.vectors.nearest import NearestRows
-from osbert.inference.vectors.quantizing import add_bits, measure_recall, quantize_column
+from osbert.inference.vectors.quantizing import add_bits, measure_small, quantize_column
 
 TOP, QUERIES = 10, 50
 
@@ -91,7 +91,7 @@ def main() -> None:
     packed = add_bits(quantized, options.work)["bits"]
     queries = vectors[np.linspace(0, len(vectors) - 1, QUERIES).astype(int)]
     print(f"{len(vectors):,} vectors of {vectors.shape[1]}")
-    for name, column, recall in (("float32", exact, 1.0), ("int8", quantized, measure_recall(exact, quantized))):
+    for name, column, recall in (("float32", exact, 1.0), ("int8", quantized, measure_small(exact, quantized))):
         size = column.path.stat().st_size / 1e6
         print(
             f"{name:24s} {size:6.1f} MB  recall@10 {recall:.4f}  {milliseconds(compare_all(column), queries):6.2f} ms"
@@ -101,7 +101,7 @@ def main() -> None:
     bits.CANDIDATES_PER_RESULT = 1
     for bits.CANDIDATES in (11, 50, 100, 200):
         recall, taken = (
-            measure_recall(exact, quantized, packed),
+            measure_small(exact, quantized, packed),
             milliseconds(lambda query: index.find(query, TOP), queries),
         )
         size = packed.path.stat().st_size / 1e6

@@ -90,9 +90,7 @@ def begin_search(side: str, path: Path, count: int) -> None:
         index = faiss_index(vectors)
 
         def work() -> Any:
-            from osbert.inference.vectors.nearest import nearest_in_index
-
-            return nearest_in_index(index, queries, TOP)[0]
+            return np.array([indices for indices, _ in index.find(queries, TOP)])
     else:
         from osbert.inference.vectors.nearest import NearestRows
 
@@ -107,7 +105,7 @@ def begin_search(side: str, path: Path, count: int) -> None:
 
 def faiss_index(vectors: np.ndarray) -> Any:
     """Return the index that osbert builds, and print how long it took."""
-    from osbert.inference.vectors.nearest import build_index
+    from osbert.inference.vectors.approximate import ApproximateIndex, build_lists
     from osbert.inference.vectors.reading import VectorFile
 
     class Memory(VectorFile):
@@ -121,7 +119,8 @@ def faiss_index(vectors: np.ndarray) -> Any:
         def _all_rows(self) -> Any: ...
 
     started = time.perf_counter()
-    index = build_index(Memory())
+    lists = build_lists(Memory())
+    index = ApproximateIndex(backend="faiss", index=lists, count=len(vectors), width=vectors.shape[1])
     print(f"  faiss: built in {time.perf_counter() - started:.1f} s", flush=True)
     return index
 

@@ -131,7 +131,7 @@ class NearestKeywords(OpeningKeywords, total=False):
 
     top: int
     above: float
-    backend: Literal["auto", "exact", "binary", "faiss"]
+    backend: Literal["auto", "exact", "binary", "faiss", "usearch"]
     hybrid: bool
     role: str | None
     device: str

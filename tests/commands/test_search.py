@@ -18,8 +18,9 @@ from osbert.commands.search import search
 from osbert.inference.engine import load
 from osbert.inference.vectors import files as vector_files
 from osbert.inference.vectors import reading as vector_reading
+from osbert.inference.vectors.approximate import index_path
 from osbert.inference.vectors.lexical import bm25
-from osbert.inference.vectors.nearest import NearestRows, index_path
+from osbert.inference.vectors.nearest import NearestRows
 from osbert.interop.sentence_files import PROMPTS
 from osbert.runs.file_options import SearchOptions
 from osbert.runs.similarity import search as runs
@@ -257,35 +258,41 @@ def test_bm25_is_the_sum_over_a_plain_matrix() -> None:
     np.testing.assert_allclose([one for _, one in found[0]], [one for _, one in expected[0]])
 
 
-def test_faiss_finds_what_the_comparison_of_all_finds(encoder: Path, lines: Path, tmp_path: Path) -> None:
-    pytest.importorskip("faiss")
+@pytest.mark.parametrize("backend", ["faiss", "usearch"])
+def test_an_index_finds_what_the_comparison_of_all_finds(
+    encoder: Path, lines: Path, tmp_path: Path, backend: str
+) -> None:
+    pytest.importorskip(backend)
     path = tmp_path / "x.npy"
     embed(encoder, lines, out=path)
     exact = osbert.search(path, ["bad", "film"], top=4)
     for _ in range(2):  # the second time from the index beside the file
-        found = osbert.search(path, ["bad", "film"], top=4, backend="faiss")
-        assert [[one.line for one in query.nearest] for query in found] == [
-            [one.line for one in query.nearest] for query in exact
+        events: list[object] = []
+        found = osbert.search(path, ["bad", "film"], top=4, backend=backend, watch=events.append)
+        assert sum("100.0%" in str(event) for event in events) == 1
+        assert [[near.texts for near in query.nearest] for query in found] == [
+            [near.texts for near in query.nearest] for query in exact  # of equal texts either
         ]
-    written = index_path(path).stat().st_mtime_ns
+    written = index_path(path, backend).stat().st_mtime_ns
     for queries, code in ((np.ones((1, 5)), "damaged-file"), (np.full((1, 16), np.nan), "not-finite")):
         with refusal(code):
-            osbert.search(path, queries, backend="faiss")
-    index_path(path).write_bytes(b"damaged")
-    (found,) = osbert.search(path, "bad", top=1, backend="faiss")
+            osbert.search(path, queries, backend=backend)
+    index_path(path, backend).write_bytes(b"damaged")
+    (found,) = osbert.search(path, "bad", top=1, backend=backend)
     assert found.nearest[0].line == exact[0].nearest[0].line
     lines.write_text("film\nbad\ngood\n")
     embed(encoder, lines, out=path)
-    (found,) = osbert.search(path, "bad", top=1, backend="faiss")
-    assert found.nearest[0].line == 2 and index_path(path).stat().st_mtime_ns > written
+    (found,) = osbert.search(path, "bad", top=1, backend=backend)
+    assert found.nearest[0].line == 2 and index_path(path, backend).stat().st_mtime_ns > written
 
 
 def test_a_backend_without_its_library_names_the_extra(
     encoder: Path, lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     embed(encoder, lines, out=tmp_path / "x.npz")
-    monkeypatch.setitem(sys.modules, "faiss", None)
-    with refusal("missing-library", "osbert[faiss]"):
-        osbert.search(tmp_path / "x.npz", "bad", backend="faiss")
+    for backend, module in (("faiss", "faiss"), ("usearch", "usearch.index")):
+        monkeypatch.setitem(sys.modules, module, None)
+        with refusal("missing-library", f"osbert[{backend}]"):
+            osbert.search(tmp_path / "x.npz", "bad", backend=backend)
     with refusal("invalid-value", "hnsw"):
         osbert.search(tmp_path / "x.npz", "bad", backend="hnsw")

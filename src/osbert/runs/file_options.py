@@ -80,9 +80,10 @@ class SearchOptions:
     """Most texts for a query."""
     above: float = -1.0
     """Leave out texts whose cosine is smaller; with hybrid, of the ranking by vectors."""
-    backend: Literal["auto", "exact", "binary", "faiss"] = "auto"
-    """exact: every vector is compared. binary: bits choose candidates (a file of --dtype binary). faiss: an approximate
-    index, built once beside the file (extra faiss). auto: binary where the file has bits, else exact."""
+    backend: Literal["auto", "exact", "binary", "faiss", "usearch"] = "auto"
+    """exact: every vector is compared. binary: bits choose candidates (a file of --dtype binary). faiss, usearch:
+    an approximate index, built once beside the file (extras faiss and usearch). auto: binary where the file has bits,
+    else exact."""
     hybrid: bool = False
     """Fuse the ranking by vectors with one by words (BM25, reciprocal rank fusion)."""
     role: str | None = None

@@ -16,7 +16,7 @@ from osbert.inference.vectors import bits
 from osbert.inference.vectors.bits import BitIndex, open_bit_index, pack_bits
 from osbert.inference.vectors.files import Column, beside
 from osbert.inference.vectors.nearest import NearestRows
-from osbert.inference.vectors.quantizing import add_bits, measure_recall, quantize, quantize_column
+from osbert.inference.vectors.quantizing import add_bits, measure_small, quantize, quantize_column
 from osbert.inference.vectors.reading import open_vectors
 from osbert.inference.vectors.settings import normalize_vectors
 from refusals import refusal
@@ -44,9 +44,9 @@ def test_recall_counts_the_neighbours_that_are_found(tmp_path: Path) -> None:
         cosines[np.arange(len(rows)), rows] = -2
         sides.append(np.argsort(-cosines, axis=1)[:, :10])
     expected = np.mean([len({*first} & {*second}) / 10 for first, second in zip(*sides)])
-    assert measure_recall(exact, quantized) == pytest.approx(expected) and expected > 0.9
+    assert measure_small(exact, quantized) == pytest.approx(expected) and expected > 0.9
     single = Column(path=tmp_path / "exact", dtype="<f4", shape=(1, 64))
-    assert measure_recall(single, quantized) is None
+    assert measure_small(single, quantized) is None
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".npz", ".parquet"])
@@ -100,7 +100,7 @@ def test_recall_of_bits_is_that_of_a_search_by_them(tmp_path: Path, monkeypatch:
     quantized = quantize_column(exact, tmp_path / "int8")
     columns = add_bits(quantized, tmp_path)
     assert [column.path.stat().st_size for column in columns.values()] == [500 * 64 // 8, 500 * 4]
-    recall, whole = measure_recall(exact, quantized, columns["bits"]), measure_recall(exact, quantized)
+    recall, whole = measure_small(exact, quantized, columns["bits"]), measure_small(exact, quantized)
     assert recall is not None and whole is not None and 0.3 < recall < whole
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from osbert.errors import UserError
 from osbert.inference.vectors import files, reading
+from osbert.inference.vectors.approximate import index_path, open_index
 from osbert.inference.vectors.files import Column, VectorOutput, beside, write_vectors
-from osbert.inference.vectors.nearest import index_path, open_index
 from osbert.inference.vectors.reading import open_vectors
 from refusals import refusal
 
@@ -93,16 +93,17 @@ def test_a_flipped_vector_and_a_flipped_text_are_found(tmp_path: Path) -> None:
         file.write_bytes(whole)
 
 
-def test_a_flipped_bit_in_an_index_has_it_built_anew(tmp_path: Path) -> None:
-    pytest.importorskip("faiss")
+@pytest.mark.parametrize("backend", ["faiss", "usearch"])
+def test_a_flipped_bit_in_an_index_has_it_built_anew(tmp_path: Path, backend: str) -> None:
+    pytest.importorskip(backend)
     (path,) = write(tmp_path, ".npz")
-    open_index(open_vectors(path))
-    index = index_path(path)
+    assert open_index(open_vectors(path), backend).recall == 1
+    index = index_path(path, backend)
     whole = index.read_bytes()
     flipped = bytearray(whole)
     flipped[-5] ^= 64
     index.write_bytes(flipped)
-    open_index(open_vectors(path))
+    assert open_index(open_vectors(path), backend).recall == 1
     assert index.read_bytes() == whole
 
 

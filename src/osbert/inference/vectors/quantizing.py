@@ -16,14 +16,10 @@ from numpy.typing import NDArray
 
 from osbert.inference.vectors.bits import BitIndex, pack_bits
 from osbert.inference.vectors.files import BITS, ROW_CHECKSUMS, Column
-from osbert.inference.vectors.nearest import NearestRows
+from osbert.inference.vectors.recall import measure_recall, search_blocks
 
 NumberType = Literal["float32", "int8", "binary"]
 """The types of numbers that files of vectors hold; binary: int8, and bits by which a search chooses candidates."""
-QUERIES = 200
-"""Most vectors that look for their neighbours in `measure_recall`."""
-NEAREST = 10
-"""Neighbours of each that are compared."""
 
 
 def quantize(vectors: NDArray[np.floating]) -> NDArray[np.int8]:
@@ -66,44 +62,16 @@ def _write_column(
     return Column(path=path, dtype=dtype, shape=shape)
 
 
-def measure_recall(exact: Column, quantized: Column, bits: Column | None = None) -> float | None:
-    """Return the fraction of the 10 nearest vectors (n, D) that quantized ones have among their 10 nearest, too.
+def measure_small(exact: Column, quantized: Column, bits: Column | None = None) -> float | None:
+    """Return recall@10 of quantized vectors against exact ones (n, D), with `bits` of a search by them; see recall.py.
 
-    The queries are up to QUERIES of the vectors themselves, evenly spaced, in float32 as queries of a search are; a
-    vector is not its own neighbour. With `bits`, quantized vectors are searched by them. None if there are fewer than
-    two vectors.
+    The queries are in float32, as those of a search are.
     """
-    count = exact.shape[0]
-    if count < 2 or len(exact.shape) != 2:
+    if len(exact.shape) != 2:
         return None
-    rows = np.unique(np.linspace(0, count - 1, min(count, QUERIES)).astype(int))
-    firsts = np.arange(0, count, 2**13)
-    queries = np.concatenate(
-        [
-            block[rows[(rows >= first) & (rows < first + len(block))] - first]
-            for first, block in zip(firsts, exact.blocks())
-        ]
-    )
-    first_indices = _nearest(exact, queries)
-    if bits is None:
-        second_indices = _nearest(quantized, queries)
-    else:
-        packed = np.concatenate([*bits.blocks()])
-        vectors = np.memmap(quantized.path, quantized.dtype, "r", shape=quantized.shape)
-        index = BitIndex(packed, quantized.shape[1], vectors.__getitem__)
-        second_indices = [indices.tolist() for indices, _ in index.find(queries, NEAREST + 1)]
-    neighbours = [
-        [[index for index in line if index != row][:NEAREST] for row, line in zip(rows, indices, strict=True)]
-        for indices in (first_indices, second_indices)
-    ]
-    hits = sum(len({*first} & {*second}) for first, second in zip(*neighbours, strict=True))
-    return hits / sum(map(len, neighbours[0]))
-
-
-def _nearest(column: Column, queries: NDArray[np.floating]) -> list[list[int]]:
-    """Return the indices of the nearest vectors of a column for each query, of which it may be one."""
-    nearest = NearestRows(queries, min(NEAREST + 1, column.shape[0]))
-    for block in column.blocks():
-        nearest.compare(block.astype(np.float32, copy=False))
-    indices: list[list[int]] = nearest.places.tolist()
-    return indices
+    find = search_blocks(quantized.blocks)
+    if bits is not None:
+        packed = np.concatenate([*bits.blocks()]) if exact.shape[0] else np.empty((0, 0), np.uint8)
+        vectors = np.memmap(quantized.path, quantized.dtype, "r", shape=quantized.shape) if exact.shape[0] else packed
+        find = BitIndex(packed, quantized.shape[1], vectors.__getitem__).find
+    return measure_recall(exact.blocks, exact.shape[0], find)

@@ -19,7 +19,7 @@ from osbert.inference.embedder import Embedder, remarks
 from osbert.inference.engine import Engine
 from osbert.inference.vectors.files import BITS, ENDS, ROW_CHECKSUMS, Column, VectorOutput, beside, write_vectors
 from osbert.inference.vectors.growing import GrowingFiles
-from osbert.inference.vectors.quantizing import add_bits, measure_recall, quantize_column
+from osbert.inference.vectors.quantizing import add_bits, measure_small, quantize_column
 from osbert.inference.vectors.settings import SPARSE, VectorSettings
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.lock import claim
@@ -315,6 +315,6 @@ def _write(growing: GrowingFiles, job: EmbeddingJob, out: VectorOutput) -> float
             columns |= add_bits(columns["vectors"], Path(folder))
         recall = None
         if not (job.batches.earlier and job.batches.earlier.reduced):  # else the exact vectors of some texts are gone
-            recall = measure_recall(exact, columns["vectors"], columns.get(BITS) if dtype == "binary" else None)
+            recall = measure_small(exact, columns["vectors"], columns.get(BITS) if dtype == "binary" else None)
         write_vectors(out, columns, {**settings, "dtype": dtype, "recall@10": recall, "rows": growing.tally["rows"]})
     return recall

@@ -16,10 +16,12 @@ from osbert.errors import UserError
 from osbert.inference.embedder import Embedder
 from osbert.inference.engine import Engine, load, make_sparse_embedder
 from osbert.inference.sparse_vectors.nearest import NearestSparseRows, divide_scores
-from osbert.inference.vectors.bits import BitIndex, open_bit_index
+from osbert.inference.vectors.approximate import LIBRARIES, open_index
+from osbert.inference.vectors.bits import open_bit_index
 from osbert.inference.vectors.lexical import bm25, fuse_rankings
-from osbert.inference.vectors.nearest import NearestRows, nearest_in_index, open_index
+from osbert.inference.vectors.nearest import NearestRows
 from osbert.inference.vectors.reading import VectorFile, open_vectors
+from osbert.inference.vectors.recall import Find
 from osbert.inference.vectors.settings import SPARSE, VectorSettings
 from osbert.interop.folder import Folder, open_folder
 from osbert.interop.opening import CAREFUL, Opening
@@ -33,7 +35,7 @@ QUERIES = 512
 """Queries that are compared with a block at once."""
 DEPTH = 100
 """Fewest texts of each ranking for the fusion in hybrid search."""
-BACKENDS = ("auto", "exact", "binary", "faiss")
+BACKENDS = ("auto", "exact", "binary", *LIBRARIES)
 """The ways to find the nearest vectors; see SearchOptions."""
 WORDS = 5
 """Most words that are printed for a text."""
@@ -272,14 +274,15 @@ class Finder:
     vocabulary: Sequence[str] = ()
 
     @cached_property
-    def index(self) -> Any:
-        """The approximate index of the file."""
-        return open_index(self.opened)
-
-    @cached_property
-    def bit_index(self) -> BitIndex:
-        """The bits of the file."""
-        return open_bit_index(self.opened)
+    def _search_index(self) -> Find:
+        """The search by the bits of the file, or by an approximate index."""
+        backend = self.options.backend
+        if backend not in LIBRARIES:
+            return open_bit_index(self.opened).find
+        index = open_index(self.opened, backend)
+        if index.recall is not None:
+            self.watch(Notice(f"{backend} finds {index.recall:.1%} of the 10 nearest, measured when it was built."))
+        return index.find
 
     def find(self, vectors: Any, texts: Sequence[Texts]) -> Iterator[Neighbourhood]:
         """Yield the neighbourhood of each of the vectors (Q, D), or sparse ones (Q, V); `texts`: of the queries."""
@@ -287,8 +290,7 @@ class Finder:
         # Rank fusion needs more than the top of each ranking: a text may be second in both and first in none.
         count = max(options.top, DEPTH) if options.hybrid else options.top
         rankings = [
-            # An index of -1 fills up rows with fewer results than asked for.
-            {index: score for index, score in zip(*both, strict=True) if index >= 0 and score >= options.above}
+            {index: score for index, score in zip(*both, strict=True) if score >= options.above}
             for both in (self._nearest_sparse if opened.is_sparse else self._nearest)(vectors, count)
         ]
         chosen = [list(ranking) for ranking in rankings]
@@ -318,20 +320,17 @@ class Finder:
     def _nearest(self, vectors: NDArray[np.floating], count: int) -> list[tuple[list[int], list[float]]]:
         """Return the indices and cosines of the rows nearest to each vector."""
         backend = self.options.backend
-        if backend == "binary" or (backend == "auto" and self.opened.is_binary):
-            ranked = self.bit_index.find(vectors, count)
-            return [(indices.tolist(), cosines.clip(max=1).tolist()) for indices, cosines in ranked]
-        if backend == "faiss":
-            indices, cosines = nearest_in_index(self.index, vectors, count)
+        if backend in ("binary", *LIBRARIES) or (backend == "auto" and self.opened.is_binary):
+            ranked = self._search_index(vectors, count)
         else:
             nearest = NearestRows(vectors, count)
             for block in self.opened.blocks():
                 self.opened.require_single(block)
                 nearest.compare(block)
                 self.watch(WorkProgress(of="search", done=nearest.rows, count=self.opened.count))
-            indices, cosines = nearest.places, nearest.cosines
+            ranked = nearest.ranked
         # Sums in float32 may end above 1.
-        return list(zip(indices.tolist(), cosines.clip(max=1).tolist(), strict=True))
+        return [(indices.tolist(), cosines.clip(max=1).tolist()) for indices, cosines in ranked]
 
     def _nearest_sparse(self, vectors: Any, count: int) -> list[tuple[list[int], list[float]]]:
         """Return the indices and dot products of the rows nearest to each sparse vector."""
