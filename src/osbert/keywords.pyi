@@ -126,6 +126,11 @@ class VectorKeywords(TypedDict, total=False):
     overlap: int
     dimensions: int
 
+class FindDuplicatesKeywords(TextKeywords, OpeningKeywords, total=False):
+    """Settings of osbert.find_duplicates."""
+
+    device: str
+
 class NearestKeywords(OpeningKeywords, total=False):
     """Settings of osbert.search."""
 
@@ -133,12 +138,8 @@ class NearestKeywords(OpeningKeywords, total=False):
     above: float
     backend: Literal["auto", "exact", "binary", "faiss", "usearch"]
     hybrid: bool
+    weights: str
     role: str | None
-    device: str
-
-class FindDuplicatesKeywords(TextKeywords, OpeningKeywords, total=False):
-    """Settings of osbert.find_duplicates."""
-
     device: str
 
 class TrainTokenizerKeywords(TypedDict, total=False):
@@ -199,6 +200,7 @@ class EvaluateRetrievalKeywords(VectorKeywords, OpeningKeywords, total=False):
     device: str
     measures: str
     depth: int
+    fuse: bool
 
 class ExplainKeywords(TextKeywords, AttributionKeywords, TaskKeywords, OpeningKeywords, total=False):
     """Settings of osbert.explain."""

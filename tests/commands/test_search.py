@@ -7,6 +7,7 @@ import math
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -238,6 +239,25 @@ def test_hybrid_search_finds_words(encoder: Path, lines: Path, tmp_path: Path) -
         osbert.search(tmp_path / "x.npz", np.ones((1, 16)), hybrid=True)
 
 
+def test_weights_decide_between_vectors_and_words(encoder: Path, lines: Path, tmp_path: Path) -> None:
+    path = tmp_path / "x.npz"
+    embed(encoder, lines, out=path)
+
+    def find(**options: Any) -> list[int]:
+        (found,) = osbert.search(path, "the bad plays", top=3, **options)
+        return [near.line for near in found.nearest]
+
+    assert find(hybrid=True, weights="1,0") == find()
+    by_words = [index for index, _ in bm25(TEXTS, ["the bad plays"], 3)[0]]
+    opened = [row.line for row in vector_reading.open_vectors(path).rows(by_words)]
+    assert find(hybrid=True, weights="0,2.5")[:2] == opened[:2]
+    for weights in ("1", "1,x", "1,-1", "0,0", "1,nan"):
+        with refusal("invalid-value", "x.npz", "bm25"):
+            find(hybrid=True, weights=weights)
+    with refusal("missing-option"):
+        find(weights="1,1")
+
+
 def test_bm25_is_the_sum_over_a_plain_matrix() -> None:
     texts = ["a cat sat", "the dog sat on the cat", "", "a bird"]
     words = [text.split() for text in texts]
@@ -271,7 +291,8 @@ def test_an_index_finds_what_the_comparison_of_all_finds(
         found = osbert.search(path, ["bad", "film"], top=4, backend=backend, watch=events.append)
         assert sum("100.0%" in str(event) for event in events) == 1
         assert [[near.texts for near in query.nearest] for query in found] == [
-            [near.texts for near in query.nearest] for query in exact  # of equal texts either
+            [near.texts for near in query.nearest]
+            for query in exact  # of equal texts either
         ]
     written = index_path(path, backend).stat().st_mtime_ns
     for queries, code in ((np.ones((1, 5)), "damaged-file"), (np.full((1, 16), np.nan), "not-finite")):
@@ -279,7 +300,7 @@ def test_an_index_finds_what_the_comparison_of_all_finds(
             osbert.search(path, queries, backend=backend)
     index_path(path, backend).write_bytes(b"damaged")
     (found,) = osbert.search(path, "bad", top=1, backend=backend)
-    assert found.nearest[0].line == exact[0].nearest[0].line
+    assert found.nearest[0].texts == exact[0].nearest[0].texts
     lines.write_text("film\nbad\ngood\n")
     embed(encoder, lines, out=path)
     (found,) = osbert.search(path, "bad", top=1, backend=backend)

@@ -85,7 +85,10 @@ class SearchOptions:
     an approximate index, built once beside the file (extras faiss and usearch). auto: binary where the file has bits,
     else exact."""
     hybrid: bool = False
-    """Fuse the ranking by vectors with one by words (BM25, reciprocal rank fusion)."""
+    """Fuse the ranking by vectors with one by words (BM25), by reciprocal rank fusion."""
+    weights: str = ""
+    """Fuse by weighted sums of scores in place of ranks: a number for each ranking, separated by commas, BM25 last.
+    Scores are scaled to 0 to 1, query by query. osbert evaluate retrieval --fuse fits weights."""
     role: str | None = None
     """The role of the queries, whose prompt is put before each. Default: query for a file of documents, or of texts
     without a role if the model has a prompt for queries. A file of another role is searched with that role alone."""

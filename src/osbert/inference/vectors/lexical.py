@@ -1,4 +1,4 @@
-"""Lexical search by BM25, and reciprocal rank fusion with the ranking of the vectors."""
+"""Lexical search by BM25."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from osbert.text.words import terms
 
 K1, B = 1.2, 0.75
 """BM25's k1 (saturation of term frequency) and b (length normalisation), at their usual values."""
-RANK = 60
-"""The constant of reciprocal rank fusion (Cormack et al. 2009, section 2)."""
 
 
 def bm25(
@@ -65,16 +63,3 @@ def bm25_scores(texts: Iterable[str], queries: Sequence[str]) -> Iterator[NDArra
             idf = math.log(1 + (len(lengths) - len(rows) + 0.5) / (len(rows) + 0.5))
             scores[rows] += idf * frequencies * (K1 + 1) / (frequencies + normalizers[rows])
         yield scores
-
-
-def fuse_rankings(rankings: Sequence[Sequence[int]], count: int) -> list[int]:
-    """Return the `count` indices with the largest sum of 1 / (60 + rank) over the rankings (reciprocal rank fusion).
-
-    >>> fuse_rankings([[3, 1, 2], [2, 3]], 2)
-    [3, 2]
-    """
-    scores: dict[int, float] = defaultdict(float)
-    for ranking in rankings:
-        for rank, index in enumerate(ranking, 1):
-            scores[index] += 1 / (RANK + rank)
-    return sorted(scores, key=lambda index: (-scores[index], index))[:count]

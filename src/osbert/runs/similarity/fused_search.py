@@ -10,14 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osbert.errors import UserError
-from osbert.inference.vectors.lexical import bm25, fuse_rankings
+from osbert.evaluation.fusion import DEPTH, fuse_rankings, fuse_scores, read_weights
+from osbert.inference.vectors.lexical import bm25
 from osbert.inference.vectors.reading import VectorFile
 from osbert.runs.contract import Watch, ignore
 from osbert.runs.file_options import SearchOptions
-from osbert.runs.similarity.search import DEPTH, FusedNeighbour, Neighbourhood, SearchRequest, Texts, search
-
-BM25 = "bm25"
-"""The name of the ranking by words."""
+from osbert.runs.similarity.search import BM25, FusedNeighbour, Neighbourhood, SearchRequest, Texts, search
 
 
 def search_files(
@@ -25,8 +23,8 @@ def search_files(
 ) -> list[Neighbourhood]:
     """Return what `search` returns; with further files the texts that the rankings of all put first (FusedNeighbour).
 
-    Rankings are fused by reciprocal rank fusion of their first 100 texts; with hybrid, BM25 is one more. Raises
-    UserError as `search`, and if the files hold other texts, or an option is for one file alone.
+    The first 100 texts of each ranking are fused, by their ranks or with `weights`; with hybrid, BM25 is one more.
+    Raises UserError as `search`, and if the files hold other texts, or an option is for one file alone.
     """
     if not request.also:
         return search(request, queries, watch=watch)
@@ -41,37 +39,47 @@ def search_files(
         raise UserError(
             f"--{idle[0]} is for one file of vectors: remove it, or --also.", code="options-exclude-each-other"
         )
+    all_names = [*names, *([BM25] if options.hybrid else [])]
+    weights = read_weights(options.weights, all_names) if options.weights else []
     requests = [replace(request, vectors=path, also=()) for path in paths]
     opened = [single.open_file() for single in requests]
     lines = _require_same_texts(opened)
     count = max(options.top, DEPTH)
-    rankings: dict[str, list[list[int]]] = {}
+    rankings: dict[str, list[dict[int, float]]] = {}
     unread = [(0, 0)] * len(queries)
     for name, single in zip(names, requests, strict=True):
-        single = replace(single, options=replace(options, top=count, hybrid=False))
+        single = replace(single, options=replace(options, top=count, hybrid=False, weights=""))
         neighbourhoods = search(single, queries, watch=watch)
-        rankings[name] = [
-            np.searchsorted(lines, [near.line for near in row.nearest]).tolist() for row in neighbourhoods
-        ]
+        rankings[name] = [_scores(row, lines) for row in neighbourhoods]
         unread = [max(before, (row.unread, row.length)) for before, row in zip(unread, neighbourhoods, strict=True)]
     if options.hybrid:
         texts = (" ".join(row.texts) for row in opened[0].all_rows())
         by_words = bm25(texts, [" ".join(query) for query in queries], count)
-        rankings[BM25] = [[index for index, _ in row] for row in by_words]
+        rankings[BM25] = [dict(row) for row in by_words]
     results = []
     for number, (query, (pieces, length)) in enumerate(zip(queries, unread, strict=True)):
         of_query = {name: ranking[number] for name, ranking in rankings.items()}
-        fused = fuse_rankings([*of_query.values()], options.top)
+        scores = [*of_query.values()]
+        by_rank = [[*ranking] for ranking in scores]
+        fused = [*fuse_scores(scores, weights)][: options.top] if weights else fuse_rankings(by_rank, options.top)
         nearest = [
             FusedNeighbour(
                 line=row.line,
                 texts=row.texts,
-                ranks={name: ranking.index(index) + 1 for name, ranking in of_query.items() if index in ranking},
+                ranks={name: [*ranking].index(index) + 1 for name, ranking in of_query.items() if index in ranking},
+                scores={name: ranking[index] for name, ranking in of_query.items() if index in ranking},
             )
             for index, row in zip(fused, opened[0].rows(fused), strict=True)
         ]
         results.append(Neighbourhood(query=query, nearest=nearest, unread=pieces, length=length))
     return results
+
+
+def _scores(neighbourhood: Neighbourhood, lines: NDArray[np.int64]) -> dict[int, float]:
+    """Return the scores of a query's texts by the index of their rows, the best first."""
+    indices = np.searchsorted(lines, [near.line for near in neighbourhood.nearest]).tolist()
+    assert not any(isinstance(near, FusedNeighbour) for near in neighbourhood.nearest)
+    return {index: near.score or 0.0 for index, near in zip(indices, neighbourhood.nearest, strict=True)}  # type: ignore[union-attr]
 
 
 def _require_same_texts(opened: Sequence[VectorFile]) -> NDArray[np.int64]:

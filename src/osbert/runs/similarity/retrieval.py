@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from osbert.data.long_texts import Long  # noqa: F401  (the command line looks up inherited fields' types here)
 from osbert.errors import Problems, UserError
+from osbert.evaluation.fusion import fit_weights, fuse_by_rank
 from osbert.evaluation.retrieval import (
     MEASURES,
     Judgements,
@@ -59,6 +60,8 @@ QUERIES = 512
 """Queries that are compared with a window at a time."""
 BM25 = "bm25"
 """The name of the search by words among the systems."""
+FUSED = ("rrf", "weighted")
+"""The names of the fused systems."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +102,9 @@ class RetrievalOptions(CorpusOptions):
     ndcg@10. The systems are tested by the first."""
     depth: int = 1000
     """Most documents of a ranking."""
+    fuse: bool = False
+    """Also score the rankings fused: by ranks (rrf), and by weighted sums of scores (weighted), whose weights are
+    fitted on the judged queries by the first measure. Each query is scored with weights that others have given."""
 
     def check(self) -> list[Measure]:
         """Return the measures. Raises UserError that lists invalid settings."""
@@ -266,7 +272,7 @@ class RetrievalEvaluation:
     ('bm25', 1.0, 1.0)
     """
 
-    reported: ClassVar[tuple[str, ...]] = ("criterion", "queries", "documents", "systems", "tests")
+    reported: ClassVar[tuple[str, ...]] = ("criterion", "queries", "documents", "systems", "tests", "weights")
 
     criterion: str
     queries: int
@@ -274,6 +280,8 @@ class RetrievalEvaluation:
     """The number of documents; None if finished rankings were scored without a corpus."""
     systems: Sequence[SystemScores]
     tests: Sequence[SystemTest]
+    weights: Mapping[str, float] = field(default_factory=dict)
+    """The weights of the fused systems, fitted on all queries; none without `fuse`."""
 
     @property
     def measures(self) -> dict[str, float]:
@@ -305,6 +313,10 @@ class RetrievalEvaluation:
             for system in self.systems
         ]
         yield from in_columns([["system", self.criterion, "95% interval", *others], *rows])
+        if self.weights:
+            spelt = ", ".join(f"{name} {weight:g}" for name, weight in self.weights.items())
+            option = ",".join(f"{weight:g}" for weight in self.weights.values())
+            yield f"weights fitted on all queries: {spelt} (osbert search --weights {option})"
         for test in self.tests if self.queries > 1 else ():
             low, high = test.score.interval
             yield (
@@ -360,6 +372,15 @@ def evaluate_retrieval(
         systems = systems or finished
         for remark in data.remark(systems):
             watch(Notice(remark))
+        weights: Mapping[str, float] = {}
+        if options.fuse:
+            if clashing := [name for name in FUSED if name in systems]:
+                raise UserError(
+                    f"A system is called '{clashing[0]}', as a fusion is. Rename it.", code="duplicate-name"
+                )
+            fitted = fit_weights(systems, data.judgements, measures[0])
+            weights = fitted.weights
+            systems |= dict(zip(FUSED, (fuse_by_rank(systems, data.judgements), fitted.rankings)))
         scores, tests = score_systems(systems, data.judgements, measures)
         if run is not None:
             write_run(run, systems[scores[0].name], scores[0].name)
@@ -372,6 +393,7 @@ def evaluate_retrieval(
         documents=len(data.corpus.ids) if data.corpus else None,
         systems=scores,
         tests=tests,
+        weights=weights,
     )
 
 

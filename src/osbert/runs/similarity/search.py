@@ -13,12 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osbert.errors import UserError
+from osbert.evaluation.fusion import DEPTH, fuse_rankings, fuse_scores, read_weights
 from osbert.inference.embedder import Embedder
 from osbert.inference.engine import Engine, load, make_sparse_embedder
 from osbert.inference.sparse_vectors.nearest import NearestSparseRows, divide_scores
 from osbert.inference.vectors.approximate import LIBRARIES, open_index
 from osbert.inference.vectors.bits import open_bit_index
-from osbert.inference.vectors.lexical import bm25, fuse_rankings
+from osbert.inference.vectors.lexical import bm25
 from osbert.inference.vectors.nearest import NearestRows
 from osbert.inference.vectors.reading import VectorFile, open_vectors
 from osbert.inference.vectors.recall import Find
@@ -33,8 +34,8 @@ from osbert.terminal import format_count
 
 QUERIES = 512
 """Queries that are compared with a block at once."""
-DEPTH = 100
-"""Fewest texts of each ranking for the fusion in hybrid search."""
+BM25 = "bm25"
+"""The name of the ranking by words."""
 BACKENDS = ("auto", "exact", "binary", *LIBRARIES)
 """The ways to find the nearest vectors; see SearchOptions."""
 WORDS = 5
@@ -93,15 +94,16 @@ class SparseNeighbour:
 
 @dataclass(frozen=True, kw_only=True)
 class FusedNeighbour:
-    """A text or a pair that several files have, with its line number, and its rank by each file that found it."""
+    """A text or a pair that several files have, with its line number, and rank and score by each file that found it."""
 
     line: int
     texts: Sequence[str]
     ranks: Mapping[str, int]
+    scores: Mapping[str, float]
 
     def describe(self) -> str:
         """Return a line with all of it."""
-        ranks = ", ".join(f"{name} {rank}" for name, rank in self.ranks.items())
+        ranks = ", ".join(f"{name} {rank}: {self.scores[name]:.4f}" for name, rank in self.ranks.items())
         return f"line {self.line:,}  {' | '.join(self.texts)}  ({ranks})"
 
 
@@ -160,6 +162,8 @@ class SearchRequest:
             raise UserError(f"--top must be at least 1, not {self.options.top}.", code="invalid-value")
         if backend not in BACKENDS:
             raise UserError(f"--backend must be one of {', '.join(BACKENDS)}, not {backend}.", code="invalid-value")
+        if self.options.weights and not (self.also or self.options.hybrid):
+            raise UserError("--weights is for several rankings: give --hybrid or --also.", code="missing-option")
         opened = open_vectors(self.vectors)
         if opened.is_sparse and backend not in ("auto", "exact"):
             raise UserError(
@@ -297,10 +301,8 @@ class Finder:
         if options.hybrid:
             spelt = (" ".join(row.texts) for row in opened.all_rows())
             by_words = bm25(spelt, [" ".join(query) for query in texts], count)
-            both = zip(chosen, by_words, strict=True)
-            chosen = [
-                fuse_rankings([by_vectors, [index for index, _ in other]], options.top) for by_vectors, other in both
-            ]
+            both = zip(rankings, by_words, strict=True)
+            chosen = [self._fuse([by_vectors, dict(words)]) for by_vectors, words in both]
         # The rows of all queries are read in one pass over the file, each once.
         wanted = sorted({index for indices in chosen for index in indices})
         rows = dict(zip(wanted, opened.rows(wanted), strict=True))
@@ -316,6 +318,13 @@ class Finder:
                 else:
                     neighbours.append(Neighbour(cosine=score, line=line, texts=row_texts))
             yield Neighbourhood(query=texts[number] if texts else (), nearest=neighbours)
+
+    def _fuse(self, rankings: Sequence[Mapping[int, float]]) -> list[int]:
+        """Return the best rows by vectors and by words."""
+        if not self.options.weights:
+            return fuse_rankings([[*ranking] for ranking in rankings], self.options.top)
+        weights = read_weights(self.options.weights, [self.opened.path.name, BM25])
+        return [*fuse_scores(rankings, weights)][: self.options.top]
 
     def _nearest(self, vectors: NDArray[np.floating], count: int) -> list[tuple[list[int], list[float]]]:
         """Return the indices and cosines of the rows nearest to each vector."""
