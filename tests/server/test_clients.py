@@ -36,12 +36,16 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     write_sentence_model(prompted, SentenceModel(pooling="mean", normalize=True, prompts=prompts), width=16)
     config = json.loads((prompted / "config.json").read_text())
     (prompted / "config.json").write_text(json.dumps({**config, "matryoshka_dimensions": CUTS}))
+    sparse = tiny_runs.write_run(folder / "sparse", None, masks=True)
+    settings = SentenceModel(pooling="splade", normalize=False, length=12, prompts=prompts, similarity="dot")
+    write_sentence_model(sparse, settings, width=16)
     return {
         "prompted": prompted,
         "ranker": tiny_runs.write_run(folder / "ranker", Rerank()),
         "classifier": tiny_runs.write_run(folder / "classifier", tiny_runs.TASKS["classifier"]),
         "pairs": tiny_runs.write_run(folder / "pairs", tiny_runs.TASKS["pairs"]),
         "encoder": tiny_runs.write_run(folder / "encoder", None),
+        "sparse": sparse,
     }
 
 
@@ -206,6 +210,16 @@ def test_teis_routes(serving: Serving, folders: dict[str, Path]) -> None:
     assert told["max_client_batch_size"] == 128 and httpx.get(f"{serving.url}/info").status_code == 401
 
 
+def test_teis_route_of_sparse_vectors(serving: Serving, folders: dict[str, Path]) -> None:
+    answer = serving.client.post("/embed_sparse", json={"inputs": TEXTS, "prompt_name": "query", "truncate": True})
+    assert answer.status_code == 200, answer.text
+    expected = osbert.load(folders["sparse"]).embed(TEXTS, role="query").toarray()
+    for weights, row in zip(answer.json(), expected, strict=True):
+        assert {item["index"]: item["value"] for item in weights} == pytest.approx(
+            {index: row[index] for index in np.flatnonzero(row).tolist()}, abs=1e-5
+        )
+
+
 def test_the_hubs_client_embeds_by_teis_route(
     serving: Serving, folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -227,6 +241,8 @@ def test_the_hubs_client_embeds_by_teis_route(
         ("/embed", {"inputs": ["film"] * 10_000}, 413, "Validation"),
         ("/embed", {"inputs": "film", "prompt_name": "question"}, 422, "Validation"),
         ("/embed", {"inputs": "film", "truncation_direction": "left"}, 422, "Validation"),
+        ("/embed_sparse", {"inputs": LONG}, 422, "Validation"),
+        ("/embed_sparse", {"inputs": "film", "prompt_name": "question"}, 422, "Validation"),
         ("/rerank", {"query": "film", "texts": ["a", LONG]}, 422, "Validation"),
         ("/rerank", {"query": "film", "texts": ["a"] * 200}, 413, "Validation"),
         ("/predict", {"inputs": ["a", "b", "c"]}, 422, "Validation"),
@@ -240,7 +256,7 @@ def test_teis_refusals(serving: Serving, path: str, asked: dict[str, Any], statu
 
 
 FORMS = {"/v1/embeddings": "error", "/v1/rerank": "detail", "/v2/rerank": "message", "/embed": "error_type",
-         "/rerank": "error_type", "/predict": "error_type"}  # fmt: skip
+         "/embed_sparse": "error_type", "/rerank": "error_type", "/predict": "error_type"}  # fmt: skip
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.just("a film"),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["text", "a"]), inner, max_size=2),

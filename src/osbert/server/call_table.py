@@ -15,7 +15,7 @@ from osbert.server.calls.models import ATTENTION, EXPLAIN
 from osbert.server.calls.predict import AnswerCall, OwnCall, PredictCall, TagCall
 from osbert.server.clients.openai import EmbeddingsCall
 from osbert.server.clients.rerank import CohereCall, JinaCall, is_ranking
-from osbert.server.clients.tei import TEIEmbedCall, TEIPredictCall, TEIRerankCall
+from osbert.server.clients.tei import TEIEmbedCall, TEIPredictCall, TEIRerankCall, TEISparseCall
 from osbert.tasks.edges import Edge
 
 CALLS: Mapping[str, Call] = {
@@ -66,6 +66,7 @@ def client_calls(edges: Iterable[Edge]) -> dict[str, Call]:
     calls: dict[str, Call] = {
         "/v1/embeddings": EmbeddingsCall(),
         "/embed": TEIEmbedCall(),
+        "/embed_sparse": TEISparseCall(),
         "/predict": TEIPredictCall(),
     }
     ranking = next((edge for edge in edges if edge.call == RERANK and is_ranking(edge)), None)

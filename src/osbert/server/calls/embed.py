@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -60,10 +60,11 @@ class EmbedCall(Call):
     what = "embed (/v1/embed)"
     request = EmbedRequest
     reply = EmbedAnswer
+    sparse: ClassVar[bool] = False
 
     def items(self, model: ServerModel, values: RequestFields) -> list[Item]:
         """Return an item for each text. Raises Refusal (422) if a text is empty, or with long="error" if one is cut."""
-        embedder = model.embedder(self.option(values))
+        embedder = model.embedder(self.option(values), sparse=self.sparse)
         sequences = [tuple(embedder.sequences((text,), 0)) for text in values["texts"]]
         items = [Item(examples, examples) for examples in sequences]
         for index, item in enumerate(items):
@@ -84,7 +85,7 @@ class EmbedCall(Call):
 
     def read(self, model: ServerModel, items: Sequence[Item], option: Any) -> Sequence[Any]:
         """Return the vectors (n, D) of n texts."""
-        vectors: Sequence[Any] = model.embedder(option).vectors([item.value for item in items])
+        vectors: Sequence[Any] = model.embedder(option, sparse=self.sparse).vectors([item.value for item in items])
         return vectors
 
     def fields(

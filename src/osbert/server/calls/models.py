@@ -32,6 +32,8 @@ SOURCE_WRITER = Edge(kind="source_writer", call=WRITER.call)
 """Edge of an encoder-decoder, whose text is not a continuation of the given one."""
 EMBED = "embed"
 """Name of the call that every model answers."""
+EMBED_SPARSE = "embed-sparse"
+"""Name of what models that were trained for sparse vectors can do."""
 EXPLAIN = "explain"
 """Name of the call for models whose predictions can be explained."""
 ATTENTION = "attention"
@@ -142,6 +144,8 @@ class ServerModel:
         """Return whether the model can answer a call."""
         if call == EXPLAIN:
             return self.engine.explains
+        if call == EMBED_SPARSE:
+            return self._is_sparse
         if call == ATTENTION:
             from osbert.inference.explain import attends
 
@@ -162,6 +166,15 @@ class ServerModel:
         except UserError:
             return False
 
+    @cached_property
+    def _is_sparse(self) -> bool:
+        from osbert.inference.embedder import vector_settings
+
+        try:
+            return vector_settings(EmbeddingOptions(), self.engine).pooling in SPARSE
+        except UserError:
+            return False
+
     def label_predictor(self, labels: LabelNames, *, multi: bool) -> LabelPredictor:
         """Return the predictor of classes by name, kept for the next request with the same ones. Raises UserError."""
         from osbert.inference.label_settings import NamingOptions
@@ -175,18 +188,18 @@ class ServerModel:
             self._predictors[labels, multi] = predictor
         return self._predictors[labels, multi]
 
-    def embedder(self, options: EmbeddingOptions) -> Embedder:
+    def embedder(self, options: EmbeddingOptions, *, sparse: bool = False) -> Embedder:
         """Return the embedder for these options.
 
-        Raises Refusal (422) if the model lacks the role, gives sparse vectors, or needs a pooling or part that osbert
-        does not support.
+        Raises Refusal (422) if the model lacks the role, gives sparse vectors without `sparse`, or needs a pooling or
+        part that osbert does not support.
         """
         try:
             embedder = self.engine.embedder(options)
-            if embedder.settings.pooling in SPARSE:
+            if embedder.settings.pooling in SPARSE and not sparse:
                 raise Refusal(
                     422,
-                    f"The vectors of {self.name} are sparse, for which the server has no call. Name a pooling, such as "
+                    f"The vectors of {self.name} are sparse, for which there is /embed_sparse. Name a pooling, such as "
                     "mean, for the states of its encoder.",
                     field="pooling",
                 )

@@ -1,4 +1,4 @@
-"""POST /embed, /rerank and /predict, GET /info: as clients of Hugging Face's text-embeddings-inference (TEI) call them.
+"""Calls of Hugging Face's text-embeddings-inference (TEI): POST /embed, /embed_sparse, /rerank, /predict, GET /info.
 
 They name no model: the first that can answers. A text that is too long is refused unless `truncate` is true. Errors are
 {"error", "error_type"}.
@@ -7,12 +7,15 @@ They name no model: the first that can answers. A text that is too long is refus
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Annotated, Any, ClassVar, Literal
 
+import numpy as np
 from pydantic import BaseModel, Field
 
 from osbert.server.calls.contract import Item, RequestFields
-from osbert.server.calls.models import ServerModel
+from osbert.server.calls.embed import EmbedCall
+from osbert.server.calls.models import EMBED_SPARSE, ServerModel
 from osbert.server.calls.predict import PredictCall
 from osbert.server.calls.schemas import Refusal, RequestBody, Texts
 from osbert.server.clients.contract import ClientCall, ClientVectors, as_array, vector_request
@@ -39,16 +42,28 @@ class TruncatingRequest(RequestBody):
     )
 
 
-class TEIEmbedRequest(TruncatingRequest):
-    """Texts for vectors, as TEI's clients send them."""
+class TEISparseRequest(TruncatingRequest):
+    """Texts for sparse vectors, as TEI's clients send them."""
 
     reads: ClassVar[tuple[str, ...]] = ("inputs",)
 
     inputs: ClientTexts
-    normalize: bool = Field(default=True, description="Scale every vector to length 1.")
     prompt_name: str | None = Field(
         default=None, max_length=200, description="The name of a prompt of the model, or the role query or document."
     )
+
+
+class TEIWeight(BaseModel):
+    """A weight of a sparse vector, by the number of its piece."""
+
+    index: int
+    value: float
+
+
+class TEIEmbedRequest(TEISparseRequest):
+    """Texts for vectors, as TEI's clients send them."""
+
+    normalize: bool = Field(default=True, description="Scale every vector to length 1.")
     dimensions: int | None = Field(
         default=None, ge=1, description="The first numbers of each vector, for models that were trained for it."
     )
@@ -133,6 +148,43 @@ class TEIEmbedCall(TEICall, ClientVectors):
         """Return the vectors."""
         rows: list[list[float]] = as_array(results).tolist()
         return rows
+
+
+class SparseCall(EmbedCall):
+    """Computes a sparse vector for each text."""
+
+    sparse = True
+
+    def read(self, model: ServerModel, items: Sequence[Item], option: Any) -> Sequence[Any]:
+        """Return the weights of each text that are not 0, by the numbers of their pieces."""
+        matrix: Any = super().read(model, items, option)
+        weights = zip(matrix.indices.tolist(), matrix.data.tolist(), strict=True)
+        return [
+            [{"index": index, "value": value} for index, value in islice(weights, count)]
+            for count in np.diff(matrix.indptr).tolist()
+        ]
+
+
+class TEISparseCall(TEICall):
+    """TEI's call for sparse vectors."""
+
+    what = "embed sparsely (/embed_sparse)"
+    needs = EMBED_SPARSE
+    call = SparseCall()
+    request = TEISparseRequest
+    reply = list[list[TEIWeight]]
+    field_names = {"texts": "inputs", "role": "prompt_name"}
+
+    def translate(self, values: RequestFields) -> RequestFields:
+        """Return the request to /v1/embed."""
+        long = "truncate" if values["truncate"] else "error"
+        return vector_request(values["inputs"], role=values["prompt_name"], long=long)
+
+    def answer(
+        self, model: ServerModel, values: RequestFields, items: Sequence[Item], results: Sequence[Any]
+    ) -> list[Any]:
+        """Return the weights of each text."""
+        return [*results]
 
 
 class TEIRerankCall(TEICall, RankedResults):
