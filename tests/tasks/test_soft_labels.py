@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -159,3 +160,17 @@ def test_a_label_that_has_no_training_row_is_unknown_in_an_object(tmp_path: Path
     dev = write_jsonl(tmp_path / "dev.jsonl", [{"text": "x", "label": {"a": 0.9, "c": 0.1}}])
     with refusal("unknown-label", "dev.jsonl, line 1", "'c'"):
         load(Classify(data=train, dev=dev), ("train", "dev"))
+
+
+def test_the_memory_for_counting_labels_does_not_grow_with_rows_times_labels() -> None:
+    names = [f"label {number}" for number in range(500)]
+    records = [Record(number=0, texts=("x",), label=name) for name in names * 10]
+    records.append(SoftRecord(number=0, texts=("x",), label=names[0], probabilities={names[0]: 0.75, names[1]: 0.25}))
+    tracemalloc.start()
+    task = Classify(class_weights="balanced").fit(records)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2e6 < len(records) * len(names) * 8
+    share = len(records) / len(names)
+    weights = dict(zip(task.labels, task.weights))
+    assert [weights[name] for name in names[:3]] == pytest.approx([share / 10.75, share / 10.25, share / 10])

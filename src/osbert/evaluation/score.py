@@ -35,7 +35,8 @@ class Score:
 
 def encode_records(task: Task, records: Iterable[Record], packer: Packer) -> Iterator[Encoded]:
     """Yield records with their sequences, encoded without labels."""
-    return ((record, task.encode(replace(record, label=None), packer)) for record in records)
+    for record in records:
+        yield record, task.encode(replace(record, label=None), packer)
 
 
 def decode_records(

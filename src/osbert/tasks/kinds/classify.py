@@ -169,8 +169,9 @@ class Classify(TextTask):
 
         Raises UserError if all rows have one class, and if weights do not match the labels.
         """
-        distributions = [_distribution(record.target) for record in records]
-        names = {label for probabilities in distributions for label in probabilities}
+        soft = [record.probabilities for record in records if isinstance(record, SoftRecord)]
+        certain = Counter(record.label for record in records if not isinstance(record, SoftRecord))
+        names = {*certain, *(label for probabilities in soft for label in probabilities)}
         if len(names) == 1:
             raise UserError(
                 f"every training row has the label '{list_labels([*names])}'; a classifier needs two or more. Add "
@@ -178,11 +179,13 @@ class Classify(TextTask):
                 code="nothing-to-learn",
             )
         labels = self.labels or self.ordered or tuple(sorted(names))
-        counts = np.sum([spread(probabilities, labels) for probabilities in distributions], axis=0)
+        counts = np.array([certain[label] for label in labels], np.float64)
+        for probabilities in soft:
+            counts += spread(probabilities, labels)
         balanced = len(records) / (len(labels) * np.maximum(counts, 1))
         weights = label_weights(self.class_weights, self.weights, labels, balanced.tolist())
-        soft = self.targets == "auto" and any(isinstance(record, SoftRecord) for record in records)
-        return dataclasses.replace(self, labels=labels, weights=weights, targets="soft" if soft else self.targets)
+        targets = "soft" if self.targets == "auto" and soft else self.targets
+        return dataclasses.replace(self, labels=labels, weights=weights, targets=targets)
 
     def check(self, records: Sequence[Record], problems: Problems) -> None:
         """Report each label that was not seen in training; nothing if the training rows could not be read."""

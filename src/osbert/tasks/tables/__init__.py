@@ -249,7 +249,7 @@ class TableSource(Source):
         key = (self.open(origin).called, labelled)
         if key not in self._counts:
             # Reading to the end fills `_counts`.
-            for _ in self._rows(origin, Problems(heading="", limit=0), labelled=labelled):
+            for _ in self.read(origin, Problems(heading="", limit=0), labelled=labelled):
                 pass
         return self._counts[key]
 
@@ -290,25 +290,11 @@ class TableSource(Source):
 
     def read(self, origin: Origin, problems: Problems, *, labelled: bool) -> Iterator[Record]:
         """Yield the records of a file. Unusable rows are reported to `problems`."""
-        if not (labelled and self.task.layout.lenient):
-            yield from self._rows(origin, problems, labelled=labelled)
-            return
-        # Problems are held back until the whole file is read: the fraction decides whether they are reported.
-        record_count, left_out = 0, Problems(heading="")
-        for record in self._rows(origin, left_out, labelled=labelled):
-            record_count += 1
-            yield record
-        # Above 1 % of the rows the file is probably not the published one: report everything.
-        if left_out.count * 100 > record_count:
-            code, *_ = left_out.codes
-            for message in left_out.messages:
-                problems.add(message, code=code)
-            problems.codes |= left_out.codes
-
-    def _rows(self, origin: Origin, problems: Problems, *, labelled: bool) -> Iterator[Record]:
-        table = self.open(origin)
+        table, lenient = self.open(origin), labelled and self.task.layout.lenient
         columns = self.columns(table, labelled=labelled)
-        counts = RowCounts(problems)
+        # Problems of a lenient set are held back until the whole file is read: the fraction decides on them.
+        left_out = Problems(heading="") if lenient else problems
+        counts = RowCounts(left_out)
         for row in table.rows(counts):
             if row.blank:
                 continue
@@ -332,6 +318,12 @@ class TableSource(Source):
                 counts.note(f"{table.place(row.line)}: {empty}.{SKIP}", code="empty-text", skipped=self.task.skip_empty)
         # Only reached if the caller reads all rows: counts of a part are not kept.
         self._counts[table.called, labelled] = counts
+        # Above 1 % of the rows the file is probably not the published one: report everything.
+        if lenient and left_out.count * 100 > counts.kept:
+            code, *_ = left_out.codes
+            for message in left_out.messages:
+                problems.add(message, code=code)
+            problems.codes |= left_out.codes
 
     def advise_unlabelled(self, table: Table) -> str:
         """Return what to do about a row of a table that has no label."""

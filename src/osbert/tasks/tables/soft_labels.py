@@ -226,8 +226,9 @@ class SoftLabelSource(TextSource):
     def record(self, row: Row, columns: TextColumns, *, path: str = "") -> Record:
         """Return the record of a row. Raises ValueError with the reason if its label or text is unusable."""
         assert isinstance(columns, SoftColumns)
-        if not columns.label:
-            return super().record(row, columns, path=path)
+        several = columns.classes or columns.annotators or columns.confidence
+        if not columns.label or not (several or row.values.get(columns.label, "").lstrip().startswith(("{", "["))):
+            return super().record(row, columns, path=path)  # with no label, or with one
         require_cells(row, columns.texts)
         votes = self._votes(row, columns)
         probabilities = self._probabilities(row, columns) or _fractions(Counter(votes.values()))

@@ -220,7 +220,7 @@ class TextTask(TableTask):
 
     def encode(self, record: Record, packer: Packer) -> list[Example]:
         """Return the sequence of a text or a pair, its windows, or the two of a pair, with the target of the label."""
-        examples = self._lay_out(record, packer)
+        examples = self._encode_apart(record, packer) if self._two else self._encode_texts(record, packer)
         target = None if record.label is None else self.target(record.target)
         if target is None:
             return examples
@@ -235,10 +235,8 @@ class TextTask(TableTask):
         targets = {self.name: Target(labels=labels, weights=weights)}
         return [*(dataclasses.replace(example, targets=targets) for example in carrying), *others]
 
-    def _lay_out(self, record: Record, packer: Packer) -> list[Example]:
-        """Return the one sequence of a text or a pair, its windows, or the two of a pair in both orders or apart."""
-        if not self._two:
-            return self._encode_texts(record, packer)
+    def _encode_apart(self, record: Record, packer: Packer) -> list[Example]:
+        """Return the two sequences of a pair, in both orders or each text by itself."""
         if len(record.texts) != 2:
             option = "--apart" if self.apart else "--both-orders"
             raise UserError(
