@@ -20,10 +20,10 @@ from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sampler
 from finetune_features import Feature, Texts, collate, kind_of
 from osbert.data.step import Cursor
 from osbert.interop.huggingface.folders import write_model
+from osbert.runs.finetune.finetune import lay_out, start
 from osbert.runs.finetune.plan import FinetunePlan
 from osbert.runs.finetune.records import SPLITS
 from osbert.runs.finetune.rows import EpochLoader
-from osbert.runs.finetune.train import lay_out, start
 from osbert.runs.finetune.training_loop import FinetuneTrainer
 from osbert.tasks import Record
 from osbert.training.processor import choose

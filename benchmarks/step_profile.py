@@ -25,7 +25,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from finetune import CASES, Run, planned
 from osbert.interop.hub import minilm
-from osbert.runs.finetune.train import lay_out, start
+from osbert.runs.finetune.finetune import lay_out, start
 from osbert.runs.finetune.training_loop import FinetuneTrainer
 from pretraining_speed import STEPS, Case, osbert_steps
 

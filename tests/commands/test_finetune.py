@@ -317,7 +317,7 @@ def test_a_signal_stops_after_a_checkpoint_and_loses_no_score(
         "osbert.runs.finetune.training_loop.write_model",
         "osbert.runs.finetune.report.write_report",
         "osbert.training.run_folder.RunFolder.finish",
-        "osbert.runs.finetune.train.tidy",
+        "osbert.runs.finetune.finetune.tidy",
     ],
 )
 def test_a_run_that_fails_at_its_end_can_be_finished(

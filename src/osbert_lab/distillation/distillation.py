@@ -19,7 +19,7 @@ from osbert.models.contract import Backbone
 from osbert.reading.memory import Data, tables
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.events import scores_line
-from osbert.runs.finetune import train as steps
+from osbert.runs.finetune import finetune as steps
 from osbert.runs.finetune.defaults import fill_open
 from osbert.runs.finetune.finetune import FinetuneRun
 from osbert.runs.finetune.model import StartingModel, read_model

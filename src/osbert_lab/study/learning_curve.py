@@ -12,7 +12,7 @@ from osbert.errors import Problems, UserError
 from osbert.reports.page import Section, add_section, paragraph, table
 from osbert.reports.plot import Series, line_plot
 from osbert.runs.contract import Notice, Watch, ignore
-from osbert.runs.finetune import train as steps
+from osbert.runs.finetune import finetune as steps
 from osbert.runs.finetune.defaults import fill_open
 from osbert.runs.finetune.plan import FinetunePlan
 from osbert.runs.finetune.records import Splits

@@ -23,7 +23,7 @@ from osbert.lock import hold_lock
 from osbert.models.heads.features import VECTORS
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.events import Epoch, format_epoch
-from osbert.runs.finetune import train as finetune_train
+from osbert.runs.finetune import finetune as steps
 from osbert.runs.finetune.plan import FinetunePlan
 from osbert.runs.finetune.records import REMARKS, Splits
 from osbert.runs.finetune.rows import FinetuneRows
@@ -77,14 +77,14 @@ def begin_trials(
     plan: FinetunePlan, records: Sequence[Splits], out: Path, watch: Watch
 ) -> Iterator[tuple[FinetunePlan, FinetuneRows, RunFolder]]:
     """Encode the rows and hold the folder of several runs; yield the plan of each run, the rows and the folder."""
-    model = finetune_train.start(plan)
+    model = steps.start(plan)
     plan = dataclasses.replace(plan, opening=plan.opening.again)  # each trial opens the encoder anew
-    finetune_train.introduce(plan, model, watch)
-    rows = finetune_train.lay_out(plan, records, model, watch)
+    steps.introduce(plan, model, watch)
+    rows = steps.lay_out(plan, records, model, watch)
     del model  # one encoder is in memory at a time
     with disk_needed(out), hold_lock(out):
-        folder = finetune_train.begin_folder(plan, rows, out)
-        finetune_train.write_remarks(rows.remarks, out)
+        folder = steps.begin_folder(plan, rows, out)
+        steps.write_remarks(rows.remarks, out)
         yield plan, rows, folder
 
 
@@ -120,8 +120,8 @@ class TrialWork:
         if "failed" not in folder.facts:
             try:
                 planned = trial_plan(self.plan, trial)
-                model = finetune_train.start(planned)
-                finetune_train.train(planned, self.rows(trial), model, trial.folder, self.watch, self.wish)
+                model = steps.start(planned)
+                steps.train(planned, self.rows(trial), model, trial.folder, self.watch, self.wish)
                 return
             except UserError as error:
                 if "failed" not in folder.facts:

@@ -19,8 +19,8 @@ from osbert.evaluation.score import constant_answer
 from osbert.files import read_sealed, write_sealed
 from osbert.inference.engine import load
 from osbert.options import parse_settings
+from osbert.runs.finetune import finetune as steps
 from osbert.runs.finetune import rows
-from osbert.runs.finetune import train as finetune_train
 from osbert.runs.finetune.plan import read_plan, schema
 from osbert.tasks.kinds.classify import Classify
 from osbert.training.progress import Progress
@@ -104,7 +104,7 @@ def test_more_seeds_are_added_and_finished_ones_not_repeated(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     out, ran = tmp_path / "run", []
-    real = finetune_train.train
+    real = steps.train
 
     def counted(plan: Any, *rest: Any) -> Any:
         ran.append(plan.training.seed)
@@ -114,10 +114,10 @@ def test_more_seeds_are_added_and_finished_ones_not_repeated(
 
     def kill() -> None:
         monkeypatch.undo()
-        monkeypatch.setattr(finetune_train, "train", counted)
+        monkeypatch.setattr(steps, "train", counted)
         raise Killed
 
-    monkeypatch.setattr(finetune_train, "train", counted)
+    monkeypatch.setattr(steps, "train", counted)
     with pytest.raises(Killed):
         finetune("classify", *QUICK, "--seeds", "2", model=encoder, data=table, out=out)
     assert ran == [0, 1] and not RunFolder(out).finished
@@ -150,7 +150,7 @@ def test_a_trial_that_is_older_than_a_setting_is_not_repeated(
         ran.append(plan.training.seed)
         raise Killed
 
-    monkeypatch.setattr(finetune_train, "train", train)
+    monkeypatch.setattr(steps, "train", train)
     with pytest.raises(Killed):
         finetune("classify", *QUICK, "--seeds", "4", model=encoder, data=table, out=out)
     assert ran == [3]

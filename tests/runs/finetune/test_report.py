@@ -12,7 +12,7 @@ import osbert
 from osbert.errors import UserError
 from osbert.runs.contract import Notice
 from osbert.runs.events import Epoch
-from osbert.runs.finetune import train as steps
+from osbert.runs.finetune import finetune as steps
 from refusals import refusal
 from tiny_runs import write_run
 
