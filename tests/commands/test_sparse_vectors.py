@@ -193,6 +193,12 @@ def test_sparse_vectors_are_trained_and_the_run_gives_them(
     np.testing.assert_allclose(
         theirs.encode_document(texts).to_dense().numpy(), run.model.embed(texts, role="document").toarray(), atol=1e-5
     )
+    capsys.readouterr()
+    terminal.run("convert", run.folder, tmp_path / "converted", "--to", "huggingface")
+    assert "Only osbert reads" not in capsys.readouterr().out
+    np.testing.assert_allclose(
+        osbert.load(tmp_path / "converted").embed(texts).toarray(), run.model.embed(texts).toarray(), atol=1e-6
+    )
     again = osbert.finetune(
         "contrastive",
         model=run.folder,

@@ -111,7 +111,9 @@ def model_of(source: Folder, hint: TaskHint | None = None) -> ModelParts:
         )
         # An objective may have the task's name: the task's head is no head of pretraining.
         unclaimed = {name: tensor for name, tensor in tensors.items() if name.split(".")[:2] != ["heads", *heads]}
-        heads |= pretraining_heads(source.backbone, unclaimed, writes=source.writes)
+        pretraining = pretraining_heads(source.backbone, unclaimed, writes=source.writes)
+        forms = {head.form for head in heads.values()}  # the language head of sparse vectors is the task's
+        heads |= {name: head for name, head in pretraining.items() if head.form not in forms}
     learner = Learner(source.backbone, heads).eval()
     filled = fill_heads(tensors, learner)
     if run_task:
