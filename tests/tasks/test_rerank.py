@@ -327,3 +327,13 @@ def test_lists_of_a_file_are_ranked_and_written_as_lists(tmp_path: Path) -> None
 def test_settings_that_cannot_be_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
         Rerank(**wrong)
+
+
+def test_an_empty_cell_of_a_column_of_negatives_is_no_document(tmp_path: Path) -> None:
+    path = tmp_path / "mined.csv"
+    path.write_text("query,positive,negative_1,negative_2\na,b,,\na,c,d,\ne,f,g,h\n")
+    task = Rerank(data=str(path)).source.resolve()
+    problems = Problems(heading="wrong")
+    records = [(record.texts, record.label) for record in task.source.records("all", problems)]
+    problems.stop_if_any()
+    assert records == [(("a", "b", "c", "d"), (1, 1, 0)), (("e", "f", "g", "h"), (1, 0, 0))]

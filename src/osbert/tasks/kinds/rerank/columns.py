@@ -133,7 +133,9 @@ def record_of(row: Row, columns: CandidateColumns, *, path: str) -> QueryCandida
             labels = _relevances(row, columns, len(documents))
     else:
         relevant = cell_texts(row, columns.positive)
-        others = [text for name in columns.negative for text in cell_texts(row, name)]
+        # An empty cell is no document: `osbert mine` writes as many columns for every row.
+        cells = [name for name in columns.negative if name in row.nested or row.values[name].strip()]
+        others = [text for name in cells for text in cell_texts(row, name)]
         documents = [*relevant, *others]
         labels = (1.0,) * len(relevant) + (0.0,) * len(others)
     if not documents:
