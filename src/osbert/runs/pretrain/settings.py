@@ -137,18 +137,6 @@ def fit_first_position(settings: Any, tokenizer: AnyTokenizer) -> tuple[Any, lis
     return dataclasses.replace(settings, model=settings.model.replace(first_position=wanted)), [remark]
 
 
-def check_first_position(model: Any, tokenizer: AnyTokenizer, problems: Problems) -> None:
-    """Add a problem if the first position is neither 0 nor the padding id + 1: transformers would count otherwise."""
-    first = getattr(model, "first_position", 0)
-    if first and first != tokenizer.pad + 1:
-        problems.add(
-            f"model.first_position is {first}, but positions begin behind the padding id, which is {tokenizer.pad} "
-            f"({tokenizer.vocabulary[tokenizer.pad]}) in the corpus's tokenizer. Set model.first_position = "
-            f"{tokenizer.pad + 1}, or 0 to begin at 0.",
-            code="invalid-setting",
-        )
-
-
 VERIFIED = 2**30
 """Most bytes of a corpus that is compared with its hashes before each run: a second or two."""
 
@@ -326,12 +314,12 @@ def read_plan(
     settings = read_settings(name, given, model=model, opening=opening)
     chosen = recipe.resolve_names(given, schema=type(settings))
     remarks: list[str] = []
-    if before is not None and not settings.trained:
-        optimizer, remarks = before.gentle_rates(
-            settings.optimizer, chosen | _recipe_settings(user_recipe, "optimizer")
-        )
-        settings = dataclasses.replace(settings, optimizer=optimizer)
     if before is not None:
+        if not settings.trained:
+            of_recipe = recipe.read(user_recipe).get("optimizer", {}) if user_recipe else {}
+            kept = chosen | {f"optimizer.{key}" for key in of_recipe}
+            optimizer, remarks = before.gentle_rates(settings.optimizer, kept)
+            settings = dataclasses.replace(settings, optimizer=optimizer)
         remarks += before.describe_task_moves(settings.objectives, settings.data.curriculum)
     opened = open_corpus(corpus)
     corpus = opened.folder
@@ -360,11 +348,6 @@ def read_plan(
     unused = _check_documents(plan, problems)
     problems.stop_if_any()
     return dataclasses.replace(plan, remarks=(*remarks, *unused))
-
-
-def _recipe_settings(name: str, part: str) -> frozenset[str]:
-    """Return the dotted names of the settings in a recipe's table; none if no recipe is named."""
-    return frozenset(f"{part}.{key}" for key in (recipe.read(name).get(part, {}) if name else ()))
 
 
 def _check_out(out: Path, inputs: Mapping[str, Path | None], problems: Problems) -> None:
@@ -539,4 +522,11 @@ def _check_form(plan: PretrainPlan, problems: Problems) -> None:
                 'summary token last. Set model.summary = "last", or use another tokenizer.',
                 code="invalid-setting",
             )
-    check_first_position(model, tokenizer, problems)
+    # transformers would count otherwise.
+    if (first := getattr(model, "first_position", 0)) and first != tokenizer.pad + 1:
+        problems.add(
+            f"model.first_position is {first}, but positions begin behind the padding id, which is {tokenizer.pad} "
+            f"({tokenizer.vocabulary[tokenizer.pad]}) in the corpus's tokenizer. Set model.first_position = "
+            f"{tokenizer.pad + 1}, or 0 to begin at 0.",
+            code="invalid-setting",
+        )
