@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from osbert.errors import UserError
 from osbert.inference.embedder import Embedder
 from osbert.inference.vectors.reading import open_vectors
+from osbert.terminal import format_count
 
 HASH = np.dtype([("first", "<u8"), ("second", "<u8")])
 """The hash of a text, or of both texts of a pair, as two numbers."""
@@ -82,4 +83,5 @@ def _hash(texts: Sequence[str]) -> tuple[int, int]:
 def describe_reuse(tally: Mapping[str, int]) -> Iterator[str]:
     """Yield how many texts had a vector already."""
     if "reused" in tally:
-        yield f"{tally['reused']:,} of them had a vector already; {tally['rows'] - tally['reused']:,} were embedded."
+        new = tally["rows"] - tally["reused"]
+        yield f"{format_count(tally['reused'], 'text')} had a vector already; embedded: {new:,}."
