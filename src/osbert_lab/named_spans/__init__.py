@@ -28,7 +28,7 @@ from osbert.tasks.record import RecordOutcome
 from osbert.tasks.tables.classes import list_counts
 from osbert.terminal import format_count
 from osbert.text.words import Split, ranges
-from osbert_lab.named_spans.decoding import choose_spans, likely_spans
+from osbert_lab.named_spans.decoding import LOWEST_THRESHOLD, best_threshold, choose_spans, likely_spans
 from osbert_lab.named_spans.layout import Markers, PromptLayout, SpanWindow, choose_types
 from osbert_lab.named_spans.source import NamedSpansSource, NamedSpansText, parse_names, without_spaces
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from osbert.models.contract import Backbone, Head
     from osbert.models.forms import Writing
     from osbert.models.sizes import Sizes
+    from osbert.tasks.calibration import Calibration
     from osbert.text.file_tokenizer import AnyTokenizer
 
 HEAD_SETTINGS = ("width", "hidden", "recurrent", "spaced", "entity_id", "separator_id")
@@ -86,8 +87,8 @@ class NamedSpans(Task):
     """Names for tags of the data, as PER=person. Other tags get a usual name (LOC: location), or their own words."""
     width: int = 12
     """Most words of a span."""
-    threshold: float = 0.5
-    """Probability above which a span is predicted."""
+    threshold: float = 0.0
+    """Probability above which a span is predicted; 0: the one with the highest F1 on the development texts."""
     nested: bool = False
     """Predict spans within other spans, too."""
     most_types: int = 30
@@ -121,8 +122,8 @@ class NamedSpans(Task):
         super().__post_init__()
         if not 0 < self.held_out < 1:
             raise ValueError(f"held_out must be a fraction between 0 and 1, not {self.held_out}")
-        if not 0 < self.threshold < 1:
-            raise ValueError(f"threshold must be a probability between 0 and 1, not {self.threshold}")
+        if not 0 <= self.threshold < 1:
+            raise ValueError(f"threshold must be a probability from 0 up to 1, not {self.threshold}")
         for name, least in (("width", 1), ("overlap", 0), ("most_types", 0), ("hidden", 0)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, not {getattr(self, name)}")
@@ -252,7 +253,9 @@ class NamedSpans(Task):
     ) -> EntityPrediction:
         """Return the likeliest spans that do not overlap, or with `nested` do not cross."""
         assert isinstance(record, TaggedText)
-        spans = likely_spans(outputs, examples, words=len(record.words), width=self.width, threshold=self.threshold)
+        spans = likely_spans(
+            outputs, examples, words=len(record.words), width=self.width, threshold=self.threshold or LOWEST_THRESHOLD
+        )
         types, _ = self._asked(record)
         chosen = choose_spans(spans, nested=self.nested)
         words = tuple(EntitySpan(span.start, span.end, types[span.type]) for span in chosen)
@@ -265,6 +268,15 @@ class NamedSpans(Task):
         return entity_scores(
             [prediction.comparable for prediction in predictions], [record.label for record in records], [*types]
         )
+
+    def tune(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> tuple[Self, Calibration | None]:
+        """Return the task with the threshold that gives these texts the highest F1, unless one is set."""
+        return dataclasses.replace(self, threshold=self._tuned_threshold(predictions, records)), None
+
+    def at_best(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> list[Prediction]:
+        """Return the predictions at the tuned threshold."""
+        threshold = self._tuned_threshold(predictions, records)
+        return [prediction.above(threshold)[0] for prediction in predictions]
 
     # The results.
 
@@ -289,6 +301,17 @@ class NamedSpans(Task):
     def export_metadata(self) -> dict[str, Any]:
         """Return the types."""
         return {"labels": self.types}
+
+    def _tuned_threshold(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> float:
+        if self.threshold:
+            return self.threshold
+        scored = [
+            (entity.probability, span in {*record.label})
+            for prediction, record in zip(predictions, records, strict=True)
+            if isinstance(prediction, EntityPrediction)
+            for entity, span in zip(prediction.value, prediction.words, strict=True)
+        ]
+        return best_threshold(scored, true=sum(len(record.label) for record in records))
 
     def _layout(self, packer: Packer) -> PromptLayout:
         return PromptLayout(

@@ -13,6 +13,11 @@ from numpy.typing import NDArray
 from osbert.data.example import Example
 from osbert_lab.named_spans.layout import SpanWindow
 
+LOWEST_THRESHOLD = 0.02
+"""The lowest threshold that is tried."""
+BELOW = 1 - 1e-6
+"""A tuned threshold is this part of the probability of a span, which is above it whatever rounding does."""
+
 
 class ScoredSpan(NamedTuple):
     """The words [`start`, `end`) with the index of a `type` and a probability."""
@@ -75,6 +80,27 @@ def choose_spans(spans: Sequence[ScoredSpan], *, nested: bool) -> list[ScoredSpa
         for word in covered:
             by_word[word].append(span)
     return sorted(chosen)
+
+
+def best_threshold(scored: Sequence[tuple[float, bool]], *, true: int) -> float:
+    """Return the threshold with the highest F1, just below the probability of a span; 0.5 if no span is right.
+
+    `scored`: the probability of each predicted span, and whether it is right. `true`: number of true spans. The spans
+    that are chosen above a threshold are those above it among all that are chosen, so one decoding serves for all, and
+    the threshold stays the same when the spans below it are left out.
+
+    >>> best_threshold([(0.9, True), (0.4, True), (0.2, False)], true=2)
+    0.3999996
+    """
+    ranked = sorted(scored, reverse=True)
+    hits = np.cumsum([right for _, right in ranked])
+    if not len(hits) or not hits[-1]:
+        return 0.5
+    scores = 2 * hits / (np.arange(1, len(hits) + 1) + true)
+    thresholds = BELOW * np.array([probability for probability, _ in ranked])
+    # Spans that are as probable as the next one are not cut off from it.
+    scores[:-1][thresholds[:-1] < thresholds[1:] / BELOW] = 0
+    return float(thresholds[np.argmax(scores)])
 
 
 def _is_inside(span: ScoredSpan, other: ScoredSpan) -> bool:

@@ -155,6 +155,7 @@ def read_settings(config: Mapping[str, Any], tokenizer: AnyTokenizer) -> dict[st
         "recurrent": bool(config.get("num_rnn_layers", LAYERS)),
         "entity_id": entity,
         "separator_id": ids.get(config.get("sep_token", "<<SEP>>"), entity + 1),
+        "threshold": 0.5,
         "split": "hyphenated",
         "spaced": False,
         "most_types": 0,

@@ -26,7 +26,7 @@ from osbert.reading.tagged.schemes import EntitySpan
 from osbert.tasks import load as load_task
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 from osbert_lab.named_spans import NamedSpans
-from osbert_lab.named_spans.decoding import ScoredSpan, choose_spans
+from osbert_lab.named_spans.decoding import ScoredSpan, best_threshold, choose_spans
 from osbert_lab.named_spans.head import NamedSpanHead
 from osbert_lab.named_spans.layout import SpanWindow
 from refusals import refusal
@@ -138,6 +138,19 @@ def test_spans_are_chosen_greedily(drawn: list[tuple[int, int, int]], nested: bo
         clash = [other for other in others if words & other and not (nested and (words < other or words > other))]
         expected += [] if clash else [span]
     assert choose_spans(spans, nested=nested) == sorted(expected)
+
+
+@given(st.lists(st.tuples(st.floats(0.03, 1), st.booleans()), max_size=12), st.integers(0, 4))
+def test_the_threshold_has_the_highest_f1(scored: list[tuple[float, bool]], missed: int) -> None:
+    true = missed + sum(right for _, right in scored)
+
+    def f1(threshold: float) -> float:
+        chosen = [right for probability, right in scored if probability > threshold]
+        return 2 * sum(chosen) / max(len(chosen) + true, 1)
+
+    threshold = best_threshold(scored, true=true)
+    assert f1(threshold) >= max((f1((1 - 1e-6) * probability) for probability, _ in scored), default=0.0)
+    assert best_threshold([pair for pair in scored if pair[0] >= threshold], true=true) == threshold
 
 
 def test_absent_types_are_sampled_and_labels_go_with_their_types() -> None:
