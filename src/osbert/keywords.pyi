@@ -117,6 +117,7 @@ class VectorKeywords(TypedDict, total=False):
             "splade_sum",
             "splade_log",
             "splade_log_sum",
+            "colbert",
         ]
         | None
     )

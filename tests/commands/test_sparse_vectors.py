@@ -14,7 +14,9 @@ import osbert
 import terminal
 import tiny_runs
 from osbert.commands.embed import VectorArguments, embed
+from osbert.inference import kinds
 from osbert.inference.engine import load
+from osbert.inference.kinds import KINDS
 from osbert.inference.vectors import reading
 from osbert.interop.sentence_files import Prompts, SentenceModel, write_sentence_model
 from osbert.runs.rows import vector_parts
@@ -52,8 +54,8 @@ def test_a_file_holds_what_embed_returns(
         written = osbert.embed(model, lines, out=out, role="document")
         assert written.shape == expected.shape and written.tally["weights"] == expected.nnz
         np.testing.assert_allclose(scipy.sparse.load_npz(out).toarray(), expected.toarray(), atol=1e-5)
-        monkeypatch.setattr(reading, "BLOCK", 4)
-        blocks = [block.toarray() for block in reading.open_vectors(out).sparse_blocks()]
+        monkeypatch.setattr(kinds, "BLOCK", 4)
+        blocks = [block.toarray() for block in KINDS["sparse"].blocks(reading.open_vectors(out))]
         assert [len(block) for block in blocks] == [4, 2]
         np.testing.assert_array_equal(np.concatenate(blocks), scipy.sparse.load_npz(out).toarray())
     osbert.embed(model, lines, out=tmp_path / "x.jsonl", role="document")

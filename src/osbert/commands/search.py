@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal  # noqa: F401  (cyclopts looks up inherited fields' types in this module)
+from typing import Annotated
 
 from cyclopts import Parameter
 
@@ -14,7 +14,7 @@ from osbert.console.opening_options import ModelFolder, OpeningOptions
 from osbert.console.output import Result
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL
-from osbert.runs.file_options import SearchOptions, TextFile, TextTaskOptions
+from osbert.runs.file_options import Backend, SearchOptions, TextFile, TextTaskOptions  # noqa: F401  (types of fields)
 from osbert.terminal import one_line
 
 

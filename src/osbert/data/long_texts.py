@@ -112,17 +112,21 @@ def lay_out_texts(
         )
     runs = [PieceRun(first.ids[size:], first.words[size:]), *(packer.run(text) for text in texts[1:])]
     shorter = dataclasses.replace(packer, length=packer.length - size)
-    begin = len(packer.form.before)
-    return [
-        dataclasses.replace(
-            example,
-            ids=np.insert(example.ids, begin, first.ids[:size]),
-            words=np.insert(example.words, begin, first.words[:size]),
-            segments=np.insert(example.segments, begin, np.zeros(size, example.segments.dtype)),
-            special=np.insert(example.special, begin, np.zeros(size, np.bool_)),
-        )
-        for example in lay_out(runs, shorter, long=long, overlap=overlap, record=record)
-    ]
+    run = PieceRun(first.ids[:size], first.words[:size])
+    examples = lay_out(runs, shorter, long=long, overlap=overlap, record=record)
+    return [insert_run(example, len(packer.form.before), run) for example in examples]
+
+
+def insert_run(example: Example, begin: int, run: PieceRun) -> Example:
+    """Return a sequence with further pieces of its first text before its token `begin`."""
+    size = len(run.ids)
+    return dataclasses.replace(
+        example,
+        ids=np.insert(example.ids, begin, run.ids),
+        words=np.insert(example.words, begin, run.words),
+        segments=np.insert(example.segments, begin, np.zeros(size, example.segments.dtype)),
+        special=np.insert(example.special, begin, np.zeros(size, np.bool_)),
+    )
 
 
 def lay_out_behind(

@@ -18,9 +18,10 @@ from osbert.data.long_texts import lay_out_texts
 from osbert.errors import Problems, UserError
 from osbert.evaluation.forward import TOKENS
 from osbert.inference.model import LoadedModel
-from osbert.inference.vectors.settings import SPARSE, EmbeddingOptions, Layers, VectorSettings, normalize_vectors
-from osbert.interop.sentence_files import Prompts, SentenceModel
+from osbert.inference.vectors.settings import EmbeddingOptions, Layers, VectorSettings, normalize_vectors
+from osbert.interop.sentence_files import DOCUMENT, Prompts, SentenceModel
 from osbert.interop.sentence_parts import VectorPart, apply_parts, hash_parts
+from osbert.models.forms import vector_kind
 
 SHORTEST = 5
 """Fewest tokens of a sequence: a pair has three special tokens and a piece of each text."""
@@ -37,18 +38,19 @@ def vector_settings(options: EmbeddingOptions, engine: LoadedModel) -> VectorSet
     model = engine.sentence_model(options.pooling) or SentenceModel(pooling="mean", normalize=False)
     per_token = options.pooling == "tokens"  # the states of the encoder itself, but for a role that is named
     pooling = options.pooling or model.pooling
-    length = options.length or min((not per_token and model.length) or longest, longest)
+    role = DOCUMENT if vector_kind(pooling) == "multi" and options.role is None else options.role
+    length = options.length or min((not per_token and model.length_of(role)) or longest, longest)
     normalize = (model.normalize and not per_token) if options.normalize is None else options.normalize
     has_parts = pooling == model.pooling and options.layers in ("-1", "last", str(engine.backend.architecture.layers))
     problems = Problems(heading="These settings of vectors cannot be used")
     prompt = ""
     try:
-        prompt = "" if per_token and options.role is None else model.prompts.of(options.role)
+        prompt = "" if per_token and options.role is None else model.prompts.of(role)
     except UserError as error:
         problems.add(str(error), code="invalid-value")
     settings = VectorSettings(
         pooling=pooling, layers=options.layers, normalize=normalize, length=length, long=options.long,
-        overlap=options.overlap, role=options.role, prompt=prompt, prompt_pooled=model.prompts.pooled or not prompt,
+        overlap=options.overlap, role=role, prompt=prompt, prompt_pooled=model.prompts.pooled or not prompt,
         lower_case=model.lower_case and not (per_token and options.role is None),
         parts=hash_parts(model.parts) if has_parts else "",
         dimensions=options.dimensions or (model.dimensions if has_parts and not per_token else 0),
@@ -73,18 +75,19 @@ def remarks(options: EmbeddingOptions, engine: LoadedModel) -> list[str]:
 
 def _list_remarks(folder: Path, settings: VectorSettings, model: SentenceModel | None) -> Iterator[str]:
     if model is not None:
-        yield f"{folder} was trained for {'sparse' if model.is_sparse else 'sentence'} vectors: {describe(settings)}"
+        kind = "sentence" if model.kind == "dense" else model.kind
+        yield f"{folder} was trained for {kind} vectors: {describe(settings)}"
         if model.parts and not settings.parts:
             kinds = ", ".join(part.kind for part in model.parts)
             yield f"{folder} has further parts ({kinds}) for its own pooling of the last layer: not applied here"
         if settings.role is None and not settings.prompt:
             yield from name_prompts(model.prompts)
-        if not (settings.normalize or model.similarity == "cosine" or settings.pooling in SPARSE):
+        if settings.kind == "dense" and not settings.normalize and model.similarity != "cosine":
             yield (
                 f"{folder} was trained for vectors that are compared by {model.similarity}; osbert search compares "
                 "their cosines"
             )
-    elif settings.pooling in SPARSE:
+    elif settings.kind == "sparse":
         yield f"{folder} does not say that it was trained for sparse vectors (SPLADE): most weights may not be 0"
     elif settings.pooling != "tokens":
         yield (

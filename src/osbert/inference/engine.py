@@ -16,9 +16,10 @@ from osbert.evaluation.forward import TOKENS
 from osbert.evaluation.score import Score, require_labels
 from osbert.inference.backend import TorchBackend, Vectors
 from osbert.inference.embedder import Embedder, embed_samples, vector_settings
+from osbert.inference.kinds import KINDS
 from osbert.inference.model import LoadedModel
 from osbert.inference.text_windows import Text, samples, windows
-from osbert.inference.vectors.settings import SPARSE, EmbeddingOptions, VectorSettings
+from osbert.inference.vectors.settings import EmbeddingOptions
 from osbert.interop.files.weight_files import ONNX
 from osbert.interop.folder import Folder, open_folder
 from osbert.interop.opening import CAREFUL, Opening
@@ -182,7 +183,7 @@ class Engine(LoadedModel):
         `layers`: 0 is the embedding layer, 1 the first block, -1 the last; or a name that `osbert embed` accepts. The
         vectors of several layers are stacked: (n, layers, D). With pooling "tokens": a list of n arrays (tokens, D).
         A sparse model (SPLADE), and pooling "splade", gives a scipy.sparse.csr_array (n, V), with a weight for each
-        piece of `tokenizer.vocabulary`.
+        piece of `tokenizer.vocabulary`; one of many vectors a text (ColBERT) a sequence of n arrays (tokens, D).
         `tokens`: most tokens in a batch. For an iterator the result is an iterator, as with `predict`.
 
         Raises UserError for invalid settings, a role that the model does not have, a model with parts that osbert does
@@ -209,8 +210,7 @@ class Engine(LoadedModel):
         """Return the Embedder for these options, cached. Its sequences are at most as long as the engine's."""
         if (options, tokens) not in self._embedders:
             settings = vector_settings(options, self)
-            make = make_sparse_embedder if settings.pooling in SPARSE else Embedder
-            self._embedders[options, tokens] = make(self, settings, tokens=tokens)
+            self._embedders[options, tokens] = KINDS[settings.kind].embedder(self, settings, tokens=tokens)
         return self._embedders[options, tokens]
 
     def fill(self, text: str, *, top: int = 5) -> list[list[MaskFill]]:
@@ -322,13 +322,6 @@ class Engine(LoadedModel):
         top = self.backend.architecture.layers
         layer_states = self.backend.vectors(examples, pooling="tokens", layers=[top], tokens=TOKENS)
         return [states.squeeze(-2) for states in layer_states]
-
-
-def make_sparse_embedder(engine: LoadedModel, settings: VectorSettings, *, tokens: int = TOKENS) -> Embedder:
-    """Return an embedder for sparse vectors. Raises UserError if the model has no head that predicts masked pieces."""
-    from osbert.inference.sparse_embedder import SparseEmbedder
-
-    return SparseEmbedder(engine, settings, tokens=tokens)
 
 
 def _spell(layers: LayerChoice) -> str:

@@ -42,7 +42,8 @@ def choose_scorer(engine: LoadedModel, options: NamingOptions, *, tokens: int = 
 
         return EntailmentScorer(engine, options, tokens=tokens)
     scorer: type[LabelScorer] | None = None
-    if (engine.task is None or engine.task.form == "vectors") and engine.sentence_model() is not None:
+    sentences = engine.sentence_model()
+    if (engine.task is None or engine.task.form == "vectors") and sentences is not None and sentences.kind == "dense":
         from osbert.inference.similarity import SimilarityScorer
 
         scorer = SimilarityScorer

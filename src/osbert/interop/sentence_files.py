@@ -8,15 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from osbert import guarded
 from osbert.errors import UserError, nearest
 from osbert.files import write_json
-from osbert.interop import splade_files
+from osbert.interop import colbert_files, splade_files
+from osbert.interop.colbert_files import LateInteraction
 from osbert.interop.files.json_files import read_if_there, read_object, read_value
-from osbert.interop.sentence_parts import VectorPart, read_part
-from osbert.models.forms import SparsePooling, split_pooling
+from osbert.interop.sentence_parts import TOKENS, VECTOR, Normalize, TokenMask, VectorPart, read_part
+from osbert.models.forms import VectorKind, split_pooling, vector_kind
 
 MODULES = "modules.json"
 LENGTHS = "sentence_bert_config.json"
@@ -121,6 +122,12 @@ class SentenceModel:
     parts: tuple[VectorPart, ...] = ()
     similarity: str = "cosine"
     dimensions: int = 0
+    late: LateInteraction | None = None
+    """How queries are laid out, and scores made, by a model of many vectors a text; None for others."""
+
+    def length_of(self, role: str | None) -> int:
+        """Return the most tokens of a text of a role, 0 if not specified."""
+        return self.late.query_length if self.late and role == QUERY else self.length
 
     def prompt(self, role: str | None) -> str:
         """Return the prompt of a role, or the default prompt for None; "" for none."""
@@ -137,15 +144,16 @@ class SentenceModel:
             pooling=pooling,
             length=length,
             prompts=self.prompts.with_roles(prompts),
-            normalize=pooling not in get_args(SparsePooling),
+            normalize=vector_kind(pooling) != "sparse",
             parts=(),
-            similarity="dot" if pooling in get_args(SparsePooling) else "cosine",
+            late=None,
+            similarity="dot" if vector_kind(pooling) == "sparse" else "cosine",
         )
 
     @property
-    def is_sparse(self) -> bool:
-        """Whether vectors are sparse: weights of pieces (SPLADE)."""
-        return self.pooling in get_args(SparsePooling)
+    def kind(self) -> VectorKind:
+        """The kind of the vectors: dense, sparse (SPLADE) or multi (ColBERT)."""
+        return vector_kind(self.pooling)
 
     @property
     def is_plain(self) -> bool:
@@ -161,12 +169,12 @@ def read_sentence_model(folder: Path) -> SentenceModel | None:
     """
     path = folder / MODULES
     if not path.is_file():
-        return None
+        return _read_stanford(folder)
     modules = read_value(path)
     if not isinstance(modules, list) or not all(isinstance(part, dict) and "type" in part for part in modules):
         raise UserError(f"{path}: expected a list of parts with their types.", code="wrong-format")
     types = [str(part["type"]) for part in modules]
-    if foreign := [name for name in types if "." in name and not name.startswith(LIBRARY)]:
+    if foreign := [name for name in types if "." in name and not name.startswith((LIBRARY, colbert_files.PYLATE))]:
         raise UserError(
             f"{path}: the part {foreign[0]!r:.80} is not one of sentence-transformers; osbert runs no such code.",
             code="unsupported-model",
@@ -188,6 +196,8 @@ def read_sentence_model(folder: Path) -> SentenceModel | None:
             "Transformer in the folder itself.",
             code="unsupported-model",
         )
+    if colbert_files.is_late(kinds, read_if_there(folder / PROMPTS)):
+        return _read_multi_model(folder, kinds, [folder / part for part in paths])
     if kinds[1:2] != ["Pooling"]:
         after = f"a part {kinds[1]} follows the Transformer" if kinds[1:] else "there is no Pooling"
         raise UserError(f"{path}: {after}; osbert supports a Pooling there.", code="unsupported-model")
@@ -243,22 +253,74 @@ def _read_sparse_model(folder: Path, kinds: Sequence[str], pooling_folder: Path)
     )
 
 
+def _read_multi_model(folder: Path, kinds: Sequence[str], paths: Sequence[Path]) -> SentenceModel:
+    """Return the settings of a model of many vectors, of PyLate or of sentence-transformers' MultiVectorEncoder."""
+    files = {name: read_if_there(folder / name) for name in (LENGTHS, TOKENIZER, PROMPTS)}
+    settings, path = files[PROMPTS], folder / PROMPTS
+    parts = [read_part(kind, part, vector=TOKENS) for kind, part in zip(kinds[1:], paths[1:])]
+    chain = [part for part in parts if part is not None]
+    prompts = read_prompts(folder)
+    if any(isinstance(part, TokenMask) for part in chain):
+        late, length = colbert_files.read_lengths(files[LENGTHS], folder / LENGTHS)
+        prefixes = colbert_files.find_prefixes(prompts.texts, settings, folder)
+    else:
+        late, mask, length = colbert_files.read_pylate(settings, path)
+        chain += [mask, Normalize()]
+        prefixes = late.prefixes
+        texts = {role: prefix + prompts.of(role).removeprefix(prefix) for role, prefix in prefixes.items()}
+        prompts = replace(prompts, texts={**prompts.texts, **texts})
+    normalize = chain[-1].kind == Normalize.kind
+    return SentenceModel(
+        pooling=colbert_files.POOLING,
+        normalize=normalize,
+        length=length or _length(files, folder),
+        lower_case=_lower_case(files),
+        prompts=prompts,
+        parts=tuple(chain[:-1] if normalize else chain),
+        similarity=colbert_files.read_similarity(settings, path),
+        late=replace(late, prefixes=prefixes),
+    )
+
+
+def _read_stanford(folder: Path) -> SentenceModel | None:
+    """Return the settings of a folder of Stanford's ColBERT; None for a model that gives no vectors of texts."""
+    model = colbert_files.read_stanford(folder)
+    if model is None:
+        return None
+    late, parts, length = model
+    return SentenceModel(
+        pooling=colbert_files.POOLING,
+        normalize=True,
+        length=length,
+        prompts=Prompts(texts=late.prefixes),
+        parts=parts,
+        similarity=colbert_files.MAXSIM,
+        late=late,
+    )
+
+
 def write_sentence_model(folder: Path, model: SentenceModel, *, width: int) -> None:
     """Write the files with which sentence-transformers opens a folder and gives the same vectors."""
-    last = ["Normalize"] if model.normalize else []
-    kinds = ["Transformer", "Pooling", *(part.kind for part in model.parts), *last]
-    if model.is_sparse:
+    is_sparse, late = model.kind == "sparse", model.late
+    parts = [*model.parts, *([Normalize()] if model.normalize else [])]
+    kinds = ["Transformer", *([] if late else ["Pooling"]), *(part.kind for part in parts)]
+    if is_sparse:
         kinds = [splade_files.TRANSFORMER, splade_files.PART]
     paths = ["", *(f"{index}_{kind}" for index, kind in enumerate(kinds[1:], start=1))]
     for name in paths[1:]:
         (folder / name).mkdir(parents=True, exist_ok=True)
-    for part, name in zip(model.parts, paths[2:]):
-        part.write(folder / name)
-    pooling = splade_files.pooling_config(model.pooling) if model.is_sparse else _pooling_config(model, width)
-    write_json(folder / paths[1] / "config.json", pooling)
-    write_json(folder / LENGTHS, {"max_seq_length": model.length or None, "do_lower_case": model.lower_case})
+    for part, name in zip(parts, paths[1 if late else 2 :]):
+        part.write(folder / name, vector=TOKENS if late else VECTOR)
+    lengths: dict[str, Any] = {"max_seq_length": model.length or None, "do_lower_case": model.lower_case}
     optional: dict[str, Any] = {"truncate_dim": model.dimensions} if model.dimensions else {}
-    optional |= splade_files.MODEL_TYPE if model.is_sparse else {}
+    if late:
+        lengths |= colbert_files.lengths_config(late, model.length)
+        optional |= colbert_files.folder_config(late)
+    else:
+        pooling = splade_files.pooling_config(model.pooling) if is_sparse else _pooling_config(model, width)
+        write_json(folder / paths[1] / "config.json", pooling)
+    write_json(folder / LENGTHS, lengths)
+    optional |= splade_files.MODEL_TYPE if is_sparse else {}
     if model.prompts.texts or model.prompts.default or model.similarity != "cosine" or optional:
         settings = optional | {
             "prompts": dict(model.prompts.texts),
@@ -266,15 +328,17 @@ def write_sentence_model(folder: Path, model: SentenceModel, *, width: int) -> N
             "similarity_fn_name": model.similarity,
         }
         write_json(folder / PROMPTS, settings)
-    write_modules(folder / MODULES, kinds, paths, package=splade_files.PACKAGE if model.is_sparse else PACKAGE)
+    package = splade_files.PACKAGE if is_sparse else PACKAGE
+    packages = colbert_files.PACKAGES if late else {}
+    write_modules(folder / MODULES, [f"{packages.get(kind, package)}.{kind}" for kind in kinds], paths)
 
 
-def write_modules(path: Path, kinds: Sequence[str], paths: Sequence[str], *, package: str = PACKAGE) -> None:
-    """Write the list of a model's parts: their kinds, and the folder of each."""
+def write_modules(path: Path, kinds: Sequence[str], paths: Sequence[str]) -> None:
+    """Write the list of a model's parts: their kinds, or classes by their modules, and the folder of each."""
     write_json(
         path,
         [
-            {"idx": index, "name": str(index), "path": part, "type": f"{package}.{kind}"}
+            {"idx": index, "name": str(index), "path": part, "type": kind if "." in kind else f"{PACKAGE}.{kind}"}
             for index, (kind, part) in enumerate(zip(kinds, paths, strict=True))
         ],
     )
@@ -314,7 +378,7 @@ def of_field(config: Mapping[str, Any], *, where: str) -> SentenceModel | None:
                 raise ValueError(f"unexpected value of {wrong[0]}")
         if not all(isinstance(text, str) for text in prompts.get("texts", {}).values()) or settings["length"] < 0:
             raise ValueError("unexpected value")
-        if settings["pooling"] not in get_args(SparsePooling):
+        if vector_kind(settings["pooling"]) != "sparse":
             split_pooling(settings["pooling"])
         return SentenceModel(**{**settings, "prompts": Prompts(**prompts)})
     except (AttributeError, TypeError, ValueError, KeyError, UserError) as error:

@@ -1,5 +1,7 @@
 """The parts of a sentence model between its pooling and its normalisation: Dense, LayerNorm and Normalize.
 
+Models of many vectors a text (ColBERT) have them without a pooling, and a mask of the tokens that count.
+
 sentence-transformers stores each in a folder of its own: a config, and weights where it has some.
 """
 
@@ -8,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -25,6 +27,10 @@ from osbert.interop.files.weight_files import SAFE, read_tensors, write_tensors
 Vectors = NDArray[np.float32]
 VECTOR = "sentence_embedding"
 """Their name of the vector of a text, which a part reads and writes."""
+TOKENS = "token_embeddings"
+"""Their name of the vectors of its tokens, which the parts of a model of many vectors read and write."""
+IO = ("module_input_name", "module_output_name")
+"""Their names of what a part reads and writes."""
 EPSILON = 1e-5
 """What LayerNorm adds to the variance."""
 
@@ -71,10 +77,11 @@ class VectorPart(ABC):
         """Return the settings, as sentence-transformers writes them."""
         return {}
 
-    def write(self, folder: Path) -> None:
-        """Write the part as sentence-transformers reads it."""
+    def write(self, folder: Path, *, vector: str = VECTOR) -> None:
+        """Write the part as sentence-transformers reads it; `vector`: its name of what the part reads and writes."""
         folder.mkdir(parents=True, exist_ok=True)
-        if settings := self.config():
+        names = dict.fromkeys(IO, vector) if vector != VECTOR and self.kind != TokenMask.kind else {}
+        if settings := self.config() | names:
             write_json(folder / "config.json", settings)
         if self.weights:
             write_tensors({name: torch.from_numpy(array) for name, array in self.weights.items()}, folder / SAFE)
@@ -150,11 +157,32 @@ class Normalize(VectorPart):
         return np.asarray(vectors / np.maximum(lengths, 1e-12), np.float32)
 
 
-def read_part(kind: str, folder: Path) -> VectorPart | None:
+@dataclass(frozen=True, eq=False)
+class TokenMask(VectorPart):
+    """Which tokens of a text have vectors: none of the pieces `skipped`, in texts of the roles `roles`."""
+
+    kind: ClassVar[str] = "MultiVectorMask"
+    weights: Mapping[str, Vectors] = field(default_factory=dict)
+    skipped: tuple[str, ...] = ()
+    roles: tuple[str, ...] = ("document",)
+
+    def apply(self, vectors: Vectors) -> Vectors:
+        """Return the vectors (n, D) as they are; who knows their tokens leaves out those that are skipped."""
+        return vectors
+
+    def config(self) -> dict[str, Any]:
+        """Return the settings."""
+        return {"skiplist_words": [*self.skipped], "skiplist_tasks": [*self.roles], "keep_only_token_ids": None}
+
+
+def read_part(kind: str, folder: Path, *, vector: str = VECTOR) -> VectorPart | None:
     """Return a part by its kind and folder; None for Dropout, which does nothing outside of training.
 
-    Raises UserError for another kind, an activation or an input that osbert lacks, and for damaged weights.
+    `vector`: what the part must read and write, VECTOR or TOKENS. Raises UserError for another kind, an activation or
+    an input that osbert lacks, and for damaged weights.
     """
+    if kind == TokenMask.kind and vector == TOKENS:
+        return _read_mask(folder / "config.json")
     if kind not in ("Dense", "LayerNorm", "Normalize", "Dropout"):
         raise UserError(
             f"{folder.parent} has a part {kind}, which osbert does not support, so its vectors would not be the "
@@ -164,10 +192,10 @@ def read_part(kind: str, folder: Path) -> VectorPart | None:
         )
     path = folder / "config.json"
     settings = read_object(path) if kind in ("Dense", "LayerNorm") else read_if_there(path)
-    for name in ("module_input_name", "module_output_name"):
-        if settings.get(name) not in (None, VECTOR):
+    for name in IO:
+        if settings.get(name) not in (None, vector):
             raise UserError(
-                f"{path}: {name} is {settings[name]!r:.80}; osbert supports {kind} on {VECTOR} only.",
+                f"{path}: {name} is {settings[name]!r:.80}; osbert supports {kind} on {vector} only.",
                 code="unsupported-model",
             )
     if kind == "Dropout":
@@ -194,6 +222,20 @@ def read_part(kind: str, folder: Path) -> VectorPart | None:
     sizes = {"E": settings.get("out_features"), "D": settings.get("in_features")}
     _require_shapes(folder, weights, shapes, {name: size for name, size in sizes.items() if size is not None})
     return Dense(weights, activation, residual)
+
+
+def _read_mask(path: Path) -> TokenMask:
+    """Return the mask in a file. Raises UserError if it is damaged, or keeps tokens by their ids (of images)."""
+    settings = read_object(path)
+    if settings.get("keep_only_token_ids"):
+        raise UserError(
+            f"{path}: keep_only_token_ids is for tokens of images, which osbert does not read.",
+            code="unsupported-model",
+        )
+    words, roles = settings.get("skiplist_words") or [], settings.get("skiplist_tasks", ["document"])
+    if not all(isinstance(names, list) and all(isinstance(name, str) for name in names) for names in (words, roles)):
+        raise UserError(f"{path}: skiplist_words and skiplist_tasks must be lists of texts.", code="wrong-format")
+    return TokenMask(skipped=tuple(words), roles=tuple(roles))
 
 
 def apply_parts(parts: Sequence[VectorPart], vectors: Vectors) -> Vectors:

@@ -79,6 +79,25 @@ SparsePooling = Literal["splade", "splade_sum", "splade_log", "splade_log_sum"]
 """Sparse vectors, with a weight for each piece of the vocabulary: from the logits of the language head, log(1 + relu)
 and the maximum over all tokens, or their sum; log: the logarithm of 1 plus that once more."""
 
+MultiPooling = Literal["colbert"]
+"""Many vectors a text, one of each token that counts: its state after the model's Dense parts (late interaction)."""
+
+VectorKind = Literal["dense", "sparse", "multi", "tokens"]
+"""Kinds of vectors: one of numbers (D,) a text; one of weights (V,), most of which are 0; many a text, compared
+token by token; the states of all tokens."""
+
+
+def vector_kind(pooling: str) -> VectorKind:
+    """Return the kind of the vectors that a pooling gives.
+
+    >>> vector_kind("cls+mean"), vector_kind("splade_sum"), vector_kind("colbert")
+    ('dense', 'sparse', 'multi')
+    """
+    kinds: dict[VectorKind, tuple[str, ...]] = {
+        "sparse": get_args(SparsePooling), "multi": get_args(MultiPooling), "tokens": ("tokens",),
+    }  # fmt: skip
+    return next((kind for kind, poolings in kinds.items() if pooling in poolings), "dense")
+
 
 def split_pooling(pooling: str) -> list[Pooling]:
     """Return the poolings of a name such as "cls+mean", whose vectors are concatenated. Raises UserError if unknown.

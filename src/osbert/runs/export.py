@@ -268,8 +268,8 @@ def write(engine: Engine, run: Path, folder: Path, *, int8: bool) -> None:
 def _require_form(engine: Engine, run: Path) -> None:
     task = scoring_task(engine.task)
     reasons = list(objections(engine.learner, task.name if task else ""))
-    if (sentences := engine.sentence_model("mean")) and sentences.is_sparse:
-        reasons.append("an export has no head for the weights of pieces, and this model gives sparse vectors")
+    if (sentences := engine.sentence_model("mean")) and sentences.kind != "dense":
+        reasons.append(f"an export computes no {sentences.kind} vectors, as this model does")
     if reasons:
         raise UserError(f"{run} cannot be exported: {' and '.join(reasons)}.", code="not-exportable")
 

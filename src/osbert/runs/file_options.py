@@ -72,6 +72,10 @@ class EmbeddedTaskOptions(EmbeddedOptions, TaskOptions):
     """How a file of texts is read, the device, and on how many processes or machines its rows are worked on."""
 
 
+Backend = Literal["auto", "exact", "binary", "faiss", "usearch"]
+"""The searches in a file of vectors."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class SearchOptions:
     """How the nearest texts are searched."""
@@ -80,7 +84,7 @@ class SearchOptions:
     """Most texts for a query."""
     above: float = -1.0
     """Leave out texts whose cosine is smaller; with hybrid, of the ranking by vectors."""
-    backend: Literal["auto", "exact", "binary", "faiss", "usearch"] = "auto"
+    backend: Backend = "auto"
     """exact: every vector is compared. binary: bits choose candidates (a file of --dtype binary). faiss, usearch:
     an approximate index, built once beside the file (extras faiss and usearch). auto: binary where the file has bits,
     else exact."""

@@ -8,7 +8,7 @@ import shutil
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -19,9 +19,10 @@ from hypothesis import strategies as st
 import tiny_runs
 from osbert.inference.embedder import remarks
 from osbert.inference.engine import Engine, load
-from osbert.inference.vectors.settings import SPARSE, EmbeddingOptions
+from osbert.inference.vectors.settings import EmbeddingOptions
 from osbert.interop.conversion import model_of, open_any, write_model_as
 from osbert.interop.sentence_files import LENGTHS, MODULES, PROMPTS, read_sentence_model
+from osbert.models.forms import SparsePooling
 from osbert.models.heads import splade
 from osbert.runs.export import write as write_export
 from refusals import refusal
@@ -129,7 +130,7 @@ def test_a_model_without_files_of_its_own_gives_them_by_a_pooling(pretrained: Pa
             engine.embed(TEXTS, pooling="splade", **option)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("pooling", SPARSE)
+@pytest.mark.parametrize("pooling", get_args(SparsePooling))
 def test_vectors_do_not_depend_on_blocks_or_batches(
     pretrained: Path, pooling: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -152,7 +153,10 @@ def test_a_long_text_has_the_largest_weights_of_its_windows(pretrained: Path) ->
 
 
 @given(
-    st.lists(st.integers(1, 9), min_size=1, max_size=6), st.integers(1, 12), st.sampled_from(SPARSE), st.integers(0, 99)
+    st.lists(st.integers(1, 9), min_size=1, max_size=6),
+    st.integers(1, 12),
+    st.sampled_from(get_args(SparsePooling)),
+    st.integers(0, 99),
 )
 def test_pooling_is_that_of_the_papers(lengths: list[int], scored: int, pooling: str, seed: int) -> None:
     logits = torch.randn(sum(lengths), 5, generator=torch.Generator().manual_seed(seed)) * 3

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from osbert.errors import UserError
 from osbert.inference.sparse_vectors.pieces import name_piece
+from osbert.inference.vectors.ranked import RankedRows
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -22,11 +23,10 @@ Fractions = dict[str, float]
 """What each piece that a query and a text have in common adds to their score, as a fraction of it."""
 
 
-class NearestSparseRows:
+class NearestSparseRows(RankedRows):
     """The rows with the largest dot products for each of Q sparse vectors, among the blocks compared so far.
 
-    `ranked` has the indices and scores of at most `count` rows for each query, the best first; of equal ones the lower
-    index. A row that has no piece of a query is not among them.
+    A row that has no piece of a query is not among them.
 
     >>> from scipy.sparse import csr_array
     >>> nearest = NearestSparseRows(csr_array(np.array([[0, 2.0, 1.0]])), count=2)
@@ -37,10 +37,8 @@ class NearestSparseRows:
 
     def __init__(self, queries: csr_array, count: int) -> None:
         """Prepare for queries (Q, V)."""
+        super().__init__(queries.shape[0], count)
         self.queries = queries.astype(np.float64)
-        self.count = count
-        self.rows = 0
-        self.ranked = [(np.empty(0, np.int64), np.empty(0, np.float32)) for _ in range(queries.shape[0])]
 
     def compare(self, block: csr_array, indices: NDArray[np.int64] | None = None) -> None:
         """Compare the next rows (n, V). Raises UserError if they have another V.
@@ -58,17 +56,8 @@ class NearestSparseRows:
         products = (self.queries @ index).astype(np.float32)  # (Q, n)
         for query, (start, end) in enumerate(zip(products.indptr[:-1], products.indptr[1:])):
             if start < end:
-                self._merge(query, numbers[products.indices[start:end]], products.data[start:end])
+                self.merge(query, numbers[products.indices[start:end]], products.data[start:end])
         self.rows += block.shape[0]
-
-    def _merge(self, query: int, indices: NDArray[np.int64], scores: NDArray[np.float32]) -> None:
-        if len(scores) > self.count:
-            hits = scores >= np.partition(scores, -self.count)[-self.count]
-            indices, scores = indices[hits], scores[hits]
-        earlier_indices, earlier_scores = self.ranked[query]
-        indices, scores = np.concatenate([earlier_indices, indices]), np.concatenate([earlier_scores, scores])
-        best = np.lexsort((indices, -scores))[: self.count]
-        self.ranked[query] = indices[best], scores[best]
 
 
 def stack_rows(blocks: Sequence[csr_array]) -> csr_array:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
-from typing import IO, Any
+from collections.abc import Iterator
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from osbert.errors import UserError
-
-ArrayReader = Callable[[str], AbstractContextManager[tuple[IO[bytes], tuple[int, ...], Any]]]
+from osbert.inference.vectors.reading import ArrayReader
 
 
 def read_blocks(open_array: ArrayReader, rows: int) -> Iterator[csr_array]:

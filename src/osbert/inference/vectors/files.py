@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import json
 import shutil
+import struct
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
@@ -101,6 +102,23 @@ def file_crc32(path: Path) -> int:
         while block := file.read(2**20):
             checksum = zlib.crc32(block, checksum)
     return checksum
+
+
+def map_array(path: Path, name: str) -> NDArray[Any]:
+    """Return an array of an .npz as a memory map, of which only what is used is read.
+
+    Raises ValueError if the archive is compressed.
+    """
+    with zipfile.ZipFile(path) as archive:
+        entry = archive.getinfo(f"{name}.npy")
+    if entry.compress_type != zipfile.ZIP_STORED:
+        raise ValueError("it is compressed")
+    with path.open("rb") as file:
+        file.seek(entry.header_offset + 26)  # a local file header has 30 bytes, a name and further fields
+        file.seek(entry.header_offset + 30 + sum(struct.unpack("<HH", file.read(4))))
+        np.lib.format.read_magic(file)
+        shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+        return np.memmap(path, dtype, "r", file.tell(), shape)
 
 
 def _write_npy(path: Path, column: Column) -> None:

@@ -6,28 +6,28 @@ The checksums of what is read are compared, so that a flipped bit is an error an
 from __future__ import annotations
 
 import contextlib
-import struct
 import zipfile
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from osbert.errors import UserError
 from osbert.guarded import parse_json
-from osbert.inference.vectors.files import BLOCK, CHECKSUM, ENDS, SETTINGS, SUFFIXES, beside
-from osbert.inference.vectors.settings import SPARSE
+from osbert.inference.vectors.files import BLOCK, CHECKSUM, ENDS, SETTINGS, SUFFIXES, beside, map_array
+from osbert.models.forms import VectorKind, vector_kind
 from osbert.reading.parquet import parquet_library
 
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
-
+ArrayReader = Callable[[str], AbstractContextManager[tuple[IO[bytes], tuple[int, ...], Any]]]
+"""Opens an array by its name; gives the file, positioned at the first number, the shape and the type."""
+BlockReader = Callable[[ArrayReader], Iterator[Any]]
 TOLD = ("columns", "model", "vectors", "weights", "tokenizer")
 """Names of the settings that every file has."""
 
@@ -57,20 +57,23 @@ class VectorFile(ABC):
         return ("text", "pair")[: len(self.settings["columns"])]
 
     @property
-    def is_sparse(self) -> bool:
-        """Whether the vectors are sparse: weights of pieces, which `sparse_blocks` reads."""
-        return self.settings["vectors"].get("pooling") in SPARSE
+    def kind(self) -> VectorKind:
+        """The kind of the vectors."""
+        return vector_kind(self.settings["vectors"].get("pooling"))
 
-    def blocks(self) -> Iterator[NDArray[np.float32]]:
-        """Yield the vectors (n, ...) in blocks, in their order; those of int8 without their lengths."""
-        if self.is_sparse:
-            raise UserError(
-                f"{self.path} holds sparse vectors, which osbert search alone compares: make one with --pooling mean.",
-                code="wrong-format",
-            )
+    def blocks(self, read: BlockReader | None = None) -> Iterator[Any]:
+        """Yield the vectors in blocks, in their order: dense ones (n, ...), those of int8 without their lengths.
+
+        `read` yields the blocks of another kind (kinds.py), from the arrays of the file.
+        """
+        if read is None and self.kind in ("sparse", "multi"):
+            self.require_single(np.empty((0, 0), np.float32))
         with _damage_as_error(self.path):
-            for block in self._blocks():
-                yield block.astype(np.float32, copy=False)
+            if read is not None:
+                yield from read(self._array)
+            else:
+                for block in self._blocks():
+                    yield block.astype(np.float32, copy=False)
 
     @property
     def is_binary(self) -> bool:
@@ -90,11 +93,6 @@ class VectorFile(ABC):
         with _damage_as_error(self.path):
             return self._mapped_vectors()
 
-    def sparse_blocks(self) -> Iterator[csr_array]:
-        """Yield sparse vectors (n, V) in blocks, in their order."""
-        with _damage_as_error(self.path):
-            yield from self._sparse_blocks()
-
     def rows(self, indices: Sequence[int]) -> list[VectorRow]:
         """Return the rows at these indices, in the order given."""
         with _damage_as_error(self.path):
@@ -106,12 +104,17 @@ class VectorFile(ABC):
             yield from self._all_rows()
 
     def require_single(self, block: NDArray[np.float32]) -> None:
-        """Raise UserError unless the file has one vector for each text."""
-        vector_settings = self.settings["vectors"]
-        if vector_settings.get("pooling") == "tokens" or block.ndim > 2:
-            tokens = vector_settings.get("pooling") == "tokens"
-            what = "a vector for each token" if tokens else f"the layers {vector_settings.get('layers')} side by side"
-            raise UserError(f"{self.path} holds {what}: make one with a single vector a text.", code="wrong-format")
+        """Raise UserError unless the file has one dense vector for each text."""
+        if self.kind == "dense" and block.ndim <= 2:
+            return
+        layers = f"the layers {self.settings['vectors'].get('layers')} side by side"
+        what = {"sparse": "sparse vectors", "tokens": "a vector for each token", "multi": "many vectors a text"}.get(
+            self.kind, layers
+        )
+        raise UserError(
+            f"{self.path} holds {what}: make one with a single vector a text, such as with --pooling mean.",
+            code="wrong-format",
+        )
 
     @property
     @abstractmethod
@@ -121,8 +124,8 @@ class VectorFile(ABC):
     @abstractmethod
     def _blocks(self) -> Iterator[NDArray[Any]]: ...
 
-    def _sparse_blocks(self) -> Iterator[csr_array]:
-        raise ValueError("this form has no sparse vectors")
+    def _array(self, name: str) -> AbstractContextManager[tuple[IO[bytes], tuple[int, ...], np.dtype[Any]]]:
+        raise ValueError("this form has dense vectors alone")
 
     def _column(self, name: str) -> NDArray[Any]:
         raise ValueError(f"this form has no {name}")
@@ -211,22 +214,7 @@ class _Arrays(VectorFile):
             return np.frombuffer(file.read(), dtype).reshape(shape)  # to its end, where the archive's checksum is
 
     def _mapped_vectors(self) -> NDArray[Any]:
-        if self.path.suffix == ".npy":
-            return np.load(self.path, mmap_mode="r")
-        with zipfile.ZipFile(self.path) as archive, self.path.open("rb") as file:
-            # An uncompressed array begins after its local header: 30 bytes, of which the last four are the lengths of
-            # the name and of the extra field that follow.
-            start = archive.getinfo("vectors.npy").header_offset
-            file.seek(start)
-            file.seek(start + 30 + sum(struct.unpack("<26x2H", file.read(30))))
-            np.lib.format.read_magic(file)
-            shape, _, dtype = np.lib.format.read_array_header_1_0(file)
-            return np.memmap(self.path, dtype, "r", offset=file.tell(), shape=shape)
-
-    def _sparse_blocks(self) -> Iterator[csr_array]:
-        from osbert.inference.sparse_vectors.reading import read_blocks
-
-        return read_blocks(self._array, BLOCK)
+        return np.load(self.path, mmap_mode="r") if self.path.suffix == ".npy" else map_array(self.path, "vectors")
 
     def _mapped_blocks(self) -> Iterator[NDArray[Any]]:
         """Yield the blocks of an .npy. Raises ValueError after the last one if its content has changed."""

@@ -12,12 +12,10 @@ from numpy.typing import NDArray
 from osbert.data.long_texts import Long
 from osbert.errors import UserError, nearest
 from osbert.models import forms
-from osbert.models.forms import Features, feature_layers
+from osbert.models.forms import Features, VectorKind, feature_layers, vector_kind
 
-Pooling = Literal[forms.Pooling, "pooler", "tokens", forms.SparsePooling]
+Pooling = Literal[forms.Pooling, "pooler", "tokens", forms.SparsePooling, forms.MultiPooling]
 """A pooling of models/forms.py, BERT's pooler (tanh layer on [CLS]), or no pooling (tokens)."""
-SPARSE = get_args(forms.SparsePooling)
-"""The poolings that give sparse vectors."""
 LEARNT = ("none", "mix")
 """Names of `Features` that have no meaning here: no layer, and a mix whose weights only fine-tuning learns."""
 NAMED = tuple(name for name in get_args(Features) if name not in LEARNT)
@@ -35,7 +33,8 @@ class EmbeddingOptions:
     and [SEP] included. weighted: a mean with weight i for the i-th token (position-weighted). mean_sqrt: the sum over
     the square root of the number of tokens. last: the last token. pooler: BERT's tanh layer on the last layer's cls.
     tokens: no pooling. splade: sparse vectors, a weight for each piece of the vocabulary (splade_sum, splade_log,
-    splade_log_sum: its variants). Default: the model's own if it was trained for sentence vectors, else mean. With
+    splade_log_sum: its variants). colbert: many vectors a text, one of each token that counts, by a model trained for
+    it. Default: the model's own if it was trained for sentence vectors, else mean. With
     another pooling, or other layers, Dense parts of the model are not applied."""
     layers: str = "-1"
     """Which layers: 0 is the embedding layer, 1 the first block, -1 the last; "-1,-2,-3,-4" stacks four. Or last,
@@ -86,6 +85,11 @@ class VectorSettings:
     dimensions: int = 0
     """How many of the numbers of a vector are kept; 0 for all."""
 
+    @property
+    def kind(self) -> VectorKind:
+        """The kind of the vectors."""
+        return vector_kind(self.pooling)
+
     def facts(self) -> dict[str, Any]:
         """Return the settings by name, without those that earlier versions lacked and that are at their defaults.
 
@@ -107,10 +111,10 @@ class VectorSettings:
             yield f"--overlap must be 0 or more pieces, not {self.overlap}."
         if self.dimensions < 0:
             yield f"--dimensions must be 1 or more, or 0 for all, not {self.dimensions}."
-        if self.pooling in SPARSE:
-            for name in ("normalize", "dimensions", "layers"):
+        if self.kind in ("sparse", "multi"):
+            for name in ("dimensions", "layers", *(("normalize",) if self.kind == "sparse" else ())):
                 if getattr(self, name) not in (getattr(VectorSettings(), name), "last"):
-                    yield f"--{name} is for dense vectors, and --pooling {self.pooling} gives sparse ones. Remove it."
+                    yield f"--{name} is for dense vectors; --pooling {self.pooling} gives {self.kind} ones. Remove it."
         if self.pooling == "tokens" and self.dimensions:
             yield "--dimensions cuts the vector of a text, and --pooling tokens gives none. Remove one of the two."
         if self.pooling == "tokens" and self.long == "window":

@@ -283,7 +283,7 @@ def _objective(request: AdaptationRequest, origin: Origin, name: str, watch: Wat
         settings = {"objectives": [model_objective], **settings}
     chosen = read_settings(name, settings, model=origin.table(), opening=request.opening)
     if sentences := origin.source.sentences:
-        if sentences.is_sparse:
+        if sentences.kind == "sparse":
             raise UserError(
                 f"{request.model} gives sparse vectors (SPLADE) by its language head, which no longer would if it were "
                 "trained on masked pieces. Adapt the encoder that it was made of.",

@@ -362,7 +362,7 @@ class PretrainingRun:
             self._say(f"{len(metrics.unwritten)} lines of {metrics.path} could not be written.")
         if remark := osbert_only_reason(learner.backbone.architecture):
             self._say(remark)
-        if self._sentences and self._sentences.is_sparse:
+        if self._sentences and self._sentences.kind == "sparse":
             self._notice("The first model gave sparse vectors (SPLADE); this one, of masked pieces, gives none.")
         self._say(f"The model is in {self.out}; how it went is in {self.report}.")
 
@@ -383,7 +383,7 @@ class PretrainingRun:
         self._write_tokenizer(folder)
         write_model(learner, folder, tokenizer=self.plan.tokenizer)
         model = self._sentences
-        if model and not model.is_sparse:  # a head that is trained on masked pieces gives no sparse vectors any more
+        if model and model.kind != "sparse":  # a head that is trained on masked pieces gives no sparse vectors any more
             write_sentence_model(folder, model, width=learner.backbone.architecture.width)
 
     @property

@@ -20,7 +20,7 @@ from osbert.inference.engine import Engine
 from osbert.inference.vectors.files import BITS, ENDS, ROW_CHECKSUMS, Column, VectorOutput, beside, write_vectors
 from osbert.inference.vectors.growing import GrowingFiles
 from osbert.inference.vectors.quantizing import add_bits, measure_small, quantize_column
-from osbert.inference.vectors.settings import SPARSE, VectorSettings
+from osbert.inference.vectors.settings import VectorSettings
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.lock import claim
 from osbert.reading.data_file import sampled_sha256
@@ -70,6 +70,8 @@ class FileVectors:
             yield f"Numbers are int8{bits}. {recall}"
         if "weights" in tally:
             yield f"{tally['weights'] / max(tally['rows'], 1):.1f} of {self.shape[1]:,} weights of a text are not 0."
+        if "vectors" in tally:
+            yield f"{tally['vectors'] / max(tally['rows'], 1):.1f} vectors a text, of {self.shape[1]:,} numbers."
         if empty := tally["empty"]:
             vectors = "text is empty: its vector is that" if empty == 1 else "texts are empty: their vectors are those"
             yield f"{empty:,} {vectors} of [CLS] and [SEP] alone."
@@ -125,10 +127,11 @@ class EmbeddingSource(RowSource["EmbeddingJob"]):
                 f"--dtype binary is for one vector a text: --layers {options.layers} gives several.",
                 code="options-exclude-each-other",
             )
-        is_sparse = embedder.settings.pooling in SPARSE
-        if is_sparse:
-            sparse_output.require_sparse_form(self.output, options)
-        taken = (*TAKEN, *sparse_output.ARRAYS, sparse_output.COUNTS) if is_sparse else (*TAKEN, BITS, ROW_CHECKSUMS)
+        kind = embedder.settings.kind
+        if kind in ("sparse", "multi"):
+            sparse_output.require_form(self.output, options, kind)
+        columns = (*sparse_output.ARRAYS, sparse_output.COUNTS) if kind == "sparse" else (BITS, ROW_CHECKSUMS)
+        taken = (*TAKEN, *columns)
         other_columns = rows.other_columns(taken) if options.keep_columns else {}
         facts = {
             "input": rows.before.sha256,
@@ -224,7 +227,7 @@ def embed_file(
     Raises UserError for invalid arguments, and if the unfinished run had other arguments.
     """
     form = form_of(out, vectors or VectorOptions())
-    options = sparse_output.with_sparse_pooling(vectors or VectorOptions(), form, model)
+    options = sparse_output.with_own_pooling(vectors or VectorOptions(), form, model)
     # A stream cannot be resumed, so its columns grow in a temporary folder; a file's grow beside it and are kept.
     file = out if isinstance(out, Path) and not is_streamed(out) else None
     source = EmbeddingSource(
@@ -250,8 +253,9 @@ def embed_file(
                 recall = _write(grown, job, VectorOutput(form=form, path=machine.work.out, rows=claimed_rows))
                 tally = grown.tally
                 machine.work.end()
-    shape = (tally["pieces" if job.embedder.settings.pooling == "tokens" else "rows"], *job.embedder.shape)
     settings, dtype = job.embedder.settings, job.source.options.dtype
+    counted = {"tokens": "pieces", "multi": "vectors"}.get(settings.kind, "rows")
+    shape = (tally[counted], *job.embedder.shape)
     return FileVectors(path=file, shape=shape, settings=settings, tally=tally, recall=recall, dtype=dtype)
 
 
@@ -300,7 +304,7 @@ def _write(growing: GrowingFiles, job: EmbeddingJob, out: VectorOutput) -> float
         # Columns are raw bytes on disk, so their number of rows follows from their size.
         rows = size // (np.dtype(dtype).itemsize * int(np.prod(inner, dtype=np.int64)))
         columns[output_names.get(name, name)] = Column(path=growing.path(name), dtype=dtype, shape=(rows, *inner))
-    if job.embedder.settings.pooling in SPARSE:
+    if job.embedder.settings.kind == "sparse":
         with tempfile.TemporaryDirectory(dir=growing.folder) as folder:
             columns = sparse_output.finish_columns(columns, job.embedder.shape[-1], Path(folder))
             write_vectors(out, columns, {**settings, "rows": growing.tally["rows"]})

@@ -15,6 +15,7 @@ import numpy as np
 
 from osbert.errors import UserError
 from osbert.inference.vectors.files import Column
+from osbert.models.forms import VectorKind
 from osbert.runs.rows.vector_options import VectorOptions
 
 if TYPE_CHECKING:
@@ -28,8 +29,11 @@ NUMBER_TYPES = {"data": "<f4", "indices": "<i4"}
 """The types of the columns that are not int64."""
 
 
-def with_sparse_pooling(options: VectorOptions, form: str, model: Path) -> VectorOptions:
-    """Return the options with the pooling of a sparse model for JSON lines, whose default is no pooling."""
+def with_own_pooling(options: VectorOptions, form: str, model: Path) -> VectorOptions:
+    """Return the options with the pooling of a sparse model, or of one of many vectors, for JSON lines.
+
+    Their default is no pooling.
+    """
     if form != ".jsonl" or options.pooling is not None:
         return options
     from osbert.interop.sentence_files import read_sentence_model  # loads torch
@@ -38,16 +42,17 @@ def with_sparse_pooling(options: VectorOptions, form: str, model: Path) -> Vecto
         sentences = read_sentence_model(model)
     except UserError:  # of a model that osbert does not support, the states of the encoder
         return options
-    if sentences is None or not sentences.is_sparse:
+    if sentences is None or sentences.kind == "dense":
         return options
     return replace(options, pooling=sentences.pooling)  # type: ignore[arg-type]
 
 
-def require_sparse_form(form: str, options: VectorOptions) -> None:
-    """Raise UserError if sparse vectors cannot be written in this form, or with these options."""
+def require_form(form: str, options: VectorOptions, kind: VectorKind) -> None:
+    """Raise UserError if such vectors, which are not dense, cannot be written in this form, or with these options."""
     if form not in (".npz", ".jsonl"):
         raise UserError(
-            f"Sparse vectors are written as .npz or .jsonl, not {form}. For dense ones, give a --pooling such as mean.",
+            f"This model's vectors ({kind}) are written as .npz or .jsonl, not {form}. For dense ones, give a "
+            "--pooling such as mean.",
             code="unknown-output-format",
         )
     for name, given in ((f"dtype {options.dtype}", options.dtype != "float32"), ("update", options.update)):

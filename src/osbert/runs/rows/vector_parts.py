@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from osbert.data.example import Example
 from osbert.inference.embedder import Embedder
-from osbert.inference.sparse_vectors.pieces import name_pieces
+from osbert.inference.multi_vectors.vectors import MultiVectors
+from osbert.inference.sparse_vectors.pieces import name_piece, name_pieces
 from osbert.inference.vectors.files import ENDS
-from osbert.inference.vectors.settings import SPARSE
 from osbert.reading.table import Row
 from osbert.runs.rows.contract import RowSink
 from osbert.runs.rows.sparse_output import split_columns
@@ -51,7 +52,7 @@ class RowBatches:
     @property
     def is_sparse(self) -> bool:
         """Whether the vectors are sparse."""
-        return self.embedder.settings.pooling in SPARSE
+        return self.embedder.settings.kind == "sparse"
 
     def compute(
         self, rows: Sequence[Row], names: Sequence[str], sink: RowSink
@@ -62,9 +63,12 @@ class RowBatches:
             self.embedder.sequences(row_texts, index)
             for index, row_texts in enumerate(zip(*texts.values(), strict=True))
         ]
+        kind = self.embedder.settings.kind
         reused, values = self._embed(groups, list(zip(*texts.values(), strict=True)))
+        if kind == "tokens":
+            values = MultiVectors.of(values, [example.ids for (example,) in groups])
         if self.is_json:
-            tokens = self.embedder.settings.pooling == "tokens"
+            tokens = kind == "tokens"
             first = sink.tally.get("rows", 0)
             parts = {
                 LINES: self._lines(rows, groups, values, first) if tokens else self._vector_lines(rows, texts, values)
@@ -72,9 +76,10 @@ class RowBatches:
         else:
             named = zip(name_column_files(self.other_columns), self.other_columns.values())
             others = {file_name: [row.values.get(name, "") for row in rows] for file_name, name in named}
-            parts = self._vectors(groups, values, sink) | _texts(texts | others, sink)
+            parts = self._vectors(values, sink) | _texts(texts | others, sink)
             parts["lines"] = np.array([row.line for row in rows], np.int64).tobytes()
-        return parts, _counts(texts, groups) | reused | ({"weights": values.nnz} if self.is_sparse else {})
+        more = {"weights": values.nnz} if kind == "sparse" else {"vectors": len(values.ids)} if kind == "multi" else {}
+        return parts, _counts(texts, groups) | reused | more
 
     def _embed(self, groups: Sequence[Sequence[Example]], texts: Sequence[Sequence[str]]) -> tuple[dict[str, int], Any]:
         """Return how many vectors were there already, and the vectors."""
@@ -87,20 +92,19 @@ class RowBatches:
             values[indices < 0] = self.embedder.vectors(new)
         return {"reused": len(groups) - len(new)}, values
 
-    def _vectors(self, groups: Sequence[Sequence[Example]], values: Any, sink: RowSink) -> dict[str, bytes]:
-        """Return the vectors; with vectors of tokens also the start of each text and the ids of the pieces."""
+    def _vectors(self, values: Any, sink: RowSink) -> dict[str, bytes]:
+        """Return the vectors; with many a text also the start of each text and the ids of the pieces."""
         if self.is_sparse:
             return split_columns(values)
-        if self.embedder.settings.pooling != "tokens":
+        if not isinstance(values, MultiVectors):
             return {"vectors": values.tobytes()}
-        # Offsets (n + 1,) of the texts' tokens in the whole file. Later windows leave out the first one: it is the last
-        # one of the window before.
-        starts = np.cumsum([sink.tally.get("pieces", 0), *map(len, values)]).astype(np.int64)
-        ids = np.concatenate([example.ids for (example,) in groups]).astype(np.int64)
+        # Offsets (n + 1,) of the texts' vectors in the whole file. Later windows leave out the first one: it is the
+        # last one of the window before.
+        starts = values.starts + sink.tally.get("vectors", sink.tally.get("pieces", 0))
         return {
-            "vectors": np.concatenate(values).tobytes(),
-            "starts": (starts[1:] if sink.sizes else starts).tobytes(),
-            "ids": ids.tobytes(),
+            "vectors": values.vectors.tobytes(),
+            "starts": (starts[1:] if sink.sizes else starts).astype(np.int64).tobytes(),
+            "ids": values.ids.astype(np.int64).tobytes(),
         }
 
     def _lines(self, rows: Sequence[Row], groups: Sequence[Sequence[Example]], values: Any, before: int) -> bytes:
@@ -125,11 +129,11 @@ class RowBatches:
 
     def _vector_lines(self, rows: Sequence[Row], texts: Mapping[str, Sequence[str]], values: Any) -> bytes:
         """Return JSON lines: line number, text or both texts of a pair, and the vector, or one for each layer. A sparse
-        vector is an object, its weights by piece, the largest first.
+        vector is an object, its weights by piece, the largest first. Many vectors a text have their pieces beside them.
 
         Numbers have the fewest digits that identify the float32.
         """
-        lines = []
+        lines: list[str] = []
         for row, vector, *row_texts in zip(rows, values, *texts.values(), strict=True):
             others = {key: (row.source or row.values).get(name) for key, name in self.other_columns.items()}
             row_json = json.dumps(
@@ -141,10 +145,17 @@ class RowBatches:
                 weights = (f"{json.dumps(piece, ensure_ascii=False)}: {weight!s}" for piece, weight in pieces)
                 vector_json = "{" + ", ".join(weights) + "}"
             else:
+                if isinstance(values, MultiVectors):
+                    row_json = f'{row_json[:-1]}, "pieces": {self._spell(values[len(lines) : len(lines) + 1].ids)}}}'
                 numbers = ["[" + ", ".join(map(str, layer)) + "]" for layer in np.atleast_2d(vector)]
                 vector_json = numbers[0] if vector.ndim == 1 else f"[{', '.join(numbers)}]"
             lines.append(f'{row_json[:-1]}, "vector": {vector_json}}}\n')
         return "".join(lines).encode("utf-8", "backslashreplace")
+
+    def _spell(self, ids: NDArray[np.integer]) -> str:
+        """Return pieces by name, as JSON."""
+        vocabulary = self.embedder.packer.tokenizer.vocabulary
+        return json.dumps([name_piece(piece, vocabulary) for piece in ids.tolist()], ensure_ascii=False)
 
 
 def name_column_files(columns: Iterable[str]) -> dict[str, str]:

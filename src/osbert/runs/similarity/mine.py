@@ -191,11 +191,11 @@ class Miner:
             if self.options.bm25
             else [row[:0] for row in self.relevant]
         )
-        queries, blocks = self.search.encode(model, self.options, opening)
-        if not isinstance(queries, np.ndarray):
+        kind, queries, blocks = self.search.encode(model, self.options, opening)
+        if kind.score != "cosine":
             raise UserError(
-                f"{model} gives sparse vectors, whose scores are no cosines: mine with a model of dense ones, or with "
-                "--pooling mean.",
+                f"{model} gives no dense vectors, and its scores are no cosines: mine with a model of dense ones, or "
+                "with --pooling mean.",
                 code="unsupported-model",
             )
         known = KnownPairs(normalize_vectors(queries), [np.concatenate(row) for row in zip(self.relevant, ranked)])

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, fields, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,10 +30,8 @@ from osbert.evaluation.retrieval import (
     score_systems,
 )
 from osbert.files import require_file, writing_output
-from osbert.inference.sparse_vectors.nearest import NearestSparseRows, stack_rows
 from osbert.inference.vectors.lexical import bm25
-from osbert.inference.vectors.nearest import NearestRows
-from osbert.inference.vectors.settings import SPARSE, EmbeddingOptions, Pooling  # noqa: F401
+from osbert.inference.vectors.settings import EmbeddingOptions, Pooling  # noqa: F401
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.lock import claim
 from osbert.reading.memory import Data
@@ -53,6 +51,9 @@ from osbert.remote import local_data, reading_copies
 from osbert.runs.contract import Notice, Watch, ignore, report_remarks
 from osbert.runs.json_lines import plain
 from osbert.terminal import format_count, in_columns
+
+if TYPE_CHECKING:
+    from osbert.inference.kinds import KindOfVectors  # torch takes seconds to import
 
 WINDOW = 256
 """Texts that are encoded and compared at a time."""
@@ -425,13 +426,14 @@ class CorpusSearch:
     depth: int
     watch: Watch
 
-    def encode(self, model: Path, options: CorpusOptions, opening: Opening) -> tuple[Any, Iterator[Any]]:
-        """Return the vectors (Q, D) of the queries, and an iterator over those of the documents, block by block.
+    def encode(self, model: Path, options: CorpusOptions, opening: Opening) -> tuple[KindOfVectors, Any, Iterator[Any]]:
+        """Return the kind of the model's vectors, those of the queries, and an iterator over blocks of the documents'.
 
-        Sparse ones (Q, V) are scipy's csr_array.
+        Dense ones are arrays (n, D), sparse ones (n, V) scipy's csr_array.
         """
         from osbert.inference.embedder import remarks  # torch takes seconds to import
         from osbert.inference.engine import load
+        from osbert.inference.kinds import KINDS
         from osbert.interop.sentence_files import DOCUMENT, QUERY
 
         engine = load(model, device=options.device, opening=opening)
@@ -447,16 +449,15 @@ class CorpusSearch:
             )
         for line in dict.fromkeys(line for chosen in roles for line in remarks(chosen, engine)):
             self.watch(Notice(line))
-        blocks = [*self._encode(self.queries, of_queries, "queries")]
-        queries = np.concatenate(blocks) if of_queries.settings.pooling not in SPARSE else stack_rows(blocks)
-        return queries, self._encode(self.corpus, of_documents, "documents")
+        kind = KINDS[of_queries.settings.kind]
+        queries = kind.stack([*self._encode(self.queries, of_queries, "queries")])
+        return kind, queries, self._encode(self.corpus, of_documents, "documents")
 
     def by_vectors(self, model: Path, options: CorpusOptions, opening: Opening) -> Rankings:
-        """Return the documents with the largest cosines, or dot products of sparse vectors, for each query."""
-        queries, blocks = self.encode(model, options, opening)
+        """Return the documents with the largest scores for each query, such as cosines of dense vectors."""
+        kind, queries, blocks = self.encode(model, options, opening)
         starts = range(0, queries.shape[0], QUERIES)
-        make = NearestRows if isinstance(queries, np.ndarray) else NearestSparseRows
-        nearest = [make(queries[first : first + QUERIES], self.depth) for first in starts]
+        nearest = [kind.nearest(queries[first : first + QUERIES], self.depth) for first in starts]
         documents, indices = self._order()
         for block in blocks:
             for part in nearest:

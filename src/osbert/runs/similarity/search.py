@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,29 +15,23 @@ from numpy.typing import NDArray
 from osbert.errors import UserError
 from osbert.evaluation.fusion import DEPTH, fuse_rankings, fuse_scores, read_weights
 from osbert.inference.embedder import Embedder
-from osbert.inference.engine import Engine, load, make_sparse_embedder
-from osbert.inference.sparse_vectors.nearest import NearestSparseRows, divide_scores
-from osbert.inference.vectors.approximate import LIBRARIES, open_index
-from osbert.inference.vectors.bits import open_bit_index
+from osbert.inference.engine import Engine, load
+from osbert.inference.kinds import KINDS, Index, KindOfVectors, Ranking
 from osbert.inference.vectors.lexical import bm25
-from osbert.inference.vectors.nearest import NearestRows
 from osbert.inference.vectors.reading import VectorFile, open_vectors
-from osbert.inference.vectors.recall import Find
-from osbert.inference.vectors.settings import SPARSE, VectorSettings
+from osbert.inference.vectors.settings import VectorSettings
 from osbert.interop.folder import Folder, open_folder
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.sentence_files import DOCUMENT, DOCUMENTS, QUERY, Prompts
 from osbert.remote import display_path
 from osbert.runs.contract import Notice, Watch, WorkProgress, describe_remarks, ignore
-from osbert.runs.file_options import SearchOptions
+from osbert.runs.file_options import Backend, SearchOptions
 from osbert.terminal import format_count
 
 QUERIES = 512
 """Queries that are compared with a block at once."""
 BM25 = "bm25"
 """The name of the ranking by words."""
-BACKENDS = ("auto", "exact", "binary", *LIBRARIES)
-"""The ways to find the nearest vectors; see SearchOptions."""
 WORDS = 5
 """Most words that are printed for a text."""
 Texts = tuple[str, ...]
@@ -66,7 +60,7 @@ class Neighbour:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SparseNeighbour:
+class ScoredNeighbour:
     """A text or a pair of a file of sparse vectors, with its dot product with the query and its line number.
 
     The score is None if hybrid search found the text by its words only. `words`: the pieces that the vectors of text
@@ -85,7 +79,7 @@ class SparseNeighbour:
     def describe_words(self) -> str:
         """Return the first of the words with their fractions.
 
-        >>> SparseNeighbour(score=2.0, line=1, texts=["a film"], words={"film": 0.75, "a": 0.25}).describe_words()
+        >>> ScoredNeighbour(score=2.0, line=1, texts=["a film"], words={"film": 0.75, "a": 0.25}).describe_words()
         'film 75%, a 25%'
         """
         more = f", {len(self.words) - WORDS} more" if len(self.words) > WORDS else ""
@@ -116,7 +110,7 @@ class Neighbourhood:
     """
 
     query: Sequence[str]
-    nearest: Sequence[Neighbour | SparseNeighbour | FusedNeighbour]
+    nearest: Sequence[Neighbour | ScoredNeighbour | FusedNeighbour]
     unread: int = 0
     length: int = 0
 
@@ -157,21 +151,23 @@ class SearchRequest:
 
     def open_file(self) -> VectorFile:
         """Return the file of vectors. Raises UserError for invalid options."""
-        backend = self.options.backend
-        if self.options.top < 1:
-            raise UserError(f"--top must be at least 1, not {self.options.top}.", code="invalid-value")
-        if backend not in BACKENDS:
-            raise UserError(f"--backend must be one of {', '.join(BACKENDS)}, not {backend}.", code="invalid-value")
+        top, backend, above = self.options.top, self.options.backend, self.options.above
+        if top < 1:
+            raise UserError(f"--top must be at least 1, not {top}.", code="invalid-value")
+        if backend not in (known := get_args(Backend)):
+            raise UserError(f"--backend must be one of {', '.join(known)}, not {backend}.", code="invalid-value")
         if self.options.weights and not (self.also or self.options.hybrid):
             raise UserError("--weights is for several rankings: give --hybrid or --also.", code="missing-option")
         opened = open_vectors(self.vectors)
-        if opened.is_sparse and backend not in ("auto", "exact"):
+        kind = KINDS[opened.kind]
+        if backend not in kind.backends:
             raise UserError(
-                f"{self.vectors} holds sparse vectors, which are searched exactly: remove --backend {backend}.",
+                f"{self.vectors} holds {opened.kind} vectors, which --backend {backend} does not search. Give "
+                f"--backend {' or '.join(kind.backends)}.",
                 code="options-exclude-each-other",
             )
-        if not (-1 <= self.options.above <= 1 or opened.is_sparse):
-            raise UserError(f"--above is a cosine, from -1 to 1, not {self.options.above:g}.", code="invalid-value")
+        if kind.score == "cosine" and not -1 <= above <= 1:
+            raise UserError(f"--above is a cosine, from -1 to 1, not {above:g}.", code="invalid-value")
         return opened
 
     def group_texts(self, texts: Sequence[str]) -> list[Texts]:
@@ -193,11 +189,11 @@ class SearchRequest:
         source = _source(self.model or Path(opened.settings["model"]), self.vectors, self.opening)
         weights = source.fingerprint  # before `load`, which frees the memory of the weights
         engine = load(source, device=self.options.device)
-        opened.require_single(np.empty((0, 0), np.float32))
+        kind = KINDS[opened.kind]
+        kind.require_comparable(opened, (0,))
         _require_model(engine, weights, opened)
-        settings = _query_settings(engine, opened, self.options.role)
-        embedder = (make_sparse_embedder if settings.pooling in SPARSE else Embedder)(engine, settings)
-        opened.require_single(np.empty((0, *embedder.shape), np.float32))
+        embedder = kind.embedder(engine, _query_settings(engine, opened, self.options.role))
+        kind.require_comparable(opened, embedder.shape)
         return embedder
 
 
@@ -211,9 +207,10 @@ def search(
     """
     opened = request.open_file()
     if isinstance(queries, np.ndarray):
-        if opened.is_sparse:
+        if KINDS[opened.kind].score != "cosine":
             raise UserError(
-                f"{request.vectors} holds sparse vectors: give queries as texts.", code="options-exclude-each-other"
+                f"{request.vectors} holds {opened.kind} vectors: give queries as texts.",
+                code="options-exclude-each-other",
             )
         if request.options.hybrid:
             raise UserError("Vectors have no words: hybrid search needs the texts.", code="options-exclude-each-other")
@@ -277,25 +274,31 @@ class Finder:
     watch: Watch
     vocabulary: Sequence[str] = ()
 
+    @property
+    def kind(self) -> KindOfVectors:
+        """What the file's kind of vectors needs."""
+        return KINDS[self.opened.kind]
+
+    @property
+    def backend(self) -> str:
+        """The search: what auto stands for."""
+        chosen = self.options.backend
+        return ("binary" if self.opened.is_binary else "exact") if chosen == "auto" else chosen
+
     @cached_property
-    def _search_index(self) -> Find:
-        """The search by the bits of the file, or by an approximate index."""
-        backend = self.options.backend
-        if backend not in LIBRARIES:
-            return open_bit_index(self.opened).find
-        index = open_index(self.opened, backend)
-        if index.recall is not None:
-            self.watch(Notice(f"{backend} finds {index.recall:.1%} of the 10 nearest, measured when it was built."))
-        return index.find
+    def index(self) -> Index:
+        """The approximate index of the file."""
+        return self.kind.open_index(self.opened, self.backend, lambda line: self.watch(Notice(line)))
 
     def find(self, vectors: Any, texts: Sequence[Texts]) -> Iterator[Neighbourhood]:
-        """Yield the neighbourhood of each of the vectors (Q, D), or sparse ones (Q, V); `texts`: of the queries."""
-        opened, options = self.opened, self.options
+        """Yield the neighbourhood of each of the vectors, which are of the file's kind; `texts`: of the queries."""
+        opened, options, kind = self.opened, self.options, self.kind
+        least = options.above if kind.score == "cosine" or options.above != SearchOptions().above else -np.inf
         # Rank fusion needs more than the top of each ranking: a text may be second in both and first in none.
         count = max(options.top, DEPTH) if options.hybrid else options.top
         rankings = [
-            {index: score for index, score in zip(*both, strict=True) if score >= options.above}
-            for both in (self._nearest_sparse if opened.is_sparse else self._nearest)(vectors, count)
+            {index: score for index, score in zip(indices.tolist(), scores.tolist(), strict=True) if score >= least}
+            for indices, scores in self._rank(vectors, count)
         ]
         chosen = [list(ranking) for ranking in rankings]
         if options.hybrid:
@@ -306,17 +309,17 @@ class Finder:
         # The rows of all queries are read in one pass over the file, each once.
         wanted = sorted({index for indices in chosen for index in indices})
         rows = dict(zip(wanted, opened.rows(wanted), strict=True))
-        blocks = opened.sparse_blocks() if opened.is_sparse and wanted else ()
-        words = divide_scores(vectors, chosen, blocks, self.vocabulary) if opened.is_sparse else []
+        words = kind.explain(vectors, chosen, opened, self.vocabulary)
         for number, (indices, ranking) in enumerate(zip(chosen, rankings, strict=True)):
-            neighbours: list[Neighbour | SparseNeighbour] = []
+            neighbours: list[Neighbour | ScoredNeighbour] = []
             for index in indices:
                 score, line, row_texts = ranking.get(index), rows[index].line, rows[index].texts
-                if opened.is_sparse:
-                    fractions = words[number][index]
-                    neighbours.append(SparseNeighbour(score=score, line=line, texts=row_texts, words=fractions))
+                if kind.score == "cosine":  # a sum in float32, which may end above 1
+                    cosine = None if score is None else min(score, 1.0)
+                    neighbours.append(Neighbour(cosine=cosine, line=line, texts=row_texts))
                 else:
-                    neighbours.append(Neighbour(cosine=score, line=line, texts=row_texts))
+                    fractions = words[number][index]
+                    neighbours.append(ScoredNeighbour(score=score, line=line, texts=row_texts, words=fractions))
             yield Neighbourhood(query=texts[number] if texts else (), nearest=neighbours)
 
     def _fuse(self, rankings: Sequence[Mapping[int, float]]) -> list[int]:
@@ -326,28 +329,16 @@ class Finder:
         weights = read_weights(self.options.weights, [self.opened.path.name, BM25])
         return [*fuse_scores(rankings, weights)][: self.options.top]
 
-    def _nearest(self, vectors: NDArray[np.floating], count: int) -> list[tuple[list[int], list[float]]]:
-        """Return the indices and cosines of the rows nearest to each vector."""
-        backend = self.options.backend
-        if backend in ("binary", *LIBRARIES) or (backend == "auto" and self.opened.is_binary):
-            ranked = self._search_index(vectors, count)
-        else:
-            nearest = NearestRows(vectors, count)
-            for block in self.opened.blocks():
-                self.opened.require_single(block)
-                nearest.compare(block)
-                self.watch(WorkProgress(of="search", done=nearest.rows, count=self.opened.count))
-            ranked = nearest.ranked
-        # Sums in float32 may end above 1.
-        return [(indices.tolist(), cosines.clip(max=1).tolist()) for indices, cosines in ranked]
-
-    def _nearest_sparse(self, vectors: Any, count: int) -> list[tuple[list[int], list[float]]]:
-        """Return the indices and dot products of the rows nearest to each sparse vector."""
-        nearest = NearestSparseRows(vectors, count)
-        for block in self.opened.sparse_blocks():
+    def _rank(self, vectors: Any, count: int) -> list[Ranking]:
+        """Return the indices and scores of the rows nearest to each query."""
+        if self.backend != "exact":
+            return list(self.index.find(vectors, count))
+        nearest = self.kind.nearest(vectors, count)
+        for block in self.kind.blocks(self.opened):
+            self.kind.require_comparable(self.opened, block.shape[1:])
             nearest.compare(block)
             self.watch(WorkProgress(of="search", done=nearest.rows, count=self.opened.count))
-        return [(indices.tolist(), scores.tolist()) for indices, scores in nearest.ranked]
+        return nearest.ranked
 
 
 def _query_settings(engine: Engine, opened: VectorFile, role: str | None) -> VectorSettings:
@@ -391,7 +382,10 @@ def _query_settings(engine: Engine, opened: VectorFile, role: str | None) -> Vec
             code="options-exclude-each-other",
         )
     prompt = prompts.of(wanted)
-    return replace(settings, role=wanted, prompt=prompt, prompt_pooled=prompts.pooled or not prompt)
+    length, longest = settings.length, engine.packer.length
+    if model and model.late and wanted == QUERY:  # which is not as long as a document
+        length = min(model.length_of(wanted) or longest, longest)
+    return replace(settings, role=wanted, prompt=prompt, prompt_pooled=prompts.pooled or not prompt, length=length)
 
 
 def _source(folder: Path, vectors: Path, opening: Opening) -> Folder:

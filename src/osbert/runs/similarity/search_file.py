@@ -9,6 +9,7 @@ from typing import Self
 
 from osbert.errors import Problems, UserError
 from osbert.inference.embedder import Embedder
+from osbert.inference.kinds import KINDS
 from osbert.inference.model import LoadedModel
 from osbert.reading.data_file import sampled_sha256
 from osbert.reading.table import Row
@@ -23,8 +24,8 @@ from osbert.runs.similarity.search import (
     QUERIES,
     Finder,
     FusedNeighbour,
+    ScoredNeighbour,
     SearchRequest,
-    SparseNeighbour,
     describe_embedder,
     search_window,
 )
@@ -80,7 +81,8 @@ class SearchSource(ResultSource["SearchJob"]):
                 code="wrong-number-of-texts",
             )
         texts = opened.text_names
-        score, *words = ("score", "words") if opened.is_sparse else ("cosine",)
+        score = KINDS[opened.kind].score
+        words = [] if score == "cosine" else ["words"]
         headings = ["query_line", *(f"query_{name}" for name in texts), "rank", score, "line", *texts, *words]
         form = self.output.choose_form(RowLayout(file=self.file, columns=(), headings=headings))
         embedder = self.request.embedder(opened)
@@ -143,7 +145,7 @@ class SearchJob(TextJob):
                 assert not isinstance(neighbour, FusedNeighbour)
                 score = "" if neighbour.score is None else round(neighbour.score, 6)
                 values = [query.line, *neighbourhood.query, rank, score, neighbour.line, *neighbour.texts]
-                if isinstance(neighbour, SparseNeighbour):
+                if isinstance(neighbour, ScoredNeighbour):
                     values.append(neighbour.describe_words())
                 result = ValueResult(values=dict(zip(self.form.layout.headings, values, strict=True)))
                 rows.append((Row(line=query.line, values={}), result))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from osbert import components
 from osbert.errors import Problems, UserError, nearest
-from osbert.inference.vectors.settings import SPARSE, EmbeddingOptions
+from osbert.inference.vectors.settings import EmbeddingOptions
 from osbert.server.calls import MOST_BEAMS, MOST_PIECES
 from osbert.server.calls.schemas import Refusal, shorten
 from osbert.tasks import Task
@@ -171,7 +171,7 @@ class ServerModel:
         from osbert.inference.embedder import vector_settings
 
         try:
-            return vector_settings(EmbeddingOptions(), self.engine).pooling in SPARSE
+            return vector_settings(EmbeddingOptions(), self.engine).kind == "sparse"
         except UserError:
             return False
 
@@ -196,10 +196,12 @@ class ServerModel:
         """
         try:
             embedder = self.engine.embedder(options)
-            if embedder.settings.pooling in SPARSE and not sparse:
+            kind = embedder.settings.kind
+            if kind == "multi" or (kind == "sparse" and not sparse):
+                call = "/embed_sparse" if kind == "sparse" else "no call"
                 raise Refusal(
                     422,
-                    f"The vectors of {self.name} are sparse, for which there is /embed_sparse. Name a pooling, such as "
+                    f"The vectors of {self.name} are {kind}, for which there is {call}. Name a pooling, such as "
                     "mean, for the states of its encoder.",
                     field="pooling",
                 )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from osbert.data.example import Booleans, Example, Target
 from osbert.data.long_texts import lay_out_texts
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
-from osbert.models.forms import Distillation, SparsePooling, split_pooling
+from osbert.models.forms import Distillation, split_pooling, vector_kind
 from osbert.reading.columns import AlikeColumns, AlikeRows, Header, TextColumns, choose_alike, is_label
 from osbert.reading.splits import hold_out
 from osbert.reading.table import Origin, Row, Table
@@ -313,6 +313,12 @@ class Contrastive(TextTask):
         """Return the task with the model's pooling and prompts in place of auto; single texts have no role."""
         trained = read()
         settings: dict[str, Any] = {}
+        if self.pooling == AUTO and trained and vector_kind(trained.pooling) == "multi":
+            raise UserError(
+                "The model gives many vectors a text (ColBERT), which osbert does not train. Give a --pooling such as "
+                "mean to train dense vectors of its encoder.",
+                code="unsupported-model",
+            )
         if self.pooling == AUTO:
             settings["pooling"] = trained.pooling if trained else "cls"
         if self.projection == AUTO:
@@ -328,7 +334,7 @@ class Contrastive(TextTask):
     @property
     def is_sparse(self) -> bool:
         """Whether vectors are sparse: weights of pieces (SPLADE)."""
-        return self.pooling in get_args(SparsePooling)
+        return vector_kind(self.pooling) == "sparse"
 
     @property
     def prompts(self) -> Mapping[str | None, str]:

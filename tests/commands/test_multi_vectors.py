@@ -1,0 +1,157 @@
+"""Many vectors a text in files: written, resumed, searched and measured as other kinds are; what they cannot do."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import osbert
+import terminal
+import tiny_runs
+from osbert.commands.embed import VectorArguments, embed
+from osbert.inference.engine import load
+from osbert.inference.kinds import KINDS
+from osbert.inference.multi_vectors import reading
+from osbert.inference.multi_vectors.vectors import MultiVectors, maxsim
+from osbert.inference.vectors.reading import open_vectors
+from osbert.interop.colbert_files import LateInteraction
+from osbert.interop.sentence_files import Prompts, SentenceModel, write_sentence_model
+from osbert.interop.sentence_parts import Dense, TokenMask
+from osbert.runs.rows import vector_parts
+from refusals import refusal, refused
+
+TEXTS = ["a good film", "bad", "the plays . the plays", "film", "poor actor", "the actor plays"]
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """Return a random model of 8 numbers a token with a prompt for queries, which are filled up to 8 tokens."""
+    folder = tiny_runs.write_run(tmp_path / "model", None, masks=True)
+    weight = np.random.default_rng(5).normal(size=(8, 16)).astype(np.float32)
+    settings = SentenceModel(
+        pooling="colbert", normalize=True, length=12, similarity="maxsim",
+        prompts=Prompts(texts={"query": "a ", "document": ""}),
+        parts=(Dense({"linear.weight": weight}, "torch.nn.modules.linear.Identity"), TokenMask(skipped=("the",))),
+        late=LateInteraction(query_length=8, expansion=8),
+    )  # fmt: skip
+    write_sentence_model(folder, settings, width=16)
+    return folder
+
+
+@pytest.fixture
+def lines(tmp_path: Path) -> Path:
+    path = tmp_path / "texts.txt"
+    path.write_text("\n".join([TEXTS[0], "", *TEXTS[1:]]) + "\n")
+    return path
+
+
+def read(path: Path) -> MultiVectors:
+    return MultiVectors.stack([*KINDS["multi"].blocks(open_vectors(path))])
+
+
+def test_a_file_holds_what_embed_returns(
+    model: Path, lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = load(model)
+    expected = engine.embed(TEXTS, role="document")
+    names = [[engine.tokenizer.vocabulary[piece] for piece in expected[k : k + 1].ids] for k in range(len(TEXTS))]
+    for rows in (8192, 2):
+        monkeypatch.setattr(vector_parts, "ROWS", rows)
+        out = tmp_path / f"{rows}.npz"
+        written = osbert.embed(model, lines, out=out)
+        assert written.shape == expected.vectors.shape and any("vectors a text" in line for line in written.describe())
+        monkeypatch.setattr(reading, "BLOCK", 8)
+        assert len([*KINDS["multi"].blocks(open_vectors(out))]) > 2
+        actual = read(out)
+        np.testing.assert_array_equal(actual.starts, expected.starts)
+        np.testing.assert_array_equal(actual.ids, expected.ids)
+        np.testing.assert_allclose(actual.vectors, expected.vectors, atol=1e-6)
+    osbert.embed(model, lines, out=tmp_path / "x.jsonl")
+    entries = [json.loads(line) for line in (tmp_path / "x.jsonl").read_text().splitlines()]
+    assert [entry["text"] for entry in entries] == TEXTS and [entry["pieces"] for entry in entries] == names
+    for entry, vectors in zip(entries, expected, strict=True):
+        np.testing.assert_allclose(entry["vector"], vectors, atol=1e-6)
+
+
+def test_the_command_searches_and_names_the_matches(
+    model: Path, lines: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, engine = tmp_path / "x.npz", load(model)
+    assert terminal.run("embed", model, lines, "--out", out) == 0
+    query, texts = engine.embed(["bad film"], role="query"), engine.embed(TEXTS, role="document")
+    assert len(query.ids) == 8
+    (scores,) = maxsim(query, texts)
+    order = np.argsort(-scores, kind="stable")
+    capsys.readouterr()
+    done = terminal.told(capsys, "search", out, "bad film", "--top", 3, "--json")
+    result = json.loads(done.output.splitlines()[-1])
+    assert [near["texts"][0] for near in result["nearest"]] == [TEXTS[index] for index in order[:3]]
+    for near, index in zip(result["nearest"], order):
+        assert near["score"] == pytest.approx(float(scores[index]), rel=1e-5)
+        products = query[0] @ texts[index].T
+        pieces = texts[int(index) : int(index) + 1].ids[products.argmax(axis=1)]
+        expected: dict[str, float] = {}
+        for ours, theirs, product in zip(query.ids, pieces, products.max(axis=1)):
+            name = " > ".join(dict.fromkeys(engine.tokenizer.vocabulary[piece] for piece in (ours, theirs)))
+            expected[name] = expected.get(name, 0) + product / scores[index]
+        assert near["words"] == pytest.approx(expected, rel=1e-4)
+    found = osbert.search(out, ["bad film", "actor"], hybrid=True)
+    assert [len(neighbourhood.nearest) for neighbourhood in found] == [len(TEXTS)] * 2
+    (tmp_path / "queries.txt").write_text("bad film\n")
+    assert terminal.run("search", out, "--file", tmp_path / "queries.txt", "--out", tmp_path / "o.csv", "--top", 2) == 0
+    assert (tmp_path / "o.csv").read_text().splitlines()[0] == "query_line,query_text,rank,score,line,text,words"
+    osbert.embed(model, lines, out=tmp_path / "dense.npy", pooling="mean", role="document")
+    (fused,) = osbert.search(out, "bad film", also=[tmp_path / "dense.npy"])
+    assert len(fused.nearest) == len(TEXTS)
+
+
+def test_a_search_is_measured(model: Path) -> None:
+    corpus = {str(number): text for number, text in enumerate(TEXTS)}
+    found = osbert.evaluate_retrieval(model, corpus=corpus, queries={"q": "bad film"}, qrels={"q": {"3": 1}})
+    engine = load(model)
+    (scores,) = maxsim(engine.embed(["bad film"], role="query"), engine.embed(TEXTS, role="document"))
+    assert found.measures["mrr"] == pytest.approx(1 / (1 + int((scores > scores[3]).sum())))
+
+
+def test_what_they_cannot_do_is_refused(
+    model: Path, lines: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], runs: dict[str, Path]
+) -> None:
+    out = tmp_path / "x.npz"
+    embed(model, lines, out=out)
+    capsys.readouterr()
+    for form in (".npy", ".parquet"):
+        with refusal("unknown-output-format", form):
+            osbert.embed(model, lines, out=tmp_path / f"x{form}")
+    for words, code in (
+        (("embed", model, lines, "--out", tmp_path / "y.npz", "--dtype", "int8"), "options-exclude-each-other"),
+        (("search", out, "film", "--backend", "faiss"), "options-exclude-each-other"),
+        (("search", out, " "), "empty-text"),
+        (("duplicates", out), "wrong-format"),
+        (("search", out, "film", "--model", runs["encoder"]), "mismatched-base"),
+    ):
+        refused(terminal.told(capsys, *words), code)
+    with refusal("options-exclude-each-other"):
+        osbert.search(out, np.ones((1, 8)))
+    embed(model, lines, out=tmp_path / "dense.npz", vectors=VectorArguments(pooling="mean"))
+    assert terminal.run("duplicates", tmp_path / "dense.npz") == 0
+
+
+def test_a_damaged_file_is_an_error(model: Path, lines: Path, tmp_path: Path) -> None:
+    embed(model, lines, out=tmp_path / "x.npz")
+    with np.load(tmp_path / "x.npz") as arrays:
+        content = dict(arrays)
+    changes = (
+        ("starts", content["starts"][::-1], "damaged-file"),
+        ("starts", content["starts"] + 1, "damaged-file"),
+        ("ids", content["ids"][:-1], "damaged-file"),
+        ("vectors", content["vectors"][:-1], "damaged-file"),
+        ("vectors", content["vectors"][:, :-1], "damaged-file"),
+        ("vectors", content["vectors"] * np.float32(np.nan), "not-finite"),
+    )
+    for name, array, code in changes:
+        np.savez(tmp_path / "damaged.npz", **(content | {name: array}))
+        with refusal(code):
+            osbert.search(tmp_path / "damaged.npz", "film")
