@@ -102,7 +102,7 @@ def test_a_trained_task_reads_labels_that_are_written_otherwise(tmp_path: Path) 
         ("text,labels\na,\nb,\n", {}, "nothing-to-learn", ("--label",)),
         ('{"text": "a", "labels": ["x"]}\n{"text": "b", "labels": null}\n', {}, "missing-label", ("line 2",)),
         ('{"text": "a", "labels": ["x"]}\n{"text": "b"}\n', {}, "missing-label", ("line 2", "'labels'")),
-        ('{"text": "a", "labels": ["x"]}\n{"text": "b", "labels": {"x": 1}}\n', {}, "unusable-row", ("line 2",)),
+        ('{"text": "a", "labels": ["x"]}\n{"text": "b", "labels": {"x": "1"}}\n', {}, "unusable-row", ("line 2",)),
         ('{"text": "a", "labels": ["x"]}\n{"text": "b", "labels": [null]}\n', {}, "unusable-row", ("line 2", "None")),
         ('{"text": "a", "labels": [1, 0, 1]}\n{"text": "b", "labels": []}\n', {}, "unusable-row", ("line 1", "1")),
     ],

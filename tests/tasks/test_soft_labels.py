@@ -13,6 +13,7 @@ import pytest
 from osbert.data.pack import Packer
 from osbert.tasks import Record, load, with_data
 from osbert.tasks.kinds.classify import Classify
+from osbert.tasks.kinds.multilabel import Multilabel
 from osbert.tasks.tables.soft_labels import SoftRecord, check_distribution, spread
 from refusals import refusal
 
@@ -147,7 +148,7 @@ def test_sums_other_than_1_are_reported_with_their_rows_and_divided_on_request(t
     for wrong in ({"a": -0.5, "b": 1.5}, {"a": 0.0}, {"a": float("nan")}, {"a": 1e308, "b": 1e308}):
         with pytest.raises(ValueError, match="probabilit"):
             check_distribution(wrong, normalize=True)
-    for label in ('{"a": "x"}', '{"a": 0.5,', "{'a': [1]}"):
+    for label in ('{"a": "x"}', '{"a": 0.5,', "{'a': [1]}", '{"a": 0.5, "a": 0.5}', '{"": 1}'):
         broken = write_jsonl(tmp_path / "broken.jsonl", [{"text": "x", "label": label}, *rows[1:2]])
         with refusal("unusable-row", "broken.jsonl, line 1: "):
             read(broken)
@@ -174,3 +175,23 @@ def test_the_memory_for_counting_labels_does_not_grow_with_rows_times_labels() -
     share = len(records) / len(names)
     weights = dict(zip(task.labels, task.weights))
     assert [weights[name] for name in names[:3]] == pytest.approx([share / 10.75, share / 10.25, share / 10])
+
+
+def test_a_probability_for_each_of_several_labels(tmp_path: Path, packer: Packer) -> None:
+    objects = [
+        {"text": "good", "labels": {"art": 0.9, "war": 0.6}},
+        {"text": "bad", "labels": ["war"]},
+        {"text": "so", "labels": {"art": 0.2}},
+    ]
+    path = write_jsonl(tmp_path / "rows.jsonl", objects)
+    columns = tmp_path / "columns.csv"
+    columns.write_text("text,art,war\ngood,0.9,0.6\nbad,0,1\nso,0.2,0\n")
+    for data, settings in ((path, {}), (str(columns), {"label_columns": ("art", "war")})):
+        task, records = load(Multilabel(data=data, dev=data, **settings), ("train", "dev"))
+        assert task.labels == ("art", "war")
+        assert [record.label for record in records["train"]] == [("art", "war"), ("war",), ()]
+        targets = [task.encode(record, packer)[0].targets["multilabel"].labels.tolist() for record in records["train"]]
+        assert targets == [pytest.approx([0.9, 0.6]), [0, 1], pytest.approx([0.2, 0])]
+    wrong = write_jsonl(tmp_path / "wrong.jsonl", [*objects, {"text": "x", "labels": {"art": 3}}])
+    with refusal("unusable-row", "wrong.jsonl, line 4: ", "'art'"):
+        load(Multilabel(data=wrong, dev=path), ("train", "dev"))

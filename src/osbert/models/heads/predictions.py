@@ -318,7 +318,7 @@ def labels_loss(scores: Tensor, target: BatchTarget) -> Loss:
     labels = target.labels.to(flat.dtype)
     total = functional.binary_cross_entropy_with_logits(flat, labels, weight=target.weights, reduction="sum")
     # A logit above 0 is a probability above 1/2.
-    hits = ((flat.detach() > 0) == (labels > 0)).sum()
+    hits = ((flat.detach() > 0) == (labels > 0.5)).sum()
     return Loss(total=total, count=target.count, hits=hits)
 
 

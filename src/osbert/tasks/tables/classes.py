@@ -100,13 +100,20 @@ def parse_object(label: str) -> dict[str, float] | None:
     """
     if not label.startswith(('{"', "{'")):
         return None
-    values = _parse_literal(label)
-    numbers = values.values() if isinstance(values, dict) else [None]
-    if not all(isinstance(number, int | float) and not isinstance(number, bool) for number in numbers):
+    try:
+        pairs = json.loads(label, object_pairs_hook=list)  # a dict would keep the last of two equal names
+    except (ValueError, RecursionError):
+        values = _parse_literal(label)
+        pairs = [*values.items()] if isinstance(values, dict) else [("", None)]
+    if twice := [name for name, count in Counter(name for name, _ in pairs).items() if count > 1]:
+        raise ValueError(f"the label {label[:40]} names '{twice[0]}' twice")
+    if not all(isinstance(number, int | float) and not isinstance(number, bool) for _, number in pairs):
         raise ValueError(
             f'the label {label[:40]} is no object of labels and numbers, such as {{"neg": 0.2, "pos": 0.8}}'
         )
-    return {str(name): number for name, number in values.items()}
+    if any(not str(name).strip() for name, _ in pairs):
+        raise ValueError(f"the label {label[:40]} has an empty name")
+    return {str(name): number for name, number in pairs}
 
 
 def _parse_literal(text: str) -> Any:

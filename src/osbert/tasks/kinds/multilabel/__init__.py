@@ -26,8 +26,10 @@ from osbert.tasks.kinds.multilabel.columns import (
     LabelColumns,
     LabelSearch,
     cell_labels,
-    flag_labels,
+    check_probabilities,
+    flag_probabilities,
     join_labels,
+    likely_names,
     parse_nested_labels,
 )
 from osbert.tasks.kinds.multilabel.prediction import (
@@ -49,7 +51,9 @@ from osbert.tasks.tables.classes import (
     list_counts,
     list_labels,
     note_unknown,
+    parse_object,
 )
+from osbert.tasks.tables.soft_labels import SoftRecord
 from osbert.tasks.tables.texts import TextSource, TextTask
 
 if TYPE_CHECKING:
@@ -105,16 +109,24 @@ class MultilabelSource(TextSource):
         require_cells(row, columns.texts, labels=columns.sources)
         texts = tuple(row.values[name] for name in columns.texts)
         label = self._labels(row, columns) if columns.label else None
+        if isinstance(label, dict):
+            return SoftRecord(
+                number=0, texts=texts, label=likely_names(label), path=path, line=row.line, probabilities=label
+            )
         return Record(number=0, texts=texts, label=label, path=path, line=row.line)
 
-    def _labels(self, row: Row, columns: LabelColumns) -> tuple[str, ...]:
+    def _labels(self, row: Row, columns: LabelColumns) -> tuple[str, ...] | dict[str, float]:
+        """Return the labels of a row, or a probability for each if they are uncertain."""
         if all(name in row.nulls for name in columns.sources):
             raise UnlabelledRow("the labels are null; a row without a label has an empty list, or an empty text")
         if columns.flags:
             if not any(row.values[name].strip() for name in columns.flags):
                 raise UnlabelledRow("the columns of the labels are empty; a row without a label has 0 in each")
-            return flag_labels(row.values, columns.flags)
+            probabilities = flag_probabilities(row.values, columns.flags)
+            return probabilities if {*probabilities.values()} - {0, 1} else likely_names(probabilities)
         cell = row.values[columns.label]
+        if (numbers := parse_object(cell.strip())) is not None:
+            return check_probabilities(numbers)
         return parse_nested_labels(cell) if columns.label in row.nested else cell_labels(cell, columns.separator)
 
 
@@ -250,16 +262,16 @@ class Multilabel(TextTask):
                 "per-label, or a number for all labels.",
                 code="invalid-setting",
             )
-        label_sets = {record.label for record in records}
-        if len(label_sets) == 1:
-            label_names = list_labels([*label_sets.pop()])
+        targets = [record.target for record in records]
+        if all(target == targets[0] for target in targets):
+            label_names = list_labels([*records[0].label])
             raise UserError(
                 "every training row has "
                 f"{f'the labels {label_names}' if label_names else 'no label'}: there is nothing to learn. Add "
                 "others, or name the right column with --label (or --label-columns).",
                 code="nothing-to-learn",
             )
-        labels = self.labels or tuple(sorted({label for label_set in label_sets for label in label_set}))
+        labels = self.labels or tuple(sorted({label for target in targets for label in target}))
         # (K,): the number of rows that have each label.
         true = matrix([record.label for record in records], labels).sum(axis=0)
         # Rows without the label / rows with it: both then have the same total weight. At least 1, so that no weight
@@ -275,11 +287,15 @@ class Multilabel(TextTask):
             return
         known = {*self.labels}
         for record in records:
-            for label in (name for name in record.label or () if name not in known):
+            for label in (name for name in record.target or () if name not in known):
                 note_unknown(label, self.labels, location=record.place, problems=problems)
 
-    def target(self, label: tuple[str, ...]) -> tuple[Any, Any]:
-        """Return for each label (K,) 1 if it is among these, else 0, and the weights (K,)."""
+    def target(self, label: tuple[str, ...] | Mapping[str, float]) -> tuple[Any, Any]:
+        """Return for each label (K,) 1 if it is among these, else 0, or its probability; and the weights (K,)."""
+        if not isinstance(label, tuple):
+            soft = np.array([label.get(name, 0.0) for name in self.labels])
+            weights = soft * self.weights + (1 - soft) if self.weights else None
+            return soft.astype(np.float32), weights
         flags = matrix([label], self.labels)[0]
         return flags.astype(np.int64), np.where(flags, self.weights, 1.0) if self.weights else None
 

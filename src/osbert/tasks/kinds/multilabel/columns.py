@@ -61,12 +61,34 @@ def parse_nested_labels(cell: str) -> Labels:
     return _names(value)
 
 
-def flag_labels(values: Mapping[str, str], columns: Sequence[str]) -> Labels:
-    """Return the labels whose columns are 1. Raises ValueError for a cell that is neither 0 nor 1."""
+def flag_probabilities(values: Mapping[str, str], columns: Sequence[str]) -> dict[str, float]:
+    """Return the number in the column of each label, from 0 to 1. Raises ValueError for another cell.
+
+    >>> flag_probabilities({"art": "0.3", "war": "true"}, ["art", "war"])
+    {'art': 0.3, 'war': 1.0}
+    """
+    probabilities = {}
     for name in columns:
-        if values[name].strip().lower() not in FLAGS:
-            raise ValueError(f"the column '{name}' holds {values[name][:40]!r}, which is neither 0 nor 1")
-    return canonical(name for name in columns if FLAGS[values[name].strip().lower()])
+        cell = values[name].strip().lower()
+        try:
+            probabilities[name] = check_probabilities({name: float(FLAGS.get(cell, cell))})[name]
+        except ValueError:
+            held = f"the column '{name}' holds {values[name][:40]!r}"
+            raise ValueError(f"{held}, which is neither 0 nor 1 nor a probability") from None
+    return probabilities
+
+
+def check_probabilities(probabilities: Mapping[str, float]) -> dict[str, float]:
+    """Return the probability of each label. Raises ValueError for one that is not from 0 to 1."""
+    for name, value in probabilities.items():
+        if not 0 <= value <= 1:
+            raise ValueError(f"the probability of '{name}' is {value:g}. Write a number from 0 to 1 for each label")
+    return dict(probabilities)
+
+
+def likely_names(probabilities: Mapping[str, float]) -> Labels:
+    """Return the labels with a probability of at least 0.5."""
+    return canonical(name for name, value in probabilities.items() if value >= 0.5)
 
 
 def find_separator(cells: Collection[str], *, where: str, known: Sequence[str] = ()) -> str:
