@@ -132,17 +132,6 @@ class FindDuplicatesKeywords(TextKeywords, OpeningKeywords, total=False):
 
     device: str
 
-class NearestKeywords(OpeningKeywords, total=False):
-    """Settings of osbert.search."""
-
-    top: int
-    above: float
-    backend: Literal["auto", "exact", "binary", "faiss", "usearch"]
-    hybrid: bool
-    weights: str
-    role: str | None
-    device: str
-
 class TrainTokenizerKeywords(TypedDict, total=False):
     """Settings of osbert.train_tokenizer."""
 
@@ -155,6 +144,18 @@ class TrainTokenizerKeywords(TypedDict, total=False):
     lowercase: bool | None
     alphabet: int
     minimum: int
+
+class NearestKeywords(OpeningKeywords, total=False):
+    """Settings of osbert.search."""
+
+    top: int
+    above: float
+    backend: Literal["auto", "exact", "binary", "faiss", "usearch"]
+    hybrid: bool
+    weights: str
+    rerank: str
+    role: str | None
+    device: str
 
 class EvaluateKeywords(TextKeywords, OpeningKeywords, total=False):
     """Settings of osbert.compare and osbert.evaluate."""

@@ -25,8 +25,9 @@ from osbert.inference.vectors.nearest import NearestRows
 from osbert.interop.sentence_files import PROMPTS
 from osbert.runs.file_options import SearchOptions
 from osbert.runs.similarity import search as runs
+from osbert.tasks.kinds.rerank import Rerank
 from refusals import refusal
-from tiny_runs import write_sentences
+from tiny_runs import write_run, write_sentences
 
 TEXTS = ["a good film", "bad", "Ärger . the plays", "film", "poor actor", "bad", "the actor plays"]
 
@@ -237,6 +238,24 @@ def test_hybrid_search_finds_words(encoder: Path, lines: Path, tmp_path: Path) -
     assert [one.line for one in found.nearest] == [3]
     with refusal("options-exclude-each-other"):
         osbert.search(tmp_path / "x.npz", np.ones((1, 16)), hybrid=True)
+
+
+def test_a_reranker_comes_last(encoder: Path, lines: Path, tmp_path: Path) -> None:
+    path, ranker = tmp_path / "x.npz", write_run(tmp_path / "ranker", Rerank())
+    embed(encoder, lines, out=path)
+    (before,), (found,) = (
+        osbert.search(path, "bad film", top=top, rerank=name) for top, name in ((7, ""), (3, str(ranker)))
+    )
+    (prediction,) = load(ranker).predict([("bad film", *(near.texts[0] for near in before.nearest))])
+    expected = sorted(enumerate(prediction.value), key=lambda pair: -pair[1])[:3]
+    assert [near.rank - 1 for near in found.nearest] == [index for index, _ in expected]
+    assert [near.score for near in found.nearest] == pytest.approx([score for _, score in expected])
+    assert [near.line for near in found.nearest] == [before.nearest[index].line for index, _ in expected]
+    assert "before: " in found.nearest[0].describe()
+    with refusal("unsupported-model"):
+        osbert.search(path, "bad", rerank=str(encoder))
+    with refusal("options-exclude-each-other"):
+        osbert.search(path, np.ones((1, 16)), rerank=str(ranker))
 
 
 def test_weights_decide_between_vectors_and_words(encoder: Path, lines: Path, tmp_path: Path) -> None:

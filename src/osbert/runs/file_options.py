@@ -93,6 +93,9 @@ class SearchOptions:
     weights: str = ""
     """Fuse by weighted sums of scores in place of ranks: a number for each ranking, separated by commas, BM25 last.
     Scores are scaled to 0 to 1, query by query. osbert evaluate retrieval --fuse fits weights."""
+    rerank: str = ""
+    """A fine-tuned reranker, a folder or a name: it reads the first 100 texts of a query and orders them
+    anew."""
     role: str | None = None
     """The role of the queries, whose prompt is put before each. Default: query for a file of documents, or of texts
     without a role if the model has a prompt for queries. A file of another role is searched with that role alone."""

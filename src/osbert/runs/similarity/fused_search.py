@@ -1,4 +1,4 @@
-"""Search in several files of vectors of the same texts, dense and sparse ones, whose rankings are fused."""
+"""Search in several files of vectors of the same texts, whose rankings are fused; and a reranker that comes last."""
 
 from __future__ import annotations
 
@@ -13,9 +13,17 @@ from osbert.errors import UserError
 from osbert.evaluation.fusion import DEPTH, fuse_rankings, fuse_scores, read_weights
 from osbert.inference.vectors.lexical import bm25
 from osbert.inference.vectors.reading import VectorFile
-from osbert.runs.contract import Watch, ignore
+from osbert.runs.contract import Watch, ignore, report_remarks
 from osbert.runs.file_options import SearchOptions
-from osbert.runs.similarity.search import BM25, FusedNeighbour, Neighbourhood, SearchRequest, Texts, search
+from osbert.runs.similarity.search import (
+    BM25,
+    FusedNeighbour,
+    Neighbourhood,
+    RerankedNeighbour,
+    SearchRequest,
+    Texts,
+    search,
+)
 
 
 def search_files(
@@ -26,6 +34,9 @@ def search_files(
     The first 100 texts of each ranking are fused, by their ranks or with `weights`; with hybrid, BM25 is one more.
     Raises UserError as `search`, and if the files hold other texts, or an option is for one file alone.
     """
+    if name := request.options.rerank:
+        options = replace(request.options, rerank="", top=max(request.options.top, DEPTH))
+        return _rerank(name, replace(request, options=options), queries, request.options.top, watch)
     if not request.also:
         return search(request, queries, watch=watch)
     if isinstance(queries, np.ndarray):
@@ -75,10 +86,43 @@ def search_files(
     return results
 
 
+def _rerank(
+    name: str, request: SearchRequest, queries: Sequence[Texts] | NDArray[np.floating], top: int, watch: Watch
+) -> list[Neighbourhood]:
+    """Return the results of a search with the `top` texts that a reranker scores highest.
+
+    Raises UserError as `search_files`, if the model ranks nothing, and for queries that are not single texts.
+    """
+    from osbert.inference.engine import load
+    from osbert.interop.hub import locate
+
+    if isinstance(queries, np.ndarray) or any(len(query) != 1 for query in queries):
+        raise UserError("A reranker reads queries that are single texts.", code="options-exclude-each-other")
+    engine = load(locate(name, watch=watch).path, device=request.options.device, opening=request.opening)
+    edge = engine.task.edge if engine.task else None
+    if edge is None or not any(field.type == "ranking" for field in edge.answer):
+        raise UserError(
+            f"{name} is no reranker: fine-tune one (osbert finetune rerank), or remove --rerank.",
+            code="unsupported-model",
+        )
+    report_remarks(engine, watch)
+    results = []
+    for neighbourhood in search_files(request, queries, watch=watch):
+        nearest = neighbourhood.nearest
+        texts = [(*neighbourhood.query, *(near.texts[0] for near in nearest))] if nearest else []
+        scores = [float(score) for prediction in engine.predict(texts) for score in prediction.value]
+        order = sorted(range(len(nearest)), key=lambda index: -scores[index])[:top]
+        reranked = [
+            RerankedNeighbour(score=scores[index], line=nearest[index].line, texts=nearest[index].texts, rank=index + 1)
+            for index in order
+        ]
+        results.append(replace(neighbourhood, nearest=reranked))
+    return results
+
+
 def _scores(neighbourhood: Neighbourhood, lines: NDArray[np.int64]) -> dict[int, float]:
     """Return the scores of a query's texts by the index of their rows, the best first."""
     indices = np.searchsorted(lines, [near.line for near in neighbourhood.nearest]).tolist()
-    assert not any(isinstance(near, FusedNeighbour) for near in neighbourhood.nearest)
     return {index: near.score or 0.0 for index, near in zip(indices, neighbourhood.nearest, strict=True)}  # type: ignore[union-attr]
 
 

@@ -102,6 +102,20 @@ class FusedNeighbour:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RerankedNeighbour:
+    """A text with its line number, the score that a reranker gave it, and its rank in the search before."""
+
+    score: float
+    line: int
+    texts: Sequence[str]
+    rank: int
+
+    def describe(self) -> str:
+        """Return a line with all of it."""
+        return f"{_describe(self.score, self.line, self.texts)}  (before: {self.rank})"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Neighbourhood:
     """The texts nearest to a query, the nearest first.
 
@@ -110,7 +124,7 @@ class Neighbourhood:
     """
 
     query: Sequence[str]
-    nearest: Sequence[Neighbour | ScoredNeighbour | FusedNeighbour]
+    nearest: Sequence[Neighbour | ScoredNeighbour | FusedNeighbour | RerankedNeighbour]
     unread: int = 0
     length: int = 0
 

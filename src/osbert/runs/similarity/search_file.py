@@ -24,6 +24,7 @@ from osbert.runs.similarity.search import (
     QUERIES,
     Finder,
     FusedNeighbour,
+    RerankedNeighbour,
     ScoredNeighbour,
     SearchRequest,
     describe_embedder,
@@ -142,7 +143,7 @@ class SearchJob(TextJob):
         rows: list[tuple[Row, RowResult]] = []
         for query, neighbourhood in zip(window, search_window(self.embedder, self.finder, queries), strict=True):
             for rank, neighbour in enumerate(neighbourhood.nearest, 1):
-                assert not isinstance(neighbour, FusedNeighbour)
+                assert not isinstance(neighbour, FusedNeighbour | RerankedNeighbour)
                 score = "" if neighbour.score is None else round(neighbour.score, 6)
                 values = [query.line, *neighbourhood.query, rank, score, neighbour.line, *neighbour.texts]
                 if isinstance(neighbour, ScoredNeighbour):
@@ -158,9 +159,10 @@ def search_file(request: SearchRequest, file: TextFile, *, out: Path, watch: Wat
     Memory holds a few hundred queries. A stopped call keeps its rows in OUT.unfinished, and the same call resumes it.
     Raises UserError as `search`, and for a file that cannot be read.
     """
-    if request.also:
+    if request.also or request.options.rerank:
+        option = "also" if request.also else "rerank"
         raise UserError(
-            "Several files of vectors are searched for queries in quotes, not for a file of them: remove --also.",
+            f"--{option} is for queries in quotes, not for a file of them: remove it, or --file.",
             code="options-exclude-each-other",
         )
     source = SearchSource(
