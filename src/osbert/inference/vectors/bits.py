@@ -42,8 +42,9 @@ class BitIndex:
 
     >>> vectors = np.array([[3.0, 1.0], [-1.0, 2.0], [2.0, -2.0]])
     >>> index = BitIndex(pack_bits(vectors), 2, lambda indices: vectors[indices])
-    >>> [(places.tolist(), cosines.round(3).tolist()) for places, cosines in index.find(np.array([[1.0, 0.0]]), 2)]
-    [([0, 2], [0.949, 0.707])]
+    >>> [(rows, cosines)] = index.find(np.array([[1.0, 0.0]]), 2)
+    >>> rows.tolist(), [f"{cosine:.3f}" for cosine in cosines]
+    ([0, 2], ['0.949', '0.707'])
     """
 
     def __init__(self, bits: NDArray[np.uint8], width: int, read: Callable[[NDArray[np.int64]], NDArray[Any]]) -> None:
