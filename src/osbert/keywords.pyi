@@ -283,6 +283,7 @@ class FinetuneKeywords(TrainingKeywords, OptimizerKeywords, OpeningKeywords, tot
     labels: str | Sequence[str]
     label_smoothing: float
     focal: float
+    robust: float
     ordered: str | Sequence[str]
     label_columns: str | Sequence[str]
     confidence: str

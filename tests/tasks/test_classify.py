@@ -71,7 +71,14 @@ def test_ordered_labels_keep_their_order_and_are_scored_by_it() -> None:
 
 
 @pytest.mark.parametrize(
-    "settings", [{"focal": 2.0}, {"label_smoothing": 0.1}, {"labels": ("good", "bad")}, {"ordered": ("bad", "bad")}]
+    "settings",
+    [
+        {"focal": 2.0},
+        {"label_smoothing": 0.1},
+        {"labels": ("good", "bad")},
+        {"ordered": ("bad", "bad")},
+        {"robust": 0.7},
+    ],
 )
 def test_what_ordered_labels_do_not_go_with(settings: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="order"):

@@ -160,6 +160,15 @@ def test_neighbours_of_an_ordered_label_have_a_part_of_its_probability() -> None
     torch.testing.assert_close(weighted.total, 0.5 * each[0] + 2 * each[1])
 
 
+@pytest.mark.parametrize("weights", [None, [0.5, 2.0]])
+def test_the_generalised_cross_entropy_is_its_formula(weights: list[float] | None) -> None:
+    scores = torch.randn(2, 3, generator=torch.Generator().manual_seed(0))
+    right = scores.softmax(dim=1)[[0, 1], [0, 2]]
+    each = (1 - right**0.7) / 0.7 * torch.tensor(weights or [1.0, 1.0])
+    loss = classification_loss(scores, per_sequence([0, 2], [0, 1], weights), robust=0.7)
+    torch.testing.assert_close(loss.total, each.sum())
+
+
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
 def test_soft_targets_are_torchs_cross_entropy_with_probabilities(make_backbone, make_batch, smoothing: float) -> None:
     backbone, batch = make_backbone(), make_batch([5, 4, 3])
@@ -177,7 +186,7 @@ def test_soft_targets_are_torchs_cross_entropy_with_probabilities(make_backbone,
     assert loss.hits / 6 == pytest.approx(float(probabilities[[0, 1], scores.argmax(dim=1)].mean()))
 
 
-@pytest.mark.parametrize("settings", [{}, {"smoothing": 0.2}, {"gamma": 2.0}, {"ordered": True}])
+@pytest.mark.parametrize("settings", [{}, {"smoothing": 0.2}, {"gamma": 2.0}, {"ordered": True}, {"robust": 0.7}])
 def test_a_soft_target_of_one_class_is_that_class(settings: dict[str, Any]) -> None:
     scores = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
     labels, weights = torch.tensor([0, 2, 1, 1]), torch.tensor([1.0, 0.5, 2.0, 2.0])

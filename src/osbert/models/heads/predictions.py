@@ -260,26 +260,37 @@ def ordinal_loss(scores: Tensor, target: BatchTarget) -> Loss:
     return Loss(total=(each if target.weights is None else each * target.weights).sum(), count=target.count, hits=hits)
 
 
-def classification_loss(scores: Tensor, target: BatchTarget, *, smoothing: float = 0.0, gamma: float = 0.0) -> Loss:
+def classification_loss(
+    scores: Tensor, target: BatchTarget, *, smoothing: float = 0.0, gamma: float = 0.0, robust: float = 0.0
+) -> Loss:
     """Return the (weighted) summed cross-entropy of `scores` (M, K) in nats, in float32, and the number of hits.
 
     `smoothing`: probability that is spread over all classes (label smoothing, Szegedy et al. 2016, section 7). `gamma`:
-    the exponent of the focal loss (Lin et al. 2017, equation 4); it cannot be combined with smoothing.
+    the exponent of the focal loss (Lin et al. 2017, equation 4); it cannot be combined with smoothing. `robust`: q of
+    the generalised cross-entropy (1 - p^q) / q (Zhang and Sabuncu 2018, equation 6), in place of both.
     """
     hits = (scores.detach().argmax(dim=-1) == target.labels).sum()
     entropy = partial(functional.cross_entropy, scores.float(), target.labels, label_smoothing=smoothing)
-    if target.weights is None and not gamma:
+    if target.weights is None and not (gamma or robust):
         return Loss(total=entropy(reduction="sum"), count=target.count, hits=hits)
     each = entropy(reduction="none")
     # -expm1(-each) is 1 - p, accurate also near 0. At 0 a power below 1 has an infinite gradient: clamp.
     if gamma:
         each = each * (-torch.expm1(-each)).clamp_min(torch.finfo(each.dtype).tiny) ** gamma
+    if robust:
+        each = -torch.expm1(-robust * each) / robust
     total = each.sum() if target.weights is None else (each * target.weights).sum()
     return Loss(total=total, count=target.count, hits=hits)
 
 
 def soft_loss(
-    scores: Tensor, target: BatchTarget, *, smoothing: float = 0.0, gamma: float = 0.0, ordered: bool = False
+    scores: Tensor,
+    target: BatchTarget,
+    *,
+    smoothing: float = 0.0,
+    gamma: float = 0.0,
+    robust: float = 0.0,
+    ordered: bool = False,
 ) -> Loss:
     """Return the (weighted) summed cross-entropy of `scores` (M, K) with a probability of each class, in nats.
 
@@ -294,6 +305,8 @@ def soft_loss(
     logs = torch.log_softmax(scores.float(), dim=1)
     if gamma:
         weights = weights * (-torch.expm1(logs)).clamp_min(torch.finfo(logs.dtype).tiny) ** gamma
+    if robust:
+        logs = torch.expm1(robust * logs) / robust
     # Expected hits, times K as the accuracy is a mean over the K targets of each sequence.
     likely = target.labels.view_as(scores).gather(1, scores.detach().argmax(dim=1, keepdim=True))
     return Loss(total=-(weights * logs).sum(), count=target.count, hits=likely.sum() * scores.shape[1])

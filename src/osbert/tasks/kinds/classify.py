@@ -100,6 +100,10 @@ class Classify(TextTask):
     """Gamma of the focal loss (Lin et al. 2017), such as 2: a row whose label has the probability p has the
     weight (1 - p) ** gamma. 0 for the cross-entropy."""
 
+    robust: float = 0.0
+    """q of the generalised cross-entropy (Zhang and Sabuncu 2018), such as 0.7, where many labels are wrong: a row
+    whose label the model finds unlikely counts less. 0 for the cross-entropy."""
+
     ordered: tuple[str, ...] = ()
     """The labels in their order, such as bad,fair,good: the loss gives some probability to a label's neighbours (Díaz
     and Marathe 2019), and the epoch with the highest quadratic kappa (Cohen 1968) is kept."""
@@ -133,6 +137,10 @@ class Classify(TextTask):
             raise ValueError(f"label_smoothing must be at least 0 and below 1, not {self.label_smoothing:g}")
         if not 0 <= self.focal < math.inf:
             raise ValueError(f"focal must be 0 or more, not {self.focal:g}")
+        if not 0 <= self.robust <= 1:
+            raise ValueError(f"robust must be from 0 to 1, not {self.robust:g}")
+        if self.robust and (self.focal or self.label_smoothing or self.ordered):
+            raise ValueError("robust is a loss of its own: remove focal, label_smoothing and ordered")
         if self.focal and self.label_smoothing:
             raise ValueError(
                 "focal and label_smoothing cannot be combined: both change the loss. Remove one of the two"
@@ -222,13 +230,14 @@ class Classify(TextTask):
             head = ApartHead(backbone, target=self.name, labels=labels, dropout=rate)
         else:
             head = OrdersHead(backbone, target=self.name, labels=labels, dropout=rate, orders=orders)
+        loss: dict[str, Any] = {"smoothing": self.label_smoothing, "gamma": self.focal, "robust": self.robust}
         if self.targets == "soft":
             head.stride = labels
-            head.loss = partial(soft_loss, smoothing=self.label_smoothing, gamma=self.focal, ordered=bool(self.ordered))
+            head.loss = partial(soft_loss, **loss, ordered=bool(self.ordered))
         elif self.ordered:
             head.loss = ordinal_loss
         else:
-            head.loss = partial(classification_loss, smoothing=self.label_smoothing, gamma=self.focal)
+            head.loss = partial(classification_loss, **loss)
         return head
 
     def decode(
