@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import lru_cache
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -74,6 +74,9 @@ class LabelPredictor:
     In place of an Engine, it predicts texts and records with the task `fine_tuned`, a Classify or a Multilabel.
     """
 
+    subject: ClassVar[str] = "classes"
+    """What is predicted, for remarks."""
+
     def __init__(
         self, engine: LoadedModel, labels: LabelNames, options: NamingOptions, *, tokens: int = TOKENS
     ) -> None:
@@ -120,7 +123,7 @@ class LabelPredictor:
     @property
     def remarks(self) -> tuple[str, ...]:
         """The remarks on the model's folder, how it is asked, and names that differ in case alone."""
-        remarks = [f"classes by name: {self._describe()}"]
+        remarks = [f"{self.subject} by name: {self._describe()}"]
         folded = Counter(label.name.casefold() for label in self.labels)
         if alike := [one_line(label.name) for label in self.labels if folded[label.name.casefold()] > 1]:
             remarks.append(f"these names differ in case alone: {', '.join(alike[:10])}")

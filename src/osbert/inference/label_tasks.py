@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 class TaskLabelPredictor(LabelPredictor):
     """Predicts by a task that `Task.for_labels` makes of the model's own, for all texts or for the labels of each."""
 
+    subject = "types"
+
     def __init__(
         self, engine: LoadedModel, labels: LabelNames, options: NamingOptions, *, tokens: int = TOKENS
     ) -> None:

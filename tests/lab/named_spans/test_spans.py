@@ -23,6 +23,9 @@ from osbert.inference.engine import Engine, load
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
 from osbert.reading.tagged.schemes import EntitySpan
+from osbert.server.calls.models import ServerModel
+from osbert.server.calls.predict import TagCall
+from osbert.server.calls.schemas import Refusal
 from osbert.tasks import load as load_task
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 from osbert_lab.named_spans import NamedSpans
@@ -226,6 +229,34 @@ def test_labels_that_cannot_be(model: Engine, tmp_path: Path) -> None:
         model.predict([TEXT], labels=["film"], template="a {label}")
     with refusal("missing-file", "types.txt"):
         osbert.predict("run", tmp_path / "x.csv", out=tmp_path / "y.csv", labels=str(tmp_path / "types.txt"))
+
+
+def test_the_server_looks_for_types_of_a_request(model: Engine, runs: dict[str, Path]) -> None:
+    served, call = ServerModel("spans", model), TagCall()
+
+    def answer(**values: Any) -> Any:
+        request = {"labels": None, "nested": False, **values}
+        items = call.items(served, request)
+        return call.fields(served, request, items, call.read(served, items, call.option(request)))["entities"]
+
+    for nested in (False, True):
+        expected = model.predict([TEXT, ""], labels={"X": "film", "Y": "actor"}, multi=nested)
+        found = answer(texts=[TEXT, ""], labels={"X": "film", "Y": "actor"}, nested=nested)
+        assert found == [[one._asdict() for one in prediction.value] for prediction in expected] and found[0]
+    assert answer(texts=[TEXT]) == [[one._asdict() for one in model.predict([TEXT])[0].value]]
+    for values, field in (
+        ({"nested": True}, "nested"),
+        ({"labels": ["film", "Film"]}, "labels"),
+        ({"labels": ["film", ""]}, "labels"),
+        ({"labels": [f"film {number}" for number in range(2000)], "texts": [TEXT] * 20}, "labels"),
+    ):
+        with pytest.raises(Refusal) as refused:
+            answer(**{"texts": [TEXT], **values})
+        assert refused.value.field == field
+    served = ServerModel("tagger", load(runs["tagger"]))
+    with pytest.raises(Refusal) as refused:
+        answer(texts=[TEXT], labels=["film"])
+    assert refused.value.field == "labels"
 
 
 def write_set(folder: Path, tag: str, words: str) -> None:
