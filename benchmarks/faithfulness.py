@@ -31,9 +31,8 @@ import torch
 from numpy.typing import NDArray
 
 import osbert
-from osbert.analysis.attribution import attribute, occlusion
+from osbert.analysis.attribution import Blend, Interpolation, attribute, occlusion
 from osbert.analysis.explanation import OutputScore, baseline_vector, rank_correlation
-from osbert.analysis.interpolation import Blend, Interpolation
 from osbert.analysis.words import token_words
 from osbert.evaluation.forward import batches
 from osbert.inference.engine import Engine

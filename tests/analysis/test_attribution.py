@@ -12,9 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from osbert.analysis.attribution import attribute, gauss_legendre
+from osbert.analysis.attribution import Interpolation, attribute, gauss_legendre, require_table
 from osbert.analysis.explanation import Explanation, OutputScore, ScoredRecord, baseline_vector, explain
-from osbert.analysis.interpolation import Interpolation, require_table
 from osbert.analysis.settings import AttributionOptions
 from osbert.analysis.words import token_words
 from osbert.data.batch import collate

@@ -80,7 +80,7 @@ def test_a_killed_prediction_goes_on(
 ) -> None:
     out = tmp_path / "out.csv"
     program = (
-        "import sys, time; from osbert.cli import main; from osbert.inference.vectors.growing import GrowingFiles\n"
+        "import sys, time; from osbert.cli import main; from osbert.runs.rows.machine import GrowingFiles\n"
         "from osbert.runs.rows import predict; predict.TEXTS = 8\n"
         "append = GrowingFiles.append\n"
         "GrowingFiles.append = lambda *given: (append(*given), time.sleep(0.2))\n"

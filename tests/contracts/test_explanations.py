@@ -11,9 +11,8 @@ import torch
 from torch import nn
 
 from osbert import components
-from osbert.analysis.attribution import attribute
+from osbert.analysis.attribution import Interpolation, attribute
 from osbert.analysis.explanation import Explanation, OutputScore, baseline_vector
-from osbert.analysis.interpolation import Interpolation
 from osbert.data.pack import Packer
 from osbert.inference.engine import Engine, load
 from osbert.models import families

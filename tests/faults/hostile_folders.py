@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import save_file
 
 from osbert import recipe
-from osbert.interop.files.json_files import read_object
+from osbert.guarded import read_object
 from osbert.interop.files.weight_files import read_tensors
 from osbert.interop.folder import open_folder
 from osbert.interop.sentence_files import read_sentence_model

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from osbert.inference import text_windows
+from osbert.inference import model
 from osbert.inference.engine import Engine, load
 from refusals import refusal
 
@@ -23,7 +23,7 @@ def engine(runs: dict[str, Path]) -> Engine:
 
 @pytest.fixture(autouse=True)
 def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text_windows, "ROWS", 8)
+    monkeypatch.setattr(model, "ROWS", 8)
 
 
 def test_an_iterator_gives_one_in_its_order(engine: Engine) -> None:
@@ -52,7 +52,7 @@ def test_what_is_read_ahead_is_bounded(engine: Engine, monkeypatch: pytest.Monke
 
     for place, _ in enumerate(islice(engine.predict(endless()), 20)):
         assert read <= place + 8
-    monkeypatch.setattr(text_windows, "CHARACTERS", 10)
+    monkeypatch.setattr(model, "CHARACTERS", 10)
     next(engine.embed(endless()))
     assert read <= 3
 

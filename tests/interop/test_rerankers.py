@@ -16,9 +16,9 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import transformers
 
 from family_tokenizers import save_modernbert, save_xlm_roberta
+from osbert.guarded import read_object
 from osbert.inference.engine import load
 from osbert.interop.conversion import model_of, open_any, write_model_as
-from osbert.interop.files.json_files import read_object
 from osbert.interop.task_files import TaskHint
 from osbert.interop.tokenizers import write_tokenizer
 from osbert.tasks.kinds.regress import Regress

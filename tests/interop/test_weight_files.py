@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from osbert.errors import UserError
-from osbert.interop.files.json_files import read_object
+from osbert.guarded import read_object
 from osbert.interop.files.weight_files import read_file, read_tensors
 from osbert.interop.folder import open_folder
 from osbert.interop.huggingface import folders as huggingface

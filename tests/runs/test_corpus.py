@@ -68,7 +68,7 @@ def test_ctrl_c_leaves_a_build_that_goes_on_in_any_thread(text: Path, monkeypatc
 
 
 def test_without_an_executor_of_another_package(text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("osbert.corpus.task_options.extensions", lambda group: {})
+    monkeypatch.setattr("osbert.extensions.extensions", lambda group: {})
     with refusal("missing-library", "--executor"):
         build(text, executor="local")
 

@@ -52,7 +52,7 @@ def search(
     """
     import numpy as np
 
-    from osbert.inference.text_windows import samples
+    from osbert.inference.model import samples
     from osbert.interop.hub import locate
     from osbert.runs.similarity.fused_search import search_files as run
     from osbert.runs.similarity.search import SearchRequest

@@ -14,11 +14,9 @@ from osbert.data.example import Example
 from osbert.errors import UserError
 from osbert.evaluation.forward import TOKENS
 from osbert.evaluation.score import Score, require_labels
-from osbert.inference.backend import TorchBackend, Vectors
 from osbert.inference.embedder import Embedder, embed_samples, vector_settings
 from osbert.inference.kinds import KINDS
-from osbert.inference.model import LoadedModel
-from osbert.inference.text_windows import Text, samples, windows
+from osbert.inference.model import LoadedModel, Text, TorchBackend, Vectors, samples, windows
 from osbert.inference.vectors.settings import EmbeddingOptions
 from osbert.interop.files.weight_files import ONNX
 from osbert.interop.folder import Folder, open_folder
@@ -72,7 +70,7 @@ class Engine(LoadedModel):
     @property
     def explains(self) -> bool:
         """Whether `explain` works: it needs a torch model, and a task that defines the scores to explain."""
-        from osbert.analysis.interpolation import can_be_weighed
+        from osbert.analysis.attribution import can_be_weighed
         from osbert.tasks import Task
 
         known = self.masks is not None or (self.task is not None and type(self.task).explain is not Task.explain)
@@ -117,7 +115,7 @@ class Engine(LoadedModel):
         """Return the task's prediction for each text, or for each tuple of texts that the task reads together.
 
         For an iterator, such as a generator or an open file, the result is an iterator, too, in the same order. It
-        reads ahead by at most one window of texts (`text_windows`).
+        reads ahead by at most one window of texts (`windows`).
 
         `labels`: predict these classes, which the model was not trained for: names, or descriptions by name, or a list
         of names for each text (docs/classes-by-name.md). `options`, with labels alone: the fields of NamingOptions, as

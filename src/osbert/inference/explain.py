@@ -8,15 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osbert.analysis.attention import PlacedText, TextAttention, TextPieces, place_text, read_attention
-from osbert.analysis.explanation import Explanation, MaskScore, OutputScore, ScoredRecord, explain
-from osbert.analysis.interpolation import BatchScore, require_table
-from osbert.analysis.pair_score import PairScore
+from osbert.analysis.attribution import BatchScore, require_table
+from osbert.analysis.explanation import Explanation, MaskScore, OutputScore, PairScore, ScoredRecord, explain
 from osbert.analysis.settings import AttributionOptions
 from osbert.analysis.words import TextWord, in_order, token_words, words_of_pieces
 from osbert.errors import UserError, nearest
 from osbert.evaluation.score import encode_records, refuse_long
-from osbert.inference.backend import TorchBackend
-from osbert.inference.model import LoadedModel
+from osbert.inference.model import LoadedModel, TorchBackend
 from osbert.inference.pieces import encode_with_masks, fill_masks, pack_with_masks
 from osbert.interop.hub import display_name
 from osbert.models.heads.contrastive import ApartHead

@@ -18,8 +18,7 @@ from osbert.evaluation.forward import TOKENS
 from osbert.evaluation.score import Encoded, decode_records
 from osbert.inference.label_scorer import CandidateRecord, LabelScorer
 from osbert.inference.label_settings import LabelName, LabelNames, NamingOptions
-from osbert.inference.model import require_finite_scores
-from osbert.inference.text_windows import Sample, Text, samples, windows
+from osbert.inference.model import Sample, Text, require_finite_scores, samples, windows
 from osbert.tasks import Prediction, Record, Task
 from osbert.tasks.probabilities import as_array, with_array
 from osbert.terminal import one_line

@@ -11,8 +11,7 @@ from osbert.evaluation.forward import TOKENS
 from osbert.inference.label_predictor import LabelPredictor
 from osbert.inference.label_scorer import CandidateRecord
 from osbert.inference.label_settings import GivenLabels, LabelNames, NamingOptions, read_labels
-from osbert.inference.model import require_finite_scores
-from osbert.inference.text_windows import Text
+from osbert.inference.model import Text, require_finite_scores
 from osbert.tasks import Prediction, Record, Task
 
 if TYPE_CHECKING:

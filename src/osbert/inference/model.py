@@ -1,8 +1,8 @@
-"""The loaded model on which all calls of an Engine stand: its backend, tokenizer, task and language head."""
+"""The loaded model on which all calls of an Engine stand: its torch backend, tokenizer, task and language head."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,21 +10,86 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
+from osbert.data.batch import Batch
 from osbert.data.example import Example
 from osbert.data.pack import Packer
-from osbert.errors import UserError
+from osbert.errors import Problems, UserError
+from osbert.evaluation import forward
 from osbert.evaluation.forward import TOKENS
 from osbert.evaluation.score import Encoded, decode_records, encode_records, refuse_long
-from osbert.inference.backend import TorchBackend
 from osbert.interop.folder import Folder
 from osbert.interop.sentence_files import SentenceModel
-from osbert.models.contract import Head, Learner
+from osbert.models.contract import Head, Learner, Sizes
+from osbert.models.forms import pool_texts
 from osbert.models.heads.predictions import MaskedLanguageHead
 
 if TYPE_CHECKING:
     from osbert.inference.onnx_backend import OnnxBackend
     from osbert.tasks import Prediction, Record, Task
+
+Vectors = NDArray[np.float32]
+
+
+class TorchBackend:
+    """Computes with a Learner in evaluation mode. Results are in the order of the examples, however they are batched.
+
+    `architecture`: the encoder's sizes. `pooler`: whether its backbone has a trained pooler.
+    """
+
+    def __init__(self, learner: Learner, *, pooler: bool) -> None:
+        """Use `learner`."""
+        self.learner = learner
+        self.architecture: Sizes = learner.backbone.architecture
+        self.pooler = pooler
+
+    def outputs(self, task: Task, examples: Sequence[Example], *, tokens: int) -> list[Vectors]:
+        """Return the output of the task's head for each example: (K,), or (n, K) for its n tokens if `per_token`.
+
+        `tokens`: most tokens in a batch.
+        """
+        return forward.outputs(self.learner, task.name, examples, tokens=tokens, per_token=task.per_token)
+
+    def decoding(self, task: Task) -> Callable[..., Prediction]:
+        """Return the function that decodes outputs (`Task.decode_with`), with the values that the head has learnt."""
+        head = self.learner.heads[task.name]
+        return task.decode_with(head.decoding_values())
+
+    def vectors(
+        self, examples: Sequence[Example], *, pooling: str, layers: Sequence[int], tokens: int, skip: int = 0
+    ) -> list[Vectors]:
+        """Return the pooled states (layers, D) of each example, or (n, layers, D) for its n tokens without pooling.
+
+        `pooling`: a Pooling, or several of models/forms.py joined by "+", whose vectors are concatenated. `layers`: 0
+        is the embedding output, 1 the first block. `skip`: first tokens that are not pooled.
+        """
+        backbone = self.learner.backbone
+        example_vectors: list[Vectors] = [np.empty(0, np.float32)] * len(examples)
+        with forward.evaluating(backbone) as device:
+            for cpu_batch in forward.batches(examples, tokens=tokens):
+                batch = cpu_batch.to(device)
+                if pooling == "pooler":
+                    rows = list(backbone(batch).pooled.unsqueeze(1).unbind())
+                else:
+                    # `layers` yields one layer after the other: only the chosen ones are kept in memory.
+                    chosen: dict[int, Tensor] = {}
+                    for number, layer_states in enumerate(backbone.layers(batch)):
+                        if number in layers:
+                            chosen[number] = layer_states
+                    states = torch.stack(list(map(chosen.__getitem__, layers)), dim=1)  # (N, layers, D)
+                    rows = _pool(states, batch, pooling, backbone.summaries(batch), skip)
+                # Batches do not keep the order of the examples; `records` has the index of each row among them.
+                for index, row in zip(cpu_batch.records.tolist(), rows, strict=True):
+                    example_vectors[index] = row.float().cpu().numpy()
+        return example_vectors
+
+
+def _pool(states: Tensor, batch: Batch, pooling: str, summaries: Tensor, skip: int) -> list[Tensor]:
+    """Return the pooled vectors of each sequence from its states (N, layers, D); without pooling its states."""
+    if pooling == "tokens":
+        return list(states.split(list(batch.lengths)))
+    return pool_texts(states, batch, pooling, summaries, skip=skip)
 
 
 class LoadedModel:
@@ -150,3 +215,72 @@ def require_finite_scores(scores: Iterable[NDArray[np.floating]], folder: Path) 
             "training diverged. Copy it again, or train it again.",
             code="not-finite",
         )
+
+
+ROWS, CHARACTERS = 1024, 2**19
+"""Most texts in a window, and about the most characters: how far the input is read ahead of the output."""
+
+Text = str | tuple[str, ...]
+"""One text, a pair, or all texts that a task reads together, in the task's order."""
+Sample = tuple[str, ...]
+"""The texts that are read together, as a tuple."""
+
+
+def samples(texts: Iterable[Text], call: str) -> list[Sample]:
+    """Return the samples. Raises TypeError if `texts` is not a list, UserError that lists every item without text.
+
+    >>> samples(["a", ("b", "c")], "predict")
+    [('a',), ('b', 'c')]
+    """
+    if isinstance(texts, str | bytes | Mapping) or hasattr(texts, "columns"):
+        what = "[text]" if isinstance(texts, str) else "of one column, table['text']"
+        raise TypeError(f"{call} takes a list of texts, not {type(texts).__name__}: {call}({what})")
+    if not isinstance(texts, Iterable):
+        raise TypeError(f"{call} takes a list of texts, not {type(texts).__name__}: {call}([text])")
+    valid_samples, problems = [], Problems(heading=f"{call} takes texts, or tuples of texts")
+    for index, given in enumerate(texts):
+        sample, problem = _sample(given)
+        if problem:
+            problems.add(f"texts[{index}] {problem}", code="invalid-value")
+        valid_samples.append(sample)
+    problems.stop_if_any()
+    return valid_samples
+
+
+def windows(texts: Iterator[Text], call: str) -> Iterator[tuple[int, list[Sample]]]:
+    """Yield (index of the first sample, samples) for each window of an iterator.
+
+    If the iterator raises, or an item is not a text (UserError), the samples before it are yielded first.
+
+    >>> list(windows(iter(["a", ("b", "c")]), "predict"))
+    [(0, [('a',), ('b', 'c')])]
+    """
+    window: list[Sample] = []
+    first = size = 0
+    try:
+        for index, given in enumerate(texts):
+            sample, problem = _sample(given)
+            if problem:
+                raise UserError(
+                    f"{call} takes texts, or tuples of texts: texts[{index}] {problem}", code="invalid-value"
+                )
+            window.append(sample)
+            size += sum(map(len, sample))
+            if len(window) >= ROWS or size >= CHARACTERS:
+                whole, window, size = window, [], 0
+                yield first, whole
+                first = index + 1
+    except Exception:
+        if window:
+            yield first, window
+        raise
+    if window:
+        yield first, window
+
+
+def _sample(given: Any) -> tuple[Sample, str]:
+    """Return a sample as a tuple, and a problem with it, "" for none."""
+    group = isinstance(given, Iterable) and not isinstance(given, str | bytes | Mapping)
+    sample: tuple[Any, ...] = tuple(given) if group else (given,)
+    is_text = sample and all(isinstance(text, str) for text in sample)
+    return sample, "" if is_text else f"is {given!r:.60}, no text."

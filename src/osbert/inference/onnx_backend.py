@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from osbert.data.example import Example
 from osbert.data.rectangles import Rectangle, rectangles
 from osbert.errors import Problems, UserError
-from osbert.inference.backend import Vectors
 from osbert.interop.files.weight_files import ONNX
 from osbert.interop.onnx.files import encoding_sizes, open_onnx, reason
 from osbert.interop.onnx.padded import POOLER, SCORES, SPAN_SCORES, STATES, VECTORS
@@ -21,6 +21,8 @@ from osbert.text.file_tokenizer import AnyTokenizer
 
 RECTANGLE = 1024
 """Most tokens in a padded batch, padding included. Larger ones exceed the CPU caches and have more padding."""
+
+Vectors = NDArray[np.float32]
 
 
 class OnnxBackend:

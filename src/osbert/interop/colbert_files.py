@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from osbert.errors import UserError
-from osbert.interop.files.json_files import read_if_there
+from osbert.guarded import read_if_there
 from osbert.interop.files.weight_files import read_tensors
 from osbert.interop.sentence_parts import TOKENS, Dense, TokenMask, VectorPart
 

@@ -24,8 +24,8 @@ from osbert.data.pack import Packer
 from osbert.errors import UserError
 from osbert.evaluation.forward import evaluating
 from osbert.files import write_json, write_text
+from osbert.guarded import read_if_there
 from osbert.interop import sentence_files
-from osbert.interop.files.json_files import read_if_there
 from osbert.interop.files.weight_files import SAFE, write_tensors
 from osbert.interop.folder import Folder, open_folder, pretraining_heads
 from osbert.interop.foreign_forms import ForeignForm, find_folder_form, folder_forms

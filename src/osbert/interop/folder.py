@@ -17,9 +17,8 @@ from torch import Tensor
 
 from osbert import components
 from osbert.errors import UserError
-from osbert.guarded import require_regular
+from osbert.guarded import read_if_there, read_object, require_regular
 from osbert.interop import sentence_files
-from osbert.interop.files.json_files import read_if_there, read_object
 from osbert.interop.files.weight_files import ONNX, fingerprint
 from osbert.interop.foreign_forms import ForeignModel
 from osbert.interop.hub import ModelLocation, locate

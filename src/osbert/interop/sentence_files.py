@@ -13,9 +13,9 @@ from typing import Any
 from osbert import guarded
 from osbert.errors import UserError, nearest
 from osbert.files import write_json
+from osbert.guarded import read_if_there, read_object, read_value
 from osbert.interop import colbert_files, splade_files
 from osbert.interop.colbert_files import LateInteraction
-from osbert.interop.files.json_files import read_if_there, read_object, read_value
 from osbert.interop.sentence_parts import TOKENS, VECTOR, Normalize, TokenMask, VectorPart, read_part
 from osbert.models.forms import VectorKind, split_pooling, vector_kind
 

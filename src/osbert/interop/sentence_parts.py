@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from osbert.errors import UserError
 from osbert.files import write_json
-from osbert.interop.files.json_files import read_if_there, read_object
+from osbert.guarded import read_if_there, read_object
 from osbert.interop.files.weight_files import SAFE, read_tensors, write_tensors
 
 Vectors = NDArray[np.float32]

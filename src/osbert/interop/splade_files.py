@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from osbert.errors import UserError
-from osbert.interop.files.json_files import read_if_there
+from osbert.guarded import read_if_there
 
 PART = "SpladePooling"
 PACKAGE = "sentence_transformers.sparse_encoder.models"

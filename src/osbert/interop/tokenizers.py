@@ -16,8 +16,7 @@ from typing import Any
 
 from osbert.errors import UserError
 from osbert.files import write_json, write_text
-from osbert.guarded import LARGEST, read_bytes
-from osbert.interop.files.json_files import read_if_there, read_object
+from osbert.guarded import LARGEST, read_bytes, read_if_there, read_object
 from osbert.interop.files.tokenizer_checks import PIECES, check_tokenizer
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.text.file_tokenizer import NAMES, AnyTokenizer, FileTokenizer

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from osbert.errors import UserError
 from osbert.files import write_json
-from osbert.interop.files.json_files import read_if_there, read_object
+from osbert.guarded import read_if_there, read_object
 from osbert.interop.files.weight_files import (
     PICKLED,
     SAFE,

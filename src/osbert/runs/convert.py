@@ -17,8 +17,8 @@ import numpy as np
 from osbert.errors import Problems, UserError
 from osbert.evaluation.forward import TOKENS
 from osbert.files import require_free, whole_folder
-from osbert.inference.backend import Vectors
 from osbert.inference.engine import Engine, load
+from osbert.inference.model import Vectors
 from osbert.interop.conversion import (
     HIDDEN,
     Difference,

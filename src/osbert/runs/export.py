@@ -17,9 +17,9 @@ from osbert.errors import UserError
 from osbert.evaluation.forward import TOKENS
 from osbert.evaluation.score import decode_records, encode_records, refuse_long, require_labels
 from osbert.files import require_free, whole_folder
-from osbert.inference.backend import Vectors
 from osbert.inference.engine import Engine
 from osbert.inference.engine import load as load_engine
+from osbert.inference.model import Vectors
 from osbert.interop.files.weight_files import ONNX
 from osbert.interop.hub import default_out
 from osbert.interop.onnx.files import require_writers, write_onnx

@@ -23,7 +23,7 @@ from osbert.lock import claim
 from osbert.reports.page import Section, paragraph, table, write_report
 from osbert.runs.contract import Watch, ignore
 from osbert.runs.pretrain.pretraining_run import MODELS
-from osbert.runs.rows.unfinished import UnfinishedOutput, explaining_stops, open_unfinished_output
+from osbert.runs.rows.machine import UnfinishedOutput, explaining_stops, open_unfinished_output
 from osbert.terminal import format_count
 from osbert.training.run_folder import RECIPE
 from osbert_lab.analysis.comparison import ComparedModel, head_figures, own_figures, reference_figures

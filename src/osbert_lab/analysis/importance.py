@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from osbert.analysis.interpolation import can_be_weighed
+from osbert.analysis.attribution import can_be_weighed
 from osbert.data.batch import Batch, collate
 from osbert.data.example import Example
 from osbert.evaluation.bootstrap import ratio_interval

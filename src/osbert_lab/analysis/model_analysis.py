@@ -13,12 +13,12 @@ from osbert import components, recipe
 from osbert.corpus.task_options import TaskPlan
 from osbert.errors import UserError
 from osbert.files import disk_needed, read_own, refuse_foreign, write_text
-from osbert.interop.files.json_files import read_object
+from osbert.guarded import read_object
 from osbert.lock import claim
 from osbert.remote import FolderForm, display_path, local_copy, output_folder, reading_copies
 from osbert.reports.page import Section, paragraph, table, write_report
 from osbert.runs.contract import Notice, Watch, ignore
-from osbert.runs.rows.unfinished import UnfinishedOutput, explaining_stops, open_unfinished_output
+from osbert.runs.rows.machine import UnfinishedOutput, explaining_stops, open_unfinished_output
 from osbert_lab.analysis.data import AnalysisFiles
 from osbert_lab.analysis.figures import Figure
 from osbert_lab.analysis.kinds.contract import Investigation

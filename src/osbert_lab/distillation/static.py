@@ -25,7 +25,7 @@ from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
 from osbert.evaluation.forward import TOKENS, evaluating
 from osbert.files import require_free, whole_folder, write_json
-from osbert.interop.files.json_files import read_object
+from osbert.guarded import read_object
 from osbert.interop.files.weight_files import SAFE, write_tensors
 from osbert.interop.folder import Folder, open_folder
 from osbert.interop.opening import Opening

@@ -21,8 +21,8 @@ from osbert.corpus.task_options import PendingTasks, TaskPlan, cores
 from osbert.errors import UserError
 from osbert.files import read_own, write_sealed
 from osbert.inference.vectors.files import ENDS
-from osbert.inference.vectors.growing import GrowingFiles
 from osbert.runs.rows.contract import ROWS, RowJob, RowSource
+from osbert.runs.rows.machine import GrowingFiles
 from osbert_lab.executors.stages import MOST_TASKS, ExecutorStage, TaskFolders, run_stages, task_folder
 from osbert_lab.object_stores.cache import require_copy
 

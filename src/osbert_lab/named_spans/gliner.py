@@ -15,7 +15,7 @@ from typing import Any
 from torch import Tensor
 
 from osbert.errors import Problems, UserError
-from osbert.interop.files.json_files import read_object
+from osbert.guarded import read_object
 from osbert.interop.files.weight_files import read_tensors
 from osbert.interop.foreign_forms import ForeignModel
 from osbert.interop.huggingface.family import of_type

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from osbert.errors import Problems, UserError
 from osbert.files import write_json, write_text
-from osbert.interop.files.json_files import read_object
+from osbert.guarded import read_object
 from osbert.interop.files.weight_files import require_finite
 from osbert.interop.foreign_forms import ForeignModel
 from osbert.interop.huggingface import configs, names

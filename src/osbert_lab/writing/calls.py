@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from osbert import recipe
-from osbert.inference.text_windows import Text, samples
+from osbert.inference.model import Text, samples
 from osbert.signatures import takes_settings_of
 from osbert_lab.writing.settings import Generation, GivenOptions
 

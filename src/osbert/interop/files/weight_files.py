@@ -24,7 +24,7 @@ from torch import Tensor
 from osbert import guarded
 from osbert.errors import Problems, UserError
 from osbert.files import replace_file, require_utf8, system_error
-from osbert.interop.files.json_files import read_object
+from osbert.guarded import read_object
 
 ONNX = "model.onnx"
 """The file of an export."""

@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from osbert.errors import UserError
-from osbert.guarded import read_bytes
-from osbert.interop.files.json_files import read_if_there
+from osbert.guarded import read_bytes, read_if_there
 from osbert.interop.files.tokenizer_checks import PIECES
 from osbert.text.file_tokenizer import NAMES
 

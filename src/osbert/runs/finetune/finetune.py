@@ -19,7 +19,7 @@ from osbert.errors import UserError
 from osbert.evaluation.bootstrap import ROUGH_BELOW, ScoreInterval
 from osbert.evaluation.score import class_scores, classes_left_out
 from osbert.files import disk_needed, write_text
-from osbert.interop.files.json_files import read_object
+from osbert.guarded import read_object
 from osbert.interop.hub import hub_facts, locate
 from osbert.interop.huggingface.folders import osbert_only_reason
 from osbert.interop.tuned_files import BASE, TUNED

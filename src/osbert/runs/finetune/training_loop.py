@@ -17,7 +17,7 @@ from osbert.errors import Problems, UserError
 from osbert.evaluation.bootstrap import ScoreInterval, score_intervals
 from osbert.evaluation.score import predict
 from osbert.files import write_json, writing_output
-from osbert.interop.files.json_files import read_object
+from osbert.guarded import read_object
 from osbert.interop.files.weight_files import fingerprint, read_file, write_tensors
 from osbert.interop.huggingface.folders import write_model
 from osbert.interop.sentence_files import MATRYOSHKA, SentenceModel, write_sentence_model

@@ -18,7 +18,6 @@ from osbert.files import link_or_copy, replace_file, require_file
 from osbert.inference.embedder import Embedder, remarks
 from osbert.inference.engine import Engine
 from osbert.inference.vectors.files import BITS, ENDS, ROW_CHECKSUMS, Column, VectorOutput, beside, write_vectors
-from osbert.inference.vectors.growing import GrowingFiles
 from osbert.inference.vectors.quantizing import add_bits, measure_small, quantize_column
 from osbert.inference.vectors.settings import VectorSettings
 from osbert.interop.opening import CAREFUL, Opening
@@ -30,7 +29,7 @@ from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.file_options import TextFile
 from osbert.runs.rows import sparse_output
 from osbert.runs.rows.contract import ROWS, RowJob, RowSink, RowSource, RowStream
-from osbert.runs.rows.machine import RowMachine, open_machine
+from osbert.runs.rows.machine import GrowingFiles, RowMachine, open_machine
 from osbert.runs.rows.standard_input import NAME, STREAM
 from osbert.runs.rows.texts import TAKEN, TextRows
 from osbert.runs.rows.vector_options import VectorOptions

@@ -6,25 +6,194 @@ on the output, standard input, the check of the whole file, unfinished work, tas
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Generic
+from typing import Any, Generic
 
+from osbert import recipe
 from osbert.corpus.task_options import EXECUTORS, TaskOptions, TaskPlan
 from osbert.errors import UserError
 from osbert.extensions import require_extension
-from osbert.files import disk_needed
-from osbert.inference.vectors.growing import GrowingFiles
+from osbert.files import disk_needed, flush, read_own, refuse_foreign, write_sealed
+from osbert.guarded import require_regular
 from osbert.lock import claim
 from osbert.remote import local_copy, local_output, reading_copies
 from osbert.runs.contract import Notice, Watch, WorkProgress
 from osbert.runs.rows.contract import ROWS, Job, RowSink, RowSource, RowStream
-from osbert.runs.rows.standard_input import as_given, rename_in_errors, resolve_input
-from osbert.runs.rows.unfinished import UnfinishedOutput, explaining_stops, open_unfinished_output
+from osbert.runs.rows.standard_input import KEPT, as_given, rename_in_errors, resolve_input
 from osbert.terminal import format_count
+
+PROGRESS = "progress.json"
+
+
+class GrowingFiles:
+    """Files `name`.bin in a folder that grow together, with a `tally` such as their number of rows.
+
+    They are written by ordinary appends: on a full disk, writing to a memory map would end the process. The hash of
+    each file is stored, and compared when the files are reopened and by `check`.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Open the files in an existing folder and cut off incomplete parts.
+
+        Raises UserError if a file is shorter than recorded, or its content differs from the recorded hash.
+        """
+        self.folder = folder
+        self.sizes: dict[str, int] = {}
+        self.tally: dict[str, Any] = {}
+        noted = self._read_progress()
+        if noted:
+            self.sizes, self.tally = noted["sizes"], noted["tally"]
+        for name, size in self.sizes.items():
+            self._cut(self.path(name), size)
+        self._hashes = {name: _hash(self.path(name)) for name in self.sizes}
+        self._refuse_others(noted.get("hashes", {}))
+
+    def path(self, name: str) -> Path:
+        """Return the path of a file."""
+        return self.folder / f"{name}.bin"
+
+    def append(self, parts: Mapping[str, bytes], tally: Mapping[str, Any]) -> None:
+        """Append a part to each file, and record it once it is on the disk. Raises OSError."""
+        for name, part in parts.items():
+            with self.path(name).open("r+b" if name in self.sizes else "wb") as file:
+                file.seek(self.sizes.get(name, 0))
+                file.write(part)
+                file.flush()
+                flush(file.fileno())
+        # Only now, after the data: a kill before this line leaves surplus bytes, which the next start cuts off.
+        sizes = {name: self.sizes.get(name, 0) + len(part) for name, part in parts.items()}
+        hashes = {name: self._hashes[name].copy() if name in self._hashes else hashlib.sha256() for name in parts}
+        for name, part in parts.items():
+            hashes[name].update(part)
+        digests = {name: hashed.hexdigest() for name, hashed in hashes.items()}
+        write_sealed(self.folder / PROGRESS, {"sizes": sizes, "hashes": digests, "tally": dict(tally)})
+        self.sizes, self._hashes, self.tally = sizes, hashes, dict(tally)
+
+    def check(self) -> None:
+        """Read all files. Raises UserError if one differs from what was written."""
+        self._refuse_others({name: _hash(self.path(name)).hexdigest() for name in self.sizes})
+
+    def _read_progress(self) -> dict[str, Any]:
+        path = self.folder / PROGRESS
+        return read_own(path, self._again) if path.is_file() else {}
+
+    def _refuse_others(self, hashes: Mapping[str, str]) -> None:
+        for name, hashed in self._hashes.items():
+            if hashed.hexdigest() != hashes[name]:
+                raise UserError(
+                    f"{self.path(name)} is damaged: its content has changed. {self._again}", code="damaged-file"
+                )
+
+    @property
+    def _again(self) -> str:
+        return f"Remove {self.folder} to start again."
+
+    def _cut(self, path: Path, size: int) -> None:
+        actual_size = path.stat().st_size if path.is_file() else 0
+        if actual_size < size:
+            raise UserError(
+                f"{path} has {actual_size:,} bytes, but {size:,} were written: it is damaged. {self._again}",
+                code="damaged-file",
+            )
+        os.truncate(path, size)
+
+
+def _hash(path: Path) -> Any:
+    """Return a hash object of a file's content, which `update` continues."""
+    require_regular(path)
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256")
+
+
+FACTS = "run.json"
+OTHERS = ("progress.json", f"{KEPT}*", "*.bin", "*.figures.json", "tasks-*", "submitted.json")
+"""The other files of unfinished work."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnfinishedOutput:
+    """The folder `folder` of the unfinished work on the output `out`."""
+
+    out: Path
+    folder: Path
+
+    @property
+    def begun(self) -> dict[str, Any]:
+        """Return what `begin` wrote, {} if it was not called yet. Raises UserError if that is damaged."""
+        path = self.folder / FACTS
+        return read_own(path, f"Remove {self.folder} to begin anew.") if path.is_file() else {}
+
+    def begin(self, facts: Mapping[str, Any], count: int) -> None:
+        """Write the facts of the work and the number of its rows: the folder now stays until `end`."""
+        write_sealed(self.folder / FACTS, {"facts": facts, "count": count})
+
+    def end(self) -> None:
+        """Mark the work as done: the folder goes."""
+        # The facts file marks unfinished work; without it `unfinished_output` removes the folder.
+        (self.folder / FACTS).unlink(missing_ok=True)
+
+    def refuse_other(self, before: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
+        """Raise UserError if the facts that the work was begun with are not those of the command given now."""
+        # Through JSON and back, as `before` was: tuples are lists in both.
+        if lines := recipe.difference(before, json.loads(json.dumps(facts))):
+            raise UserError(
+                f"{self.out} was begun with other settings or inputs:\n"
+                + "\n".join(f"  {line}" for line in lines)
+                + f"\nGive the command that it was begun with to go on, remove {self.folder} to begin anew, or choose "
+                "another --out.",
+                code="begun-with-other-settings",
+            )
+
+
+@contextmanager
+def open_unfinished_output(out: Path, what: str) -> Iterator[UnfinishedOutput]:
+    """Give the folder beside `out`, made if it is missing; at the end it goes if nothing was begun, or all is done.
+
+    `what`: the name of the work, for the message where the folder holds something else, which raises UserError.
+    """
+    folder = out.with_name(f"{out.name}.unfinished")
+    if not (folder / FACTS).is_file():
+        refuse_foreign(folder, what, OTHERS)
+    folder.mkdir(exist_ok=True)
+    try:
+        yield UnfinishedOutput(out=out, folder=folder)
+    finally:
+        if not (folder / FACTS).is_file():
+            shutil.rmtree(folder)
+
+
+@contextmanager
+def explaining_stops(work: UnfinishedOutput | None, done: Callable[[], int], of: str, watch: Watch) -> Iterator[None]:
+    """If the block ends early, report how much is done and how to go on.
+
+    The end may be a KeyboardInterrupt, the SystemExit of `sigterm_as_exit`, or a UserError. `done`: returns the number
+    of finished rows. `of`: the total, in words. `work`: None if the output is a stream, which no command can continue.
+    """
+
+    def describe_progress() -> str:
+        if work is None:
+            return f"{done():,} of {of} were written"
+        if not done():
+            return f"0 of {of} are done"
+        return f"{done():,} of {of} are done and kept in {work.folder}: the same command goes on from there"
+
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit):
+        watch(Notice(f"stopped: {describe_progress()}", warning=True))
+        raise
+    except UserError as error:
+        if not done():
+            raise
+        raise UserError(f"{error}\n{describe_progress()}.", code=error.code, codes=error.codes) from error
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from osbert.inference.vectors.growing import PROGRESS, GrowingFiles
+from osbert.runs.rows.machine import PROGRESS, GrowingFiles
 from refusals import refusal
 
 
