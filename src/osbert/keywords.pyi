@@ -150,7 +150,7 @@ class NearestKeywords(OpeningKeywords, total=False):
 
     top: int
     above: float
-    backend: Literal["auto", "exact", "binary", "faiss", "usearch"]
+    backend: Literal["auto", "exact", "binary", "faiss", "usearch", "plaid", "plaid-2bit"]
     hybrid: bool
     weights: str
     rerank: str

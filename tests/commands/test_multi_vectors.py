@@ -104,6 +104,10 @@ def test_the_command_searches_and_names_the_matches(
     assert terminal.run("search", out, "--file", tmp_path / "queries.txt", "--out", tmp_path / "o.csv", "--top", 2) == 0
     assert (tmp_path / "o.csv").read_text().splitlines()[0] == "query_line,query_text,rank,score,line,text,words"
     osbert.embed(model, lines, out=tmp_path / "dense.npy", pooling="mean", role="document")
+    for backend in ("plaid", "plaid-2bit"):
+        done = terminal.told(capsys, "search", out, "bad film", "--backend", backend)
+        assert done.status == 0 and all(text in done.output for text in TEXTS)
+        assert (tmp_path / f"x.npz.{backend}").is_file()
     (fused,) = osbert.search(out, "bad film", also=[tmp_path / "dense.npy"])
     assert len(fused.nearest) == len(TEXTS)
 

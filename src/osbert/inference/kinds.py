@@ -17,6 +17,7 @@ from osbert.evaluation.forward import TOKENS
 from osbert.inference.embedder import Embedder
 from osbert.inference.model import LoadedModel
 from osbert.inference.multi_embedder import MultiEmbedder
+from osbert.inference.multi_vectors.index import BITS, open_residual_index
 from osbert.inference.multi_vectors.nearest import NearestMultiRows, name_matches
 from osbert.inference.multi_vectors.reading import read_blocks, read_texts
 from osbert.inference.multi_vectors.vectors import MultiVectors
@@ -165,6 +166,8 @@ class SparseVectors(KindOfVectors):
 class ManyVectors(KindOfVectors):
     """Many vectors a text, compared token by token (ColBERT)."""
 
+    backends = ("auto", "exact", *BITS)
+
     def embedder(self, engine: LoadedModel, settings: VectorSettings, *, tokens: int = TOKENS) -> Embedder:
         """Return a MultiEmbedder."""
         return MultiEmbedder(engine, settings, tokens=tokens)
@@ -180,6 +183,10 @@ class ManyVectors(KindOfVectors):
     def nearest(self, queries: Any, count: int) -> Nearest:
         """Return an exact search by MaxSim."""
         return NearestMultiRows(queries, count)
+
+    def open_index(self, opened: VectorFile, backend: str, watch: Callable[[str], None]) -> Index:
+        """Return the index of centroids and residuals."""
+        return open_residual_index(opened, backend, watch)
 
     def explain(
         self, queries: Any, chosen: Sequence[Sequence[int]], opened: VectorFile, vocabulary: Sequence[str]

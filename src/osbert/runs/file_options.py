@@ -72,7 +72,7 @@ class EmbeddedTaskOptions(EmbeddedOptions, TaskOptions):
     """How a file of texts is read, the device, and on how many processes or machines its rows are worked on."""
 
 
-Backend = Literal["auto", "exact", "binary", "faiss", "usearch"]
+Backend = Literal["auto", "exact", "binary", "faiss", "usearch", "plaid", "plaid-2bit"]
 """The searches in a file of vectors."""
 
 
@@ -86,8 +86,8 @@ class SearchOptions:
     """Leave out texts whose cosine is smaller; with hybrid, of the ranking by vectors."""
     backend: Backend = "auto"
     """exact: every vector is compared. binary: bits choose candidates (a file of --dtype binary). faiss, usearch:
-    an approximate index, built once beside the file (extras faiss and usearch). auto: binary where the file has bits,
-    else exact."""
+    an approximate index, built once beside the file (extras faiss and usearch). plaid, plaid-2bit: one of many vectors
+    a text. auto: binary where the file has bits, else exact."""
     hybrid: bool = False
     """Fuse the ranking by vectors with one by words (BM25), by reciprocal rank fusion."""
     weights: str = ""
