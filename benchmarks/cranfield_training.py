@@ -23,7 +23,7 @@ from osbert.runs.similarity.retrieval import RetrievalInput
 
 SEEDS = range(3)
 SETTINGS = {"epochs": 2, "batch": 32, "length": 128, "learning_rate": 2e-5, "micro_tokens": 16384}
-RERANKING = {"epochs": 3, "batch": 8, "length": 160, "candidates": 12, "loss": "bce"}
+RERANKING = {"length": 160, "candidates": 12, "loss": "bce"}
 RERANKED = 20
 MEASURES = ("ndcg@10", "map", "recall@10", "recall@100")
 
