@@ -33,7 +33,12 @@ def same(one: Batch, other: Batch) -> bool:
 def test_round_trip(tmp_path: Path) -> None:
     masked = Target(labels=np.array([3, 4]), index=np.array([1, 2]), weights=np.array([1.0, 0.5]))
     pair, number = Target(labels=np.array([1])), Target(labels=np.array([0.25]))
-    columns = {"order": np.arange(4), "positions": np.array([5, 4, 3, 2]), "unseen": np.arange(4) > 2}
+    columns = {
+        "order": np.arange(4),
+        "positions": np.array([5, 4, 3, 2]),
+        "unseen": np.arange(4) > 2,
+        "head_words": np.arange(4) > 1,
+    }
     batches = [
         collate([example(5, mlm=masked, nsp=pair), example(3, nsp=pair)]),
         collate([replace(example(4, score=number), **columns)]),
@@ -42,6 +47,7 @@ def test_round_trip(tmp_path: Path) -> None:
     read = read_batches(tmp_path / "some.npz")
     assert len(read) == 2 and all(map(same, batches, read))
     assert not same(batches[0], batches[1])
+    assert batches[0].head_words is None  # only the examples of heads that read words have this column
 
 
 @pytest.mark.parametrize("keep", [0, 10, 0.5])

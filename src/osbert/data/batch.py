@@ -41,7 +41,7 @@ class BatchTarget:
     """Divisor of the summed loss: the number of labels, or the sum of their weights."""
 
 
-TOKEN_COLUMNS = ("ids", "positions", "segments", "order", "unseen", "words")
+TOKEN_COLUMNS = ("ids", "positions", "segments", "order", "unseen", "head_words")
 """The columns of a batch with one value per token."""
 FILE_COLUMNS = (*TOKEN_COLUMNS, "starts", "records")
 FILE_LABELS = ("labels", "index", "weights")
@@ -53,8 +53,8 @@ FILE_SOURCE = "source"
 class Batch:
     """A flat run of tokens: `ids`, `positions`, `segments` (N,) int64; `order` (N,) int64 or None for 0 everywhere.
 
-    `unseen` (N,): True on tokens that no token attends to, None for False everywhere. `words` (N,): True where a word
-    starts, for heads that read words; None if nobody has marked them.
+    `unseen` (N,): True on tokens that no token attends to, None for False everywhere. `head_words` (N,): True
+    where a word starts that the head reads; None if the head reads no words.
 
     `lengths`: tokens in each of the B sequences, plain integers that never leave the CPU. `starts` (B,): index of each
     sequence's first token. `records` (B,): the record of each sequence. `together`: whether the sequences of a record
@@ -73,7 +73,7 @@ class Batch:
     starts: Tensor
     records: Tensor
     unseen: Tensor | None = None
-    words: Tensor | None = None
+    head_words: Tensor | None = None
     source: Batch | None = None
     targets: Mapping[str, BatchTarget] = field(default_factory=dict)
     together: bool = False
@@ -241,7 +241,7 @@ def _batch(examples: Examples) -> Batch:
         starts=torch.from_numpy(examples.starts),
         records=torch.from_numpy(examples.records),
         unseen=None if examples.unseen is None else torch.from_numpy(examples.unseen),
-        words=torch.from_numpy(examples.words),
+        head_words=None if examples.head_words is None else torch.from_numpy(examples.head_words),
         source=None if examples.source is None else _batch(examples.source),
         targets={name: _target(targets) for name, targets in examples.targets.items() if len(targets.labels)},
     )

@@ -44,7 +44,7 @@ class Example:
     not even itself; None for False everywhere.
 
     `sentences` (n,): True where a sentence starts, False on its further pieces and on specials; None if no objective
-    needs it.
+    needs it. `head_words` (n,): True where a word starts that the head reads; None if the head reads no words.
 
     `source`: the input of the encoder, to which all n tokens attend; the n tokens are then the decoder's input
     (osbert_lab/writing). None without a decoder.
@@ -58,6 +58,7 @@ class Example:
     positions: Integers | None = None
     unseen: Booleans | None = None
     sentences: Booleans | None = None
+    head_words: Booleans | None = None
     source: Example | None = None
     targets: Mapping[str, Target] = field(default_factory=dict)
     record: int = 0

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from osbert.data.example import Booleans, Example, Integers, Places, Target, begins, ranges
 
-COLUMNS = ("ids", "segments", "words", "special", "order", "positions", "unseen", "sentences")
+COLUMNS = ("ids", "segments", "words", "special", "order", "positions", "unseen", "sentences", "head_words")
 """The columns with one value per token."""
 
 
@@ -36,7 +36,7 @@ class Targets:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Examples(Sequence[Example]):
-    """B examples, N tokens: the columns (N,) of Example, `ids` to `sentences`, end to end.
+    """B examples, N tokens: the columns (N,) of Example, `ids` to `head_words`, end to end.
 
     `lengths`, `records` and `truncated` (B,): one number per example. `source`: the B sources of the examples, or None;
     either all examples have a source or none has.
@@ -53,6 +53,7 @@ class Examples(Sequence[Example]):
     positions: Integers | None = None
     unseen: Booleans | None = None
     sentences: Booleans | None = None
+    head_words: Booleans | None = None
     source: Examples | None = None
     targets: Mapping[str, Targets] = field(default_factory=dict)
 
@@ -185,6 +186,7 @@ _ABSENT: dict[str, Callable[[Examples], NDArray[Any]]] = {
     "positions": lambda part: ranges(np.zeros_like(part.lengths), part.lengths),
     "unseen": lambda part: np.zeros(len(part.ids), np.bool_),
     "sentences": lambda part: np.zeros(len(part.ids), np.bool_),
+    "head_words": lambda part: np.zeros(len(part.ids), np.bool_),
 }
 """The values that an absent column (None) stands for."""
 

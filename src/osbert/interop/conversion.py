@@ -310,7 +310,7 @@ def sequences(model: ModelParts) -> list[Example]:
     examples.append(packer.single(spread, np.ones(len(spread), bool), record=len(examples)))
     if sizes.segments > 1:
         examples.append(packer.pair(runs[0], runs[-1], record=len(examples)))
-    return examples
+    return [replace(example, head_words=example.words) for example in examples]
 
 
 def _outputs(model: ModelParts, batch: Batch) -> dict[str, Tensor]:

@@ -80,20 +80,20 @@ class NamedSpanHead(Head):
 
     def outputs(self, states: States, batch: Batch) -> Tensor:
         """Return the logits (N, width * C)."""
-        assert batch.words is not None
+        assert batch.head_words is not None
         counts = [int(count) for count in self._count(self._markers(batch), batch)]
         most = max(1, *counts)
         table = states.hidden.new_zeros(len(batch.ids), self.width, most)
-        tokens = batch.words.nonzero().squeeze(1)
+        tokens = batch.head_words.nonzero().squeeze(1)
         for first, starts, lasts, logits in self._score_in_float32(states, batch):
             table[tokens[first + starts], lasts - starts, : logits.shape[1]] = logits.to(table.dtype)
         return table.flatten(1)
 
     def forward(self, states: States, batch: Batch) -> Loss:
         """Return the summed binary cross-entropy over all spans and types; the mean is over words and gold spans."""
-        assert batch.words is not None
+        assert batch.head_words is not None
         target = batch.targets[self.target]
-        ranks = batch.words.cumsum(0) - 1  # (N,): the index of a word among those of the batch
+        ranks = batch.head_words.cumsum(0) - 1  # (N,): the index of a word among those of the batch
         gold = target.labels >= 0
         words, labels = ranks[target.index[gold]], target.labels[gold]
         total = states.hidden.new_zeros((), dtype=torch.float32)
@@ -109,7 +109,7 @@ class NamedSpanHead(Head):
 
     def _markers(self, batch: Batch) -> Tensor:
         """Return which tokens (N,) mark a type."""
-        return (batch.ids == self.marker) & ~batch.words if batch.words is not None else batch.ids < 0
+        return (batch.ids == self.marker) & ~batch.head_words if batch.head_words is not None else batch.ids < 0
 
     def _count(self, mask: Tensor, batch: Batch) -> list[int]:
         """Return how many tokens of each sequence a mask (N,) has."""
@@ -125,10 +125,10 @@ class NamedSpanHead(Head):
     def _score(self, states: States, batch: Batch) -> Iterator[tuple[int, Tensor, Tensor, Tensor]]:
         """Yield, for each sequence with words and types: the index of its first word in the batch; the first and last
         words (P,) of its spans, in order; and their logits (P, C)."""
-        assert batch.words is not None
+        assert batch.head_words is not None
         markers = self._markers(batch)
-        type_counts, word_counts = self._count(markers, batch), self._count(batch.words, batch)
-        words = self._mix(self.project(states.hidden[batch.words].float()), word_counts)
+        type_counts, word_counts = self._count(markers, batch), self._count(batch.head_words, batch)
+        words = self._mix(self.project(states.hidden[batch.head_words].float()), word_counts)
         types = self.query(self.project(states.hidden[markers].float()))  # (all types, D)
         # The span's layers, apart: W_1 [s; e] is a sum of two products, and W_2 acts on the types.
         left, right = self.span.inner.weight.chunk(2, dim=1)

@@ -78,6 +78,7 @@ class PromptLayout:
                 columns = {field.name: getattr(example, field.name) for field in fields(Example)}
                 columns["truncated"] = lost + (unread if first_type == 0 else 0)
                 lost = 0
+                columns["head_words"] = example.words
                 windows.append(SpanWindow(**columns, first_type=first_type, types=len(prompts), first_word=first_word))
         return windows
 
@@ -153,7 +154,7 @@ def choose_types(
     removed = len(example.ids) - len(ids)
     # The columns of the prompt are equal for all its pieces, so any of them may go.
     keep = np.r_[0 : starts[0], starts[0] + removed : len(example.ids)]
-    columns = {name: getattr(example, name)[keep] for name in ("segments", "words", "special")}
+    columns = {name: getattr(example, name)[keep] for name in ("segments", "words", "special", "head_words")}
     ranks = np.zeros(len(parts), np.int64)
     ranks[chosen] = np.arange(len(chosen))
     spans = labels >= 0

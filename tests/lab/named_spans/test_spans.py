@@ -97,7 +97,7 @@ def test_scores_are_those_of_the_definition() -> None:
         batch = collate([example])
         with torch.no_grad():
             states = head.project(backbone(batch).hidden)
-            words, _ = head.recurrent(states[batch.words][:, None])  # type: ignore[misc, index]
+            words, _ = head.recurrent(states[batch.head_words][:, None])  # type: ignore[misc, index]
             words, types = words[:, 0], head.query(states[batch.ids == TOKENIZER.mask])
             table = row.reshape(len(row), 3, -1)[example.words]
             for first, width in product(range(len(words)), range(3)):
