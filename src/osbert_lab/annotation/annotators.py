@@ -22,8 +22,8 @@ Votes = Sequence[Mapping[str, str]]
 
 PRIOR_VOTES = 10.0
 """Pseudo-votes of each annotator for each true label, which are right as often as all votes are. Without them few votes
-make probabilities 0 and 1. Of 50 simulated rows the true labels are then less likely than by the fractions of the votes;
-with them they are more likely with 2 and 5 labels, and about as likely with 20 labels and 3 annotators."""
+make probabilities 0 and 1. Of 50 simulated rows the true labels are then less likely than by the fractions of the
+votes; with them they are more likely with 2 and 5 labels, and about as likely with 20 labels and 3 annotators."""
 STEPS, CLOSE = 1000, 1e-9
 """Most steps of EM, and the largest change of a probability after which it ends."""
 

@@ -16,14 +16,13 @@ import corpora
 import osbert
 from object_store import QUIET
 from osbert.commands.corpus.show import show
-from osbert.corpus.shards import Corpus
+from osbert.corpus.shards import Corpus, open_corpus
 from osbert.data.loader import LoaderSettings, PretrainingLoader
 from osbert.data.pack import Packer
 from osbert.data.step import Cursor, Step
 from osbert.interop.tokenizers import read_any_tokenizer
 from osbert.objectives.mlm import MaskedLanguage
 from osbert.remote import reading_copies
-from osbert_lab.object_stores.stored_corpus import open_corpus
 from refusals import refusal
 
 pytestmark = QUIET

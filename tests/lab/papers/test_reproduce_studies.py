@@ -11,7 +11,7 @@ import pytest
 
 import corpora
 import terminal
-from osbert.runs.pretrain import budget, clock
+from osbert.runs.pretrain import budget
 from osbert_lab.papers.children import ChildCommands
 from osbert_lab.static_vectors import clock as vectors_clock
 from osbert_lab.study.runner import StudyTrial
@@ -64,7 +64,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     costs = budget.Costs(spent=1.0, start=0.5, step=0.5, look=0.05, checkpoint=0.05, end=0.5)
     monkeypatch.setattr(budget, "measure_costs", lambda *_: costs)
-    monkeypatch.setattr(clock, "SLACK", math.inf)
+    monkeypatch.setattr(budget, "SLACK", math.inf)
     monkeypatch.setattr(ChildCommands, "work", work)
     return ran
 
