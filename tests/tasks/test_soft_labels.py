@@ -118,6 +118,28 @@ def test_the_votes_of_two_are_fractions_and_those_of_three_are_weighed(tmp_path:
 
 
 @pytest.mark.lab
+def test_votes_that_are_none_and_columns_named_twice(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [{"text": "good", "label": ["a", None, " ", 3]}, {"text": "bad", "label": ["b"]}]
+    _, records = read(write_jsonl(tmp_path / "rows.jsonl", rows), aggregation="votes")
+    assert probabilities(records) == [{"3": 0.5, "a": 0.5}, {"b": 1.0}]
+    for label, code in (([["a"], "b"], "unusable-row"), ([], "missing-label"), ([None], "missing-label")):
+        path = write_jsonl(tmp_path / "rows.jsonl", [*rows, {"text": "so", "label": label}])
+        with refusal(code, "line 3"):
+            read(path, aggregation="votes")
+    columns = tmp_path / "columns.csv"
+    columns.write_text("text,a,b\ngood,1,0\nbad,0,1\n")
+    for settings in ({"label": "a,a"}, {"label_columns": ("a", "b", "a")}):
+        with refusal("duplicate-name", "'a'"):
+            read(str(columns), **settings)
+
+
+def test_votes_that_differ_in_case_are_remarked_on(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("text,ann,ben\ngood,Pos,pos\nbad,neg,neg\n")
+    task, _ = read(str(path), label="ann,ben")
+    assert any("Pos" in line and "case" in line for line in task.source.findings())
+
+
 def test_an_annotator_who_guesses_counts_less(tmp_path: Path) -> None:
     truth = ["pos", "neg"] * 40
     guesses = np.random.default_rng(1).choice(["pos", "neg"], 80).tolist()

@@ -143,7 +143,9 @@ def name_problems(names: LabelNames) -> Iterator[tuple[str, str]]:
 def list_names(labels: Iterable[str | LabelName] | Mapping[str, str]) -> LabelNames:
     """Return labels that Python gives. Raises UserError for one that is no text."""
     given = labels.items() if isinstance(labels, Mapping) else labels
-    names = [(label,) if isinstance(label, str) else tuple(label) for label in given]
+    if not isinstance(given, Iterable):
+        raise UserError(f"labels are names, or descriptions by name, not {given!r:.60}.", code="invalid-value")
+    names = [tuple(label) if isinstance(label, (tuple, list)) else (label,) for label in given]
     if wrong := [parts for parts in names if len(parts) > 2 or not all(isinstance(part, str) for part in parts)]:
         raise UserError(f"labels are names, or descriptions by name, not {wrong[0]!r:.60}.", code="invalid-value")
     return tuple(LabelName(*(part.strip() for part in parts)) for parts in names)

@@ -8,6 +8,7 @@ EM algorithm finds together with the probabilities of the true labels.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -36,15 +37,13 @@ def krippendorff_alpha(votes: Votes) -> float:
     >>> round(krippendorff_alpha([{"a": "x", "b": "x"}, {"a": "x", "b": "y"}, {"a": "y", "b": "y"}]), 4)
     0.4444
     """
-    labels = sorted({label for row in votes for label in row.values()})
-    counts = np.array([[[*row.values()].count(label) for label in labels] for row in votes if len(row) > 1], np.float64)
-    if not counts.size:
-        return math.nan
+    rows = [Counter(row.values()) for row in votes if len(row) > 1]
     # Of the coincidences o(c, k) only the diagonal is needed: pairs of equal votes, 1 / (n - 1) each in a row of n.
-    equal = (counts * (counts - 1) / (counts.sum(axis=1, keepdims=True) - 1)).sum()
-    totals, every = counts.sum(axis=0), counts.sum()
-    differ = every**2 - (totals**2).sum()
-    return float(1 - (every - 1) * (every - equal) / differ) if differ else math.nan
+    equal = math.fsum(count * (count - 1) / (row.total() - 1) for row in rows for count in row.values())
+    totals = Counter(label for row in rows for label in row.elements())
+    every = totals.total()
+    differ = every**2 - sum(count**2 for count in totals.values())
+    return 1 - (every - 1) * (every - equal) / differ if differ else math.nan
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

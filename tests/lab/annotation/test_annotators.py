@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -39,6 +40,12 @@ def test_alpha_is_that_of_the_package_krippendorff() -> None:
     assert krippendorff_alpha([{"a": "x", "b": "x"}, {"a": "y", "b": "y"}]) == 1
     assert krippendorff_alpha([{"a": "x", "b": "y"}, {"a": "y", "b": "x"}]) == pytest.approx(-0.5)
     assert math.isnan(krippendorff_alpha([{"a": "x"}])) and math.isnan(krippendorff_alpha([{"a": "x", "b": "x"}]))
+    rng = np.random.default_rng(0)
+    many = [{"a": f"{first}", "b": f"{second}"} for first, second in rng.integers(0, 1000, (2000, 2))]
+    tracemalloc.start()
+    krippendorff_alpha(many)
+    assert tracemalloc.get_traced_memory()[1] < 4e6  # rows times labels would be 16 MB
+    tracemalloc.stop()
 
 
 def test_the_posteriors_are_crowd_kits(monkeypatch: pytest.MonkeyPatch) -> None:

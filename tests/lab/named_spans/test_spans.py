@@ -223,6 +223,8 @@ def test_labels_that_cannot_be(model: Engine, tmp_path: Path) -> None:
             model.predict([TEXT], labels=labels)
     with refusal("invalid-value"):
         model.predict([TEXT], labels=["film", " "])
+    with refusal("invalid-value"):
+        model.predict([TEXT], labels=[1, 2])  # type: ignore[list-item]
     with refusal("nothing-to-learn"):
         model.predict([TEXT], labels=[])
     with refusal("options-exclude-each-other"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +21,7 @@ from osbert.reading.table import Origin, Row, Table
 from osbert.tasks import Record, Task
 from osbert.tasks.record import OF_LABEL
 from osbert.tasks.tables import UnlabelledRow, require_cells
-from osbert.tasks.tables.classes import parse_list, parse_object
+from osbert.tasks.tables.classes import list_labels, parse_list, parse_object
 from osbert.tasks.tables.texts import TextSource
 
 ROUNDING = 0.005
@@ -172,6 +173,9 @@ class SoftLabelSource(TextSource):
         if not (labelled and (sources or confidence) and self._is_training(table)):
             sources = sources if (labelled and {*sources} & present) or {*sources} <= present else ()
             confidence = confidence if confidence in present else ""
+        if repeated := [name for name, count in Counter(sources).items() if count > 1]:
+            option = "label-columns" if soft.label_columns else "label"
+            raise UserError(f"--{option} names the column '{repeated[0]}' twice.", code="duplicate-name")
         header = Header(table.columns, table.called)
         for name in sources:
             header.require(name, option="label-columns" if soft.label_columns else "label")
@@ -252,7 +256,7 @@ class SoftLabelSource(TextSource):
         if columns.classes:
             cells = {name: row.values.get(name, "").strip() for name in columns.classes}
             if not any(cells.values()):
-                raise UnlabelledRow("the columns of the classes are empty")
+                raise UnlabelledRow("the label is empty: no class has a probability")
             pairs = {name.removeprefix(OF_LABEL): _number(cell, name) for name, cell in cells.items()}
         elif columns.annotators:
             return {}
@@ -270,12 +274,20 @@ class SoftLabelSource(TextSource):
             cells = {name: row.values.get(name, "").strip() for name in columns.annotators}
             votes = {name: self.task.value(cell) for name, cell in cells.items() if cell}
             if not votes:
-                raise UnlabelledRow("no annotator has labelled the row")
+                raise UnlabelledRow("the label is empty: no annotator has given one")
             return votes
         if self._soft.aggregation != "votes" or columns.classes:
             return {}
-        labels = parse_list(row.values.get(columns.label, "").strip()) or []
-        return {str(index): self.task.value(str(label).strip()) for index, label in enumerate(labels)}
+        labels = parse_list(row.values.get(columns.label, "").strip())
+        if labels is None:
+            return {}
+        if any(isinstance(label, (list, dict)) for label in labels):
+            raise ValueError(f"the list of votes {json.dumps(labels)[:60]} contains a list or an object. Write labels")
+        votes = {str(index): str(label).strip() for index, label in enumerate(labels) if label is not None}
+        votes = {index: self.task.value(label) for index, label in votes.items() if label}
+        if not votes:
+            raise UnlabelledRow("the label is empty: the list has no vote")
+        return votes
 
     def read(self, origin: Origin, problems: Problems, *, labelled: bool) -> Iterator[Record]:
         """Yield the records of a file, with the labels that the votes of all its rows give them.
@@ -294,6 +306,10 @@ class SoftLabelSource(TextSource):
         posteriors = iter(model.posteriors if model and weighed else [record.probabilities for record in voted])
         method = "by reliability (Dawid and Skene 1979)" if model and weighed else "as the fractions of the votes"
         agreement = model.describe() if model else "reliability and agreement are not measured." + advise_lab()
+        names = {label for record in voted for label in record.votes.values()}
+        folded = Counter(name.casefold() for name in names)
+        if alike := sorted(name for name in names if folded[name.casefold()] > 1):
+            agreement += f"; votes for {list_labels(alike)} differ in case alone and count as different labels"
         self._facts["votes", self.open(origin).called] = f"labels of rows {method}; {agreement}"
         for record in records:
             if isinstance(record, SoftRecord):
