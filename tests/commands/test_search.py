@@ -252,6 +252,8 @@ def test_a_reranker_comes_last(encoder: Path, lines: Path, tmp_path: Path) -> No
     assert [near.score for near in found.nearest] == pytest.approx([score for _, score in expected])
     assert [near.line for near in found.nearest] == [before.nearest[index].line for index, _ in expected]
     assert "before: " in found.nearest[0].describe()
+    with refusal("invalid-value", "--top", "-1"):
+        osbert.search(path, "bad", top=-1, rerank=str(ranker))
     with refusal("unsupported-model"):
         osbert.search(path, "bad", rerank=str(encoder))
     with refusal("options-exclude-each-other"):
@@ -299,7 +301,7 @@ def test_bm25_is_the_sum_over_a_plain_matrix() -> None:
 
 @pytest.mark.parametrize("backend", ["faiss", "usearch"])
 def test_an_index_finds_what_the_comparison_of_all_finds(
-    encoder: Path, lines: Path, tmp_path: Path, backend: str
+    encoder: Path, lines: Path, tmp_path: Path, backend: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip(backend)
     path = tmp_path / "x.npy"
@@ -309,6 +311,7 @@ def test_an_index_finds_what_the_comparison_of_all_finds(
         events: list[object] = []
         found = osbert.search(path, ["bad", "film"], top=4, backend=backend, watch=events.append)
         assert sum("100.0%" in str(event) for event in events) == 1
+        assert "WARNING" not in "".join(capfd.readouterr())
         assert [[near.texts for near in query.nearest] for query in found] == [
             [near.texts for near in query.nearest]
             for query in exact  # of equal texts either

@@ -219,6 +219,8 @@ def test_rankings_of_several_files_are_fused(
     osbert.embed(model, lines, out=dense, pooling="mean", role="document")
     osbert.embed(model, lines, out=sparse, role="document")
     rankings = {path: [near.line for near in osbert.search(path, "bad film")[0].nearest] for path in (dense, sparse)}
+    (weighted,) = osbert.search(dense, "bad film", also=[sparse], weights="1,0", top=4)
+    assert [near.line for near in weighted.nearest] == rankings[dense][:4]
     (fused,) = osbert.search(dense, "bad film", also=[sparse], top=4)
     scores = {
         line: sum(1 / (61 + ranking.index(line)) for ranking in rankings.values() if line in ranking)

@@ -130,6 +130,7 @@ def build_lists(opened: VectorFile) -> Any:
     # sqrt(n) lists balance the search for the nearest centres and the search within their lists.
     lists = max(1, min(math.isqrt(count), len(sample) // POINTS))
     index = faiss.index_factory(sample.shape[1], f"IVF{lists},Flat", faiss.METRIC_INNER_PRODUCT)
+    index.cp.min_points_per_centroid = min(POINTS, len(sample))  # of fewer, faiss prints a warning
     index.train(sample)
     for block in opened.blocks():
         index.add(normalize_vectors(block))

@@ -52,15 +52,15 @@ def search_files(
         )
     all_names = [*names, *([BM25] if options.hybrid else [])]
     weights = read_weights(options.weights, all_names) if options.weights else []
-    requests = [replace(request, vectors=path, also=()) for path in paths]
+    alone = replace(options, hybrid=False, weights="")
+    requests = [replace(request, vectors=path, options=alone, also=()) for path in paths]
     opened = [single.open_file() for single in requests]
     lines = _require_same_texts(opened)
     count = max(options.top, DEPTH)
     rankings: dict[str, list[dict[int, float]]] = {}
     unread = [(0, 0)] * len(queries)
     for name, single in zip(names, requests, strict=True):
-        single = replace(single, options=replace(options, top=count, hybrid=False, weights=""))
-        neighbourhoods = search(single, queries, watch=watch)
+        neighbourhoods = search(replace(single, options=replace(alone, top=count)), queries, watch=watch)
         rankings[name] = [_scores(row, lines) for row in neighbourhoods]
         unread = [max(before, (row.unread, row.length)) for before, row in zip(unread, neighbourhoods, strict=True)]
     if options.hybrid:
@@ -98,6 +98,7 @@ def _rerank(
 
     if isinstance(queries, np.ndarray) or any(len(query) != 1 for query in queries):
         raise UserError("A reranker reads queries that are single texts.", code="options-exclude-each-other")
+    replace(request, options=replace(request.options, top=top)).open_file()  # which checks the options
     engine = load(locate(name, watch=watch).path, device=request.options.device, opening=request.opening)
     edge = engine.task.edge if engine.task else None
     if edge is None or not any(field.type == "ranking" for field in edge.answer):
