@@ -317,7 +317,8 @@ class RetrievalEvaluation:
         if self.weights:
             spelt = ", ".join(f"{name} {weight:g}" for name, weight in self.weights.items())
             option = ",".join(f"{weight:g}" for weight in self.weights.values())
-            yield f"weights fitted on all queries: {spelt} (osbert search --weights {option})"
+            hybrid = "--hybrid " if BM25 in self.weights else ""
+            yield f"weights fitted on all queries: {spelt} (osbert search {hybrid}--weights {option})"
         for test in self.tests if self.queries > 1 else ():
             low, high = test.score.interval
             yield (
