@@ -346,6 +346,11 @@ def test_what_cannot_be_learnt_from_is_an_error(classifier: TextClassifier, regr
         classifier.fit([], [])
 
 
+def test_labels_that_are_probabilities_are_refused(encoder: Path) -> None:
+    with pytest.raises(ValueError, match="probability"):
+        TextClassifier(encoder).fit(["good", "bad"] * 10, ['{"pos": 0.8, "neg": 0.2}', "neg"] * 10)
+
+
 @pytest.mark.parametrize(
     ("X", "message"),
     [

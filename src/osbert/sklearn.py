@@ -24,6 +24,7 @@ import osbert
 from osbert.errors import UserError
 from osbert.runs.contract import Watch, ignore
 from osbert.tasks.probabilities import as_array
+from osbert.tasks.tables.classes import parse_object
 
 try:
     from sklearn.base import (
@@ -183,6 +184,10 @@ class TextClassifier(ClassifierMixin, FinetuneEstimator):
             raise ValueError(f"the labels have one class, {classes.tolist()}: a classifier needs two or more")
         if any(label != label.strip() or not label for label in map(str, classes)):
             raise ValueError(f"a label is empty or has spaces around it: {classes.tolist()}")
+        if soft := [label for label in map(str, classes) if parse_object(label)]:
+            raise ValueError(
+                f"{soft[0]} is a probability for each label, which osbert.finetune learns, not an estimator"
+            )
         self._finetune("classify", [(*text, str(label)) for text, label in zip(texts, labels)], watch)
         self.classes_ = classes
         return self
