@@ -62,12 +62,11 @@ class EarlierVectors:
     def find(self, texts: Iterable[Sequence[str]]) -> NDArray[np.int64]:
         """Return the index (n,) of a row with each text, or both texts of a pair; -1 if there is none."""
         hashes = np.array([*map(_hash, texts)], HASH)
-        places = np.searchsorted(self._firsts, hashes["first"])
-        inside = np.minimum(places, len(self._order) - 1)
         if not len(self._order):
             return np.full(len(hashes), -1)
-        known = (self._firsts[inside] == hashes["first"]) & (self._seconds[inside] == hashes["second"])
-        return np.where(known, self._order[inside], -1)
+        indices = np.minimum(np.searchsorted(self._firsts, hashes["first"]), len(self._order) - 1)
+        known = (self._firsts[indices] == hashes["first"]) & (self._seconds[indices] == hashes["second"])
+        return np.where(known, self._order[indices], -1)
 
     def vectors(self, indices: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return the vectors (k, ...) of rows."""

@@ -62,7 +62,7 @@ def teacher_margins(
         if len(positives) != 1 or len(scores) not in (n, n + 1):
             raise ValueError(
                 f"'{columns.label}' has {len(scores)} numbers. With one text like the first and {n} that are not, "
-                f"write {n + 1} scores, or {n} differences from the first one's score"
+                f"write the scores of all {n + 1}, or the first one's score minus each of the other {n}"
             )
         return [tuple(scores) if len(scores) == n else tuple(scores[0] - score for score in scores[1:])]
     by_column = []
