@@ -26,8 +26,9 @@ SOURCE = Path(__file__).resolve().parent.parent / "src" / "osbert"
 FORMS: dict[str, tuple[str, tuple[str, ...]]] = {
     "reading": (
         "Text and tables",
-        ("inputs", "documents", "encodings", "compression", "wikipedia", "delimited", "parquet", "memory"),
+        ("inputs", "documents", "encodings", "compression", "delimited", "parquet", "memory"),
     ),
+    "../osbert_lab": ("Dumps of Wikipedia", ("wikipedia",)),
     "reading/tagged": ("Tagged text", ("files", "rows")),
     "reading/file_forms": ("Files that are read whole", ()),
     "../osbert_lab/annotation": (

@@ -73,7 +73,7 @@ def test_together_they_are_the_whole(lengths: list[int], ordered: bool) -> None:
 
 def test_every_column_of_a_batch_is_known() -> None:
     """A new column must be cut as well."""
-    per_token = {"ids", "positions", "segments", "order", "unseen", "words"}
+    per_token = {"ids", "positions", "segments", "order", "unseen", "head_words"}
     known = per_token | {"source", "lengths", "starts", "records", "targets", "together", "whole", "pass_tokens"}
     assert {column.name for column in fields(Batch)} == known
 
