@@ -8,7 +8,6 @@ serves for training and for opening them.
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,10 +20,10 @@ from osbert.data.example import Example, Target
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
 from osbert.reading.tagged.schemes import EntitySpan, entity_scores
-from osbert.tasks import Description, Prediction, Record, Source, Task
+from osbert.tasks import Description, Prediction, Record, Source
 from osbert.tasks.edges import Edge
-from osbert.tasks.kinds.tag.passages import EntityPrediction, TaggedText, cut_words, entities_outcome, only_entities
-from osbert.tasks.record import RecordOutcome
+from osbert.tasks.kinds.tag.entities import EntityTask
+from osbert.tasks.kinds.tag.passages import EntityPrediction, TaggedText, cut_words, only_entities
 from osbert.tasks.tables.classes import list_counts
 from osbert.terminal import format_count
 from osbert.text.words import Split, ranges
@@ -63,7 +62,7 @@ class SpansDescription(Description):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NamedSpans(Task):
+class NamedSpans(EntityTask):
     """Spans of types given by name with the input. Reads tagged text as `tag` does, or a folder of several data sets.
 
     A run also finds types that training has not seen (--labels of predict). Long texts are read in windows.
@@ -132,30 +131,11 @@ class NamedSpans(Task):
         parse_names(self.type_names)
 
     @property
-    def classes(self) -> tuple[str, ...]:
-        """Return the types."""
-        return self.types
-
-    @property
-    def criterion(self) -> str:
-        """Return F1 over all spans."""
-        return "f1"
-
-    @property
     def tag_names(self) -> dict[str, str]:
         """Return the names that the user gives to tags."""
         return parse_names(self.type_names)
 
-    def spell(self, cell: str) -> str:
-        """Return the word that a cell of a column file holds."""
-        return cell
-
     # The data.
-
-    def fit(self, records: Sequence[Record]) -> Self:
-        """Return the task with all types of the training texts, in sorted order."""
-        types = {span.type for record in records for span in record.label or ()}
-        return dataclasses.replace(self, types=self.types or tuple(sorted(types)))
 
     def check(self, records: Sequence[Record], problems: Problems) -> None:
         """Report a split without any span. Types that training has not seen are fine."""
@@ -279,24 +259,6 @@ class NamedSpans(Task):
         return [prediction.above(threshold)[0] for prediction in predictions]
 
     # The results.
-
-    def names(self, record: Record) -> tuple[str, ...]:
-        """Return the types of a text's spans, each as often as it occurs."""
-        return tuple(span.type for span in record.label or ())
-
-    def outcome(self, prediction: Prediction, record: Record) -> RecordOutcome:
-        """Return the outcome with the true and the predicted spans marked in the text."""
-        assert isinstance(prediction, EntityPrediction) and isinstance(record, TaggedText)
-        return entities_outcome(prediction, record)
-
-    def cells(self, prediction: Prediction | None) -> dict[str, Any]:
-        """Return the spans as JSON, as `reply` has them; an empty cell without a prediction."""
-        entities = json.dumps(self.reply(prediction)["entities"], ensure_ascii=False) if prediction else ""
-        return {"prediction": entities}
-
-    def reply(self, prediction: Prediction) -> dict[str, Any]:
-        """Return the spans under the key "entities", each with start, end, type, text and probability."""
-        return {"entities": [entity._asdict() for entity in prediction.value or ()]}
 
     def export_metadata(self) -> dict[str, Any]:
         """Return the types."""

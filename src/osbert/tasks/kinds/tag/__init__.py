@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,12 +34,12 @@ from osbert.reading.tagged.schemes import (
 )
 from osbert.tasks import Description, Inputs, Prediction, Record, Source, Task
 from osbert.tasks.edges import Edge, ExplainedScore, contrast, require_label
+from osbert.tasks.kinds.tag.entities import EntityTask
 from osbert.tasks.kinds.tag.inputs import plain_inputs
 from osbert.tasks.kinds.tag.passages import (
     EntityPrediction,
     TaggedText,
     cut_words,
-    entities_outcome,
     entity_weights,
     note_unknown_types,
     only_entities,
@@ -48,7 +47,6 @@ from osbert.tasks.kinds.tag.passages import (
     uncut,
     word_scores,
 )
-from osbert.tasks.record import RecordOutcome
 from osbert.tasks.tables.classes import list_counts
 from osbert.terminal import format_count
 from osbert.text.words import Split, ranges
@@ -158,7 +156,7 @@ class TagDescription(Description):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tag(Task):
+class Tag(EntityTask):
     """Texts whose words have tags: CoNLL columns, or JSON lines with words and tags or with marked entities.
 
     Texts that are too long for the model are split into overlapping windows; nothing is cut off.
@@ -171,8 +169,6 @@ class Tag(Task):
     describer: ClassVar[type[Description]] = TagDescription
     row_score: ClassVar[str] = "texts with all entities right"
 
-    types: tuple[str, ...] = ()
-    """The types of entities, learnt from the training rows if not given."""
     scheme: Scheme = "bio"
     """The tagging scheme: bio, begin or inside of an entity; bioes, also its end or the single word; words, a
     label of its own, such as its part of speech. Files may be in any scheme that spells entities."""
@@ -216,24 +212,9 @@ class Tag(Task):
         """Return the labels of words, in the order of the outputs."""
         return label_names(self.types, self.scheme)
 
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """Return the types of entities."""
-        return self.types
-
-    @property
-    def criterion(self) -> str:
-        """Return F1 over all entities."""
-        return "f1"
-
     def spell(self, cell: str) -> str:
         """Return the word that a cell of a column file holds."""
         return cell
-
-    def fit(self, records: Sequence[Record]) -> Self:
-        """Return the task with the types of entities, in sorted order."""
-        types = {span.type for record in records for span in record.label or ()}
-        return dataclasses.replace(self, types=self.types or tuple(sorted(types)))
 
     def check(self, records: Sequence[Record], problems: Problems) -> None:
         """Report each type that was not seen in training, once, and a split without any entity."""
@@ -317,24 +298,6 @@ class Tag(Task):
         words = sum(len(record.words) for record in records if isinstance(record, TaggedText))
         illegal = sum(prediction.illegal for prediction in predictions if isinstance(prediction, EntityPrediction))
         return scores | {"illegal": illegal / max(words, 1)}
-
-    def names(self, record: Record) -> tuple[str, ...]:
-        """Return the types of a text's entities, each as often as it occurs."""
-        return tuple(span.type for span in record.label or ())
-
-    def outcome(self, prediction: Prediction, record: Record) -> RecordOutcome:
-        """Return the outcome with the true and the predicted entities marked in the text."""
-        assert isinstance(prediction, EntityPrediction) and isinstance(record, TaggedText)
-        return entities_outcome(prediction, record)
-
-    def cells(self, prediction: Prediction | None) -> dict[str, Any]:
-        """Return the entities as JSON, as `reply` has them; an empty cell without a prediction."""
-        entities = json.dumps(self.reply(prediction)["entities"], ensure_ascii=False) if prediction else ""
-        return {"prediction": entities}
-
-    def reply(self, prediction: Prediction) -> dict[str, Any]:
-        """Return the entities under the key "entities", each with start, end, type, text and probability."""
-        return {"entities": [one._asdict() for one in prediction.value or ()]}
 
     @classmethod
     def of_labels(cls, labels: Sequence[str]) -> tuple[Self, tuple[int, ...]]:
