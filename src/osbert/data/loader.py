@@ -276,9 +276,9 @@ class PretrainingLoader:
 
     def require_sequences(self) -> None:
         """Raise UserError if an objective can make no sequence of the corpus."""
-        alone = copy.copy(self)
-        alone.settings, alone.blocks_in_pool = replace(self.settings, batch=1), 1
-        next(alone.draws(Cursor()))
+        single = copy.copy(self)
+        single.settings, single.blocks_in_pool = replace(self.settings, batch=1), 1
+        next(single.draws(Cursor()))
 
     def part(self, rank_part: RankPart) -> PretrainingLoader:
         """Return a loader of the same steps that makes only one process's examples."""

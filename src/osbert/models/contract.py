@@ -280,7 +280,7 @@ class Head(nn.Module):
     def note_rows(self, rows: Examples) -> None:
         """See all training sequences before the first step, to learn what a step alone does not show."""
 
-    def reach(self, done: float) -> None:
+    def begin_step(self, done: float) -> None:
         """Prepare for the next step, after a fraction of the run's steps; most heads learn the same in all."""
 
     def before(self, batch: Batch) -> tuple[Batch, Mapping[str, Loss]]:

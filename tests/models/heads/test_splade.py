@@ -61,7 +61,7 @@ def test_the_loss_is_that_of_sentence_transformers(
     values = []
     # The penalty grows with the square of the steps, until a third of them.
     for done in (0.0, 1 / 6, 1 / 3, 1.0):
-        head.reach(done)
+        head.begin_step(done)
         found = head.compare(outputs, batch)
         values.append(found.total.item() / found.count)
     assert values == pytest.approx([bare, bare + (expected - bare) / 4, expected, expected], rel=1e-5)

@@ -47,7 +47,7 @@ class SpladeHead(MaskedLanguageHead):
         self.comparison = comparison
         self.pooling = pooling
         self.flops_weights = (query_flops, document_flops)
-        self.warmth = 1.0
+        self.penalty_fraction = 1.0
         """The part of the penalty that counts."""
 
     @property
@@ -59,9 +59,9 @@ class SpladeHead(MaskedLanguageHead):
         """Note which texts are alike in the training rows."""
         self.comparison.note_rows(rows)
 
-    def reach(self, done: float) -> None:
+    def begin_step(self, done: float) -> None:
         """Set the part of the penalty that counts after a fraction of the run's steps."""
-        self.warmth = min(done / WARM_UP, 1.0) ** 2
+        self.penalty_fraction = min(done / WARM_UP, 1.0) ** 2
 
     def outputs(self, states: States, batch: Batch) -> Tensor:
         """Return the vector (B, V) of every text."""
@@ -79,7 +79,8 @@ class SpladeHead(MaskedLanguageHead):
         parts = zip(self.flops_weights, (outputs[queries], outputs[~queries]))
         penalty = torch.stack([weight * part.mean(dim=0).square().sum() for weight, part in parts]).sum()
         active = (outputs.detach() > 0).sum(), outputs.new_tensor(len(outputs))
-        return replace(loss, total=loss.total + self.warmth * loss.count * penalty, ratios={"active_pieces": active})
+        total = loss.total + self.penalty_fraction * loss.count * penalty
+        return replace(loss, total=total, ratios={"active_pieces": active})
 
     def forward(self, states: States, batch: Batch) -> Loss:
         """Return the summed loss of the records in nats."""

@@ -164,7 +164,7 @@ class FinetuneTrainer:
 
     def _prepare_step(self) -> None:
         for head in self.learner.heads.values():
-            head.reach(self.trainer.step / max(self.steps, 1))
+            head.begin_step(self.trainer.step / max(self.steps, 1))
 
     @property
     def steps(self) -> int:
