@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -29,16 +29,22 @@ MOST = 4
 Key = TypeVar("Key", int, str)
 
 
-def fuse_rankings(rankings: Sequence[Sequence[int]], count: int) -> list[int]:
-    """Return the `count` indices with the largest sum of 1 / (60 + rank) over the rankings (reciprocal rank fusion).
+def sum_reciprocal_ranks(rankings: Iterable[Iterable[Key]]) -> dict[Key, float]:
+    """Return the sum of 1 / (60 + rank) over the rankings for each key (reciprocal rank fusion)."""
+    scores: dict[Key, float] = defaultdict(float)
+    for ranking in rankings:
+        for rank, key in enumerate(ranking, 1):
+            scores[key] += 1 / (RANK + rank)
+    return scores
+
+
+def fuse_rankings(rankings: Iterable[Iterable[int]], count: int) -> list[int]:
+    """Return the `count` indices that reciprocal rank fusion puts first; equal ones by their index.
 
     >>> fuse_rankings([[3, 1, 2], [2, 3]], 2)
     [3, 2]
     """
-    scores: dict[int, float] = defaultdict(float)
-    for ranking in rankings:
-        for rank, index in enumerate(ranking, 1):
-            scores[index] += 1 / (RANK + rank)
+    scores = sum_reciprocal_ranks(rankings)
     return sorted(scores, key=lambda index: (-scores[index], index))[:count]
 
 
@@ -95,10 +101,7 @@ def fuse_by_rank(systems: Mapping[str, Rankings], judgements: Judgements) -> Ran
     """Return the reciprocal rank fusion of the systems' rankings for each judged query."""
     fused: dict[str, RankedDocuments] = {}
     for query in judgements:
-        scores: dict[str, float] = defaultdict(float)
-        for rankings in systems.values():
-            for rank, document in enumerate(_first(rankings, query), 1):
-                scores[document] += 1 / (RANK + rank)
+        scores = sum_reciprocal_ranks(_first(rankings, query) for rankings in systems.values())
         fused[query] = RankedDocuments.of([*scores], scores.values())
     return fused
 

@@ -71,8 +71,7 @@ def search_files(
     for number, (query, (pieces, length)) in enumerate(zip(queries, unread, strict=True)):
         of_query = {name: ranking[number] for name, ranking in rankings.items()}
         scores = [*of_query.values()]
-        by_rank = [[*ranking] for ranking in scores]
-        fused = [*fuse_scores(scores, weights)][: options.top] if weights else fuse_rankings(by_rank, options.top)
+        fused = [*fuse_scores(scores, weights)][: options.top] if weights else fuse_rankings(scores, options.top)
         nearest = [
             FusedNeighbour(
                 line=row.line,

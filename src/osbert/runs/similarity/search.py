@@ -339,7 +339,7 @@ class Finder:
     def _fuse(self, rankings: Sequence[Mapping[int, float]]) -> list[int]:
         """Return the best rows by vectors and by words."""
         if not self.options.weights:
-            return fuse_rankings([[*ranking] for ranking in rankings], self.options.top)
+            return fuse_rankings(rankings, self.options.top)
         weights = read_weights(self.options.weights, [self.opened.path.name, BM25])
         return [*fuse_scores(rankings, weights)][: self.options.top]
 
