@@ -45,7 +45,10 @@ class Blend:
 
 @dataclass(frozen=True, kw_only=True)
 class Interpolation:
-    """Examples, a score, and the baseline of missing words.
+    """Sequences between a baseline and the text: examples, a score, and the baseline of missing words.
+
+    A hook on the table of pieces substitutes their vectors; positions, segments and norms are computed as usual, so
+    only the words vary. It is on a copy of the model, so that other threads use the model as usual.
 
     `baseline` (D',): the vector of a missing word. `fixed` (n,) for each example: tokens that never change.
     """

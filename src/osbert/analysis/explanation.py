@@ -35,7 +35,11 @@ from osbert.text.file_tokenizer import AnyTokenizer
 
 
 class PairScore:
-    """A weighted sum of the scores of pairs. The two texts of a pair are consecutive examples.
+    """A weighted sum of the scores of pairs of separately encoded texts, split between the two texts of each pair.
+
+    Such a score F(u, v) is no sum of one term for each text. The part of a text is its Shapley value in a game of two
+    players (Shapley 1953): half of what it adds beside the whole other text, plus half of what it adds beside one
+    without words. The parts sum to F. The two texts of a pair are consecutive examples.
 
     `weights`: for each example the weights (K,) of the scores of its pair. Call `meet` before the first call.
     """
