@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import tracemalloc
 from pathlib import Path
@@ -156,6 +157,19 @@ def test_an_annotator_who_guesses_counts_less(tmp_path: Path) -> None:
     assert [record.target for record in splits["dev"]] == ["pos"]
     assert task.source.switch_data(Path(path), {}).label == "a,b,c"
     assert task.source.switch_data(Path(clean), {}).label == ""
+
+
+@pytest.mark.parametrize("kind", [Classify, Multilabel])
+def test_columns_of_another_form_replace_those_of_the_training_rows(
+    tmp_path: Path, kind: type[Classify | Multilabel]
+) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("text,label,a,b\ngood,a,1,0\nbad,b,0,1\n")
+    by_form: list[dict[str, Any]] = [{"label": "label"}, {"label_columns": ("a", "b")}]
+    for trained, given in itertools.product(by_form, by_form):
+        task = kind(data=str(path), **trained).source.resolve().source.switch_data(path, given)
+        assert isinstance(task, kind)
+        assert {"label": task.label, "label_columns": task.label_columns} == {"label": "", "label_columns": ()} | given
 
 
 def test_sums_other_than_1_are_reported_with_their_rows_and_divided_on_request(tmp_path: Path) -> None:

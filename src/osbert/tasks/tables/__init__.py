@@ -128,6 +128,8 @@ class TableSource(Source):
 
     task: TableTask
     indivisible: ClassVar[str] = "no label has two rows"
+    forms: ClassVar[tuple[tuple[str, ...], ...]] = ()
+    """The settings that name columns of labels, by the forms of rows, of which a table has one."""
 
     def __init__(self, task: Task, given: Mapping[str, Origin] | None = None) -> None:
         """Read the files `given`, or those of the task's own `data`."""
@@ -257,6 +259,16 @@ class TableSource(Source):
         """Return the task for other data, a file or a folder, without the settings that read the training file."""
         forms = {name: default_of(type(self.task), name) for name in ("delimiter", "header", "quotes", "encoding")}
         return super().switch_data(data, forms | dict(given))
+
+    def clear_other_forms(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the given settings, and for those of the other forms of rows their defaults."""
+        cleared = {
+            name: default_of(type(self.task), name)
+            for form in self.forms
+            if any(given.get(option) for other in self.forms if other != form for option in other)
+            for name in form
+        }
+        return cleared | dict(given)
 
     def forget_lost(self, settings: Sequence[str], given: Mapping[str, Any]) -> Task:
         """Return the task without the columns that its only table lacks, so that they are detected again.

@@ -150,6 +150,8 @@ class SoftLabelTask(Protocol):
 class SoftLabelSource(TextSource):
     """Reads tables with a text, or a pair of texts, and a label that may be uncertain."""
 
+    forms = (("label", "confidence"), ("label_columns",))
+
     @property
     def _soft(self) -> SoftLabelTask:
         return cast(SoftLabelTask, self.task)
@@ -212,20 +214,13 @@ class SoftLabelSource(TextSource):
 
     def switch_data(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
         """Return the task for other data, whose labels may be certain; see TextSource."""
-        task = super().switch_data(data, given)
-        source = task.source
+        given = self.clear_other_forms(given)
+        source = super().switch_data(data, given).source
         assert isinstance(source, SoftLabelSource)
-        if source.alone is None:
-            return task
-        names = {*source.open(source.alone).columns}
-        changed: dict[str, Any] = {}
-        if "label" not in given and {*_split_names(self.task.label)} <= names:
-            changed["label"] = self.task.label
-        if "label_columns" not in given and not {*self._soft.label_columns} <= names:
-            changed["label_columns"] = ()
-        if "confidence" not in given and self._soft.confidence not in names:
-            changed["confidence"] = ""
-        return source.attach_to(dataclasses.replace(task, **changed))
+        annotators = {*_split_names(self.task.label)}
+        if "label" not in given and source.alone is not None and annotators <= {*source.open(source.alone).columns}:
+            source.task = dataclasses.replace(source.task, label=self.task.label)
+        return source.forget_lost(("label_columns", "confidence"), given)
 
     def record(self, row: Row, columns: TextColumns, *, path: str = "") -> Record:
         """Return the record of a row. Raises ValueError with the reason if its label or text is unusable."""

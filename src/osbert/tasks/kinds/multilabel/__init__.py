@@ -67,6 +67,7 @@ class MultilabelSource(TextSource):
     """Reads tables with a text, or a pair, and labels: in one column, or in a column of 0 and 1 for each."""
 
     task: Multilabel
+    forms = (("label",), ("label_columns",))
     indivisible: ClassVar[str] = "each row has a label that no other row has"
 
     def columns(self, table: Table, *, labelled: bool) -> LabelColumns:
@@ -97,7 +98,7 @@ class MultilabelSource(TextSource):
 
     def switch_data(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
         """Return the task for other data, whose labels may be written in another way."""
-        return super().switch_data(data, {"label_columns": ()} | dict(given))
+        return super().switch_data(data, {"label_columns": ()} | self.clear_other_forms(given))
 
     def mark_held_out(self, records: Sequence[Record]) -> Booleans:
         """Return which of the training rows (n,) are held out; training keeps at least one row of each label."""

@@ -37,7 +37,7 @@ from osbert.tasks.kinds.rerank.rankings import (
 )
 from osbert.tasks.ranking_measures import average_precision, ndcg, reciprocal_rank
 from osbert.tasks.record import SIDES, RecordOutcome, TextMark
-from osbert.tasks.tables import TableDescription, TableSource, TableTask, default_of
+from osbert.tasks.tables import TableDescription, TableSource, TableTask
 
 if TYPE_CHECKING:
     from osbert.models.contract import Backbone, Head
@@ -52,6 +52,7 @@ class CandidateSource(TableSource):
     """Reads tables with queries and documents; the rows of one query become one record."""
 
     task: Rerank
+    forms = FORMS
 
     @property
     def named(self) -> tuple[str, ...]:
@@ -74,7 +75,7 @@ class CandidateSource(TableSource):
 
     def switch_data(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
         """Return the task for other data, a file or a folder; columns that the file lacks are detected again."""
-        task = super().switch_data(data, self._clear_other_form(given) | dict(given))
+        task = super().switch_data(data, self.clear_other_forms(given))
         source = task.source
         assert isinstance(source, CandidateSource) and isinstance(task, Rerank)
         if source.alone is None:
@@ -88,15 +89,6 @@ class CandidateSource(TableSource):
         if "label" not in given and "document" in lost and not Header(columns, "").find("candidate", but=(task.label,)):
             lost["label"] = ""
         return source.attach_to(replace(task, **lost))
-
-    def _clear_other_form(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the columns with those of one form emptied if the other form is given."""
-        return {
-            name: default_of(Rerank, name)
-            for form, other in zip(FORMS, reversed(FORMS))
-            if any(given.get(option) for option in other)
-            for name in form
-        }
 
     def record(self, row: Row, columns: CandidateColumns, *, path: str = "") -> QueryCandidates:
         """Return the record of a row. Raises ValueError with the reason if its texts or relevance are unusable."""
