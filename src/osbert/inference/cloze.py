@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from osbert.data.example import Example, Integers
 from osbert.data.pack import PieceRun
 from osbert.evaluation.forward import batches, evaluating
-from osbert.inference.label_scorer import LabelScorer, Logits
+from osbert.inference.label_scorer import ClassScorer, Logits
 from osbert.inference.label_settings import SLOT, LabelName, LabelNames, NamingOptions
 from osbert.inference.pieces import SCORES, unknown_id
 
@@ -33,7 +33,7 @@ class Gap(NamedTuple):
     answer: tuple[int, ...]
 
 
-class ClozeScorer(LabelScorer):
+class ClozeScorer(ClassScorer):
     """Scores a class by the mean log-probability of the pieces of its name at the masks of a pattern."""
 
     template = f"This text is about {SLOT}."
@@ -48,8 +48,7 @@ class ClozeScorer(LabelScorer):
         self._columns: dict[int, int] = {}
         """The column of each piece of a name in the outputs; it grows with the classes that are asked for."""
 
-    @property
-    def description(self) -> str:
+    def describe(self, labels: LabelNames) -> str:
         """Describe the pattern, and the score of a name of several pieces."""
         return (
             f'the mean log-probability of the pieces of a name at the masks of "{self.before}{SLOT}{self.behind}" '

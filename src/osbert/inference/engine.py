@@ -138,8 +138,8 @@ class Engine(LoadedModel):
         ['bad', 'good']
         """
         if labels is not None or options:
+            from osbert.inference.label_predictor import predict_names
             from osbert.inference.label_settings import NamingOptions
-            from osbert.inference.label_tasks import predict_names
 
             chosen = recipe.settings(NamingOptions, options)
             return predict_names(self, texts, labels or (), chosen, tokens=tokens)

@@ -13,7 +13,7 @@ import numpy as np
 
 from osbert.data.example import Example
 from osbert.errors import UserError
-from osbert.inference.label_scorer import LabelScorer, Logits
+from osbert.inference.label_scorer import ClassScorer, Logits
 from osbert.inference.label_settings import SLOT, LabelName, LabelNames, NamingOptions
 from osbert.tasks import Record
 from osbert.tasks.tables.classes import list_labels
@@ -32,7 +32,7 @@ def entailment_index(labels: Sequence[str]) -> int | None:
     return next((index for index, label in enumerate(labels) if label.casefold().startswith("entail")), None)
 
 
-class EntailmentScorer(LabelScorer):
+class EntailmentScorer(ClassScorer):
     """Scores a class by the logit of entailment, or with `multi` by its distance from that of contradiction.
 
     Without a label that begins with "contradict", as in RTE, the other of two labels takes its part.
@@ -73,11 +73,11 @@ class EntailmentScorer(LabelScorer):
         self.entailment = entailment
         self.contradiction = others[0] if against is None else against
 
-    @property
-    def description(self) -> str:
+    def describe(self, labels: LabelNames) -> str:
         """Describe the hypothesis, and the label that is read."""
         label = self.task.classes[self.entailment]
-        return f'the probability that the text entails (label {label}) "{self.before}{SLOT}{self.behind}"'
+        way = f'the probability that the text entails (label {label}) "{self.before}{SLOT}{self.behind}"'
+        return f"{way}; each class by itself" if self.multi else way
 
     def problems(self, label: LabelName) -> Iterator[str]:
         """Yield why a class cannot be asked for, such as a hypothesis of which a part would be cut."""

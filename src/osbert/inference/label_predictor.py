@@ -1,25 +1,23 @@
-"""Predicts classes by name with a model that was not trained for them, in the way that suits the model."""
+"""Predicts labels by name with a model that was not trained for them, in the way that suits the model."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
-from functools import lru_cache
 from itertools import chain
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from osbert import components
 from osbert.data.example import Example
 from osbert.errors import Problems, UserError
 from osbert.evaluation.forward import TOKENS
 from osbert.evaluation.score import Encoded, decode_records
-from osbert.inference.label_scorer import CandidateRecord, LabelScorer
-from osbert.inference.label_settings import LabelName, LabelNames, NamingOptions
-from osbert.inference.model import Sample, Text, require_finite_scores, samples, windows
-from osbert.tasks import Prediction, Record, Task
+from osbert.inference.label_scorer import CandidateRecord, ClassScorer, LabelScorer
+from osbert.inference.label_settings import GivenLabels, LabelNames, NamingOptions, read_labels
+from osbert.inference.model import Sample, Text, samples, windows
+from osbert.tasks import Prediction, Record
 from osbert.tasks.probabilities import as_array, with_array
 from osbert.terminal import one_line
 
@@ -31,6 +29,18 @@ LEAST, SAMPLE = 32, 1024
 
 
 def choose_scorer(engine: LoadedModel, options: NamingOptions, *, tokens: int = TOKENS) -> LabelScorer:
+    """Return the way to ask a model for labels: by its task if that reads labels with the text, else for classes.
+
+    Raises UserError as `choose_class_scorer`.
+    """
+    if engine.task is not None and engine.task.for_labels(()) is not None:
+        from osbert.inference.label_tasks import TaskScorer
+
+        return TaskScorer(engine, options, tokens=tokens)
+    return choose_class_scorer(engine, options, tokens=tokens)
+
+
+def choose_class_scorer(engine: LoadedModel, options: NamingOptions, *, tokens: int = TOKENS) -> ClassScorer:
     """Return the way to ask a model for classes: entailment, similarity or cloze, by what the model is.
 
     Raises UserError if it can do none of them, or not with these options.
@@ -40,7 +50,7 @@ def choose_scorer(engine: LoadedModel, options: NamingOptions, *, tokens: int = 
         from osbert.inference.entailment import EntailmentScorer
 
         return EntailmentScorer(engine, options, tokens=tokens)
-    scorer: type[LabelScorer] | None = None
+    scorer: type[ClassScorer] | None = None
     sentences = engine.sentence_model()
     if (engine.task is None or engine.task.form == "vectors") and sentences is not None and sentences.kind == "dense":
         from osbert.inference.similarity import SimilarityScorer
@@ -68,22 +78,19 @@ def choose_scorer(engine: LoadedModel, options: NamingOptions, *, tokens: int = 
 
 
 class LabelPredictor:
-    """Predicts which of the classes `labels` a text has; without them, records bring candidates of their own.
+    """Predicts which of `labels` a text has; without them, records bring candidates of their own.
 
-    In place of an Engine, it predicts texts and records with the task `fine_tuned`, a Classify or a Multilabel.
+    In place of an Engine, it predicts texts and records with the task `fine_tuned`.
     """
-
-    subject: ClassVar[str] = "classes"
-    """What is predicted, for remarks."""
 
     def __init__(
         self, engine: LoadedModel, labels: LabelNames, options: NamingOptions, *, tokens: int = TOKENS
     ) -> None:
-        """Choose a way to ask. Raises UserError that lists the classes which the model cannot tell or cannot read."""
+        """Choose a way to ask. Raises UserError that lists the labels which the model cannot tell or cannot read."""
         self.scorer = choose_scorer(engine, options, tokens=tokens)
         self.engine, self.labels, self.options = engine, labels, options
         self.folder, self.tokenizer, self.packer = engine.folder, engine.tokenizer, self.scorer.packer
-        self.fine_tuned = self.task = make_task(labels, multi=options.multi)
+        self.fine_tuned = self.task = self.scorer.task_for(labels)
         self.calibrates = bool(self.scorer.calibrated if options.calibrate is None else options.calibrate)
         if self.calibrates and not self.scorer.joint:
             raise UserError(
@@ -91,38 +98,36 @@ class LabelPredictor:
                 code="options-exclude-each-other",
             )
         self._weights: np.ndarray[Any, Any] | None = None
-        problems = Problems(heading="These classes cannot be predicted by name")
+        problems = self._problems()
         self.check(labels, "labels", problems)
         problems.stop_if_any()
 
+    def _problems(self) -> Problems:
+        return Problems(heading=f"These {self.scorer.subject} cannot be predicted by name")
+
     def check(self, labels: LabelNames, where: str, problems: Problems) -> None:
-        """Add classes that the model cannot read, that it reads alike, or that are too few, to `problems`."""
-        if len(labels) == 1 and not self.options.multi:
+        """Add labels that the model cannot read, that it reads alike, or that are too few, to `problems`."""
+        if 0 < len(labels) < self.scorer.fewest:
             problems.add(
                 f"{where}: one class is always predicted. Give two or more; --multi tells whether a single one holds.",
                 code="nothing-to-learn",
             )
-        self._check_texts({label: self.scorer.reads(label) for label in labels}, where, problems)
-        for label in labels:
-            for problem in self.scorer.problems(label):
-                problems.add(f"{where}: '{one_line(label.name)}': {problem}.", code="invalid-value")
-
-    def _check_texts(self, texts: Mapping[LabelName, str], where: str, problems: Problems) -> None:
-        """Add classes whose `texts`, which the model reads, are the same to its tokenizer."""
         names: dict[tuple[int, ...], str] = {}
-        for label, text in texts.items():
-            ids = tuple(self.tokenizer.encode(text).tolist())
+        for label in labels:
+            ids = tuple(self.tokenizer.encode(self.scorer.reads(label)).tolist())
             if (other := names.setdefault(ids, label.name)) != label.name:
                 problems.add(
                     f"{where}: '{one_line(label.name)}' and '{one_line(other)}' are the same to this model's "
                     "tokenizer. Give one of them, or descriptions that differ.",
                     code="duplicate-name",
                 )
+            for problem in self.scorer.problems(label):
+                problems.add(f"{where}: '{one_line(label.name)}': {problem}.", code="invalid-value")
 
     @property
     def remarks(self) -> tuple[str, ...]:
         """The remarks on the model's folder, how it is asked, and names that differ in case alone."""
-        remarks = [f"{self.subject} by name: {self._describe()}"]
+        remarks = [f"{self.scorer.subject} by name: {self._describe()}"]
         folded = Counter(label.name.casefold() for label in self.labels)
         if alike := [one_line(label.name) for label in self.labels if folded[label.name.casefold()] > 1]:
             remarks.append(f"these names differ in case alone: {', '.join(alike[:10])}")
@@ -130,9 +135,9 @@ class LabelPredictor:
 
     def _describe(self) -> str:
         """Describe how the model is asked."""
-        way = self.scorer.description
+        way = self.scorer.describe(self.labels)
         if not self.scorer.joint:
-            return f"{way}; each class by itself" if self.options.multi else way
+            return way
         if not (self.calibrates and self.labels):
             return f"{way}; not calibrated"
         return f"{way}; calibrated on the first {SAMPLE:,} texts if there are {LEAST} or more"
@@ -145,7 +150,7 @@ class LabelPredictor:
 
     def predict_candidates(self, texts: Sequence[Text], labels: Sequence[LabelNames]) -> list[Prediction]:
         """Return the prediction for each text among labels of its own. Raises UserError as the constructor does."""
-        problems = Problems(heading="These classes cannot be predicted by name")
+        problems = self._problems()
         for index, names in enumerate(labels):
             self.check(names, f"labels[{index}]", problems)
         problems.stop_if_any()
@@ -177,11 +182,11 @@ class LabelPredictor:
 
     def ask_rows(self) -> None:
         """Take the labels of rows, so that results have no field for each of the shared ones."""
-        self.fine_tuned = make_task((), multi=self.options.multi)
+        self.fine_tuned = self.scorer.task_for(())
 
     def encode(self, record: Record) -> list[Example]:
         """Return the sequences by which a record is scored."""
-        return self.scorer.sequences(record.texts[0], self._candidates(record))
+        return self.scorer.encode(_plain(record), self._candidates(record))
 
     def predict_records(self, records: Sequence[Record]) -> list[Prediction]:
         """Return the prediction for each record."""
@@ -189,25 +194,19 @@ class LabelPredictor:
 
     def predict_encoded(self, records: Sequence[Encoded]) -> list[Prediction]:
         """Return the prediction for each record, given its sequences."""
-        return decode_records(records, outputs=self._outputs, decode=self._decode)
+        return decode_records(records, outputs=self.scorer.outputs, decode=self._decode)
 
     def _predict_raw(self, records: Sequence[Record]) -> list[Prediction]:
         return decode_records(
-            ((record, self.encode(record)) for record in records), outputs=self._outputs, decode=self._decode
+            ((record, self.encode(record)) for record in records), outputs=self.scorer.outputs, decode=self._decode
         )
-
-    def _outputs(self, examples: Sequence[Example]) -> Sequence[Any]:
-        return self.scorer.outputs(examples)
 
     def _candidates(self, record: Record) -> LabelNames:
         candidates = record.candidates if isinstance(record, CandidateRecord) else ()
         return candidates or self.labels
 
     def _decode(self, outputs: Sequence[Any], record: Record, examples: Sequence[Example]) -> Prediction:
-        candidates = self._candidates(record)
-        scores = self.scorer.logits(outputs, candidates, examples)
-        require_finite_scores([scores], self.engine.folder)
-        return _cached_task(candidates, multi=self.options.multi).decode([scores], record, examples)
+        return self.scorer.decode(outputs, _plain(record), self._candidates(record), examples)
 
     def _reweigh(self, prediction: Prediction, record: Record) -> Prediction:
         """Return the prediction with calibrated probabilities (batch calibration, Zhou et al. 2024)."""
@@ -219,17 +218,38 @@ class LabelPredictor:
         return replace(prediction, value=value, probabilities=with_array(prediction.probabilities, probabilities))
 
 
-def make_task(labels: LabelNames, *, multi: bool) -> Task:
-    """Return the task whose answers have the form of a classifier's for these classes."""
-    kind: type[Task] = components.find("tasks", "multilabel" if multi else "classify", base=Task)
-    task, _ = kind.of_labels([label.name for label in labels])
-    return task
-
-
-_cached_task = lru_cache(maxsize=256)(make_task)
+def _plain(record: Record) -> Record:
+    """Return a record as its task reads it."""
+    return record.record if isinstance(record, CandidateRecord) and record.record else record
 
 
 def candidate_record(record: Record, candidates: LabelNames) -> CandidateRecord:
     """Return a record with candidates of its own."""
     values = {field.name: getattr(record, field.name) for field in fields(Record)}
     return CandidateRecord(**{**values, "label": None, "candidates": candidates, "record": record})
+
+
+def predict_names(
+    engine: LoadedModel,
+    texts: Iterator[Text] | Sequence[Text],
+    labels: GivenLabels | Sequence[Sequence[str]],
+    options: NamingOptions,
+    *,
+    tokens: int,
+) -> Iterator[Prediction] | list[Prediction]:
+    """Return predictions as `Engine.predict` with labels: one list of them for all texts, or one for each text."""
+    if isinstance(labels, str):
+        raise TypeError(f"labels is a list of names, or descriptions by name: labels=[{labels!r:.40}, ...]")
+    given: Any = labels if isinstance(labels, Mapping) else [*labels]
+    if not given or isinstance(given, Mapping) or isinstance(given[0], str):
+        names = read_labels(given, where="labels")
+        return LabelPredictor(engine, names, options, tokens=tokens).predict(texts)
+    candidates = [read_labels(row, where=f"labels[{index}]") for index, row in enumerate(given)]
+    if isinstance(texts, Iterator) or len(texts) != len(candidates):
+        count = "an iterator" if isinstance(texts, Iterator) else f"{len(texts):,}"
+        raise UserError(
+            f"labels has {len(candidates):,} lists, but texts is {count}: give one list of names for all texts, or one "
+            "for each text of a list.",
+            code="wrong-number-of-values",
+        )
+    return LabelPredictor(engine, (), options, tokens=tokens).predict_candidates(texts, candidates)

@@ -9,7 +9,7 @@ import numpy as np
 
 from osbert.data.example import Example
 from osbert.inference.embedder import Embedder, vector_settings
-from osbert.inference.label_scorer import LabelScorer, Logits
+from osbert.inference.label_scorer import ClassScorer, Logits
 from osbert.inference.label_settings import SLOT, LabelName, LabelNames, NamingOptions
 from osbert.inference.vectors.settings import EmbeddingOptions, normalize_vectors
 
@@ -22,7 +22,7 @@ ROLES = ("classification", "query")
 """Roles of texts and names alike, the first that the model has a prompt for; without one its default prompt counts."""
 
 
-class SimilarityScorer(LabelScorer):
+class SimilarityScorer(ClassScorer):
     """Scores a class by the cosine of its vector and the text's, times SCALE."""
 
     template = SLOT
@@ -38,8 +38,7 @@ class SimilarityScorer(LabelScorer):
         self.packer = self.embedder.packer
         self._vectors: tuple[LabelNames, Logits] = (), np.empty((0, 0))
 
-    @property
-    def description(self) -> str:
+    def describe(self, labels: LabelNames) -> str:
         """Describe what is compared."""
         sentence = f' in "{self.before}{SLOT}{self.behind}"' if self.before or self.behind else ""
         role = f", each with the model's prompt for the role {self.role}" if self.role else ""

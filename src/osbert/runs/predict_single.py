@@ -39,9 +39,9 @@ class FilledText:
 
 def by_names(engine: Engine, naming: LabelOptions) -> LabelPredictor:
     """Return what predicts classes by name with a model. Raises UserError."""
-    from osbert.inference.label_tasks import label_predictor  # late: a run's own labels need none of it
+    from osbert.inference.label_predictor import LabelPredictor  # late: a run's own labels need none of it
 
-    return label_predictor(engine, naming.names(), naming)
+    return LabelPredictor(engine, naming.names(), naming)
 
 
 def predict_single(engine: Engine | LabelPredictor, texts: tuple[str, ...]) -> Prediction | FilledText:

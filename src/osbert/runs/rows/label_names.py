@@ -11,9 +11,8 @@ from typing import Any
 
 from osbert.errors import Problems, UserError, nearest
 from osbert.inference.engine import Engine
-from osbert.inference.label_predictor import SAMPLE, candidate_record
+from osbert.inference.label_predictor import SAMPLE, LabelPredictor, candidate_record
 from osbert.inference.label_settings import LabelNames, LabelOptions, list_names, name_problems, split_names
-from osbert.inference.label_tasks import label_predictor
 from osbert.reading.table import Row
 from osbert.runs.rows.predict import PredictionJob, PredictionSource
 from osbert.runs.rows.table import Results
@@ -36,7 +35,7 @@ class LabelNamesSource(PredictionSource):
         """Return the predictor in place of an engine, and the fingerprint of the model's weights."""
         engine, weights = super().load_model(device, resumable=resumable)
         assert isinstance(engine, Engine)
-        predictor = label_predictor(engine, self.labels, self.naming)
+        predictor = LabelPredictor(engine, self.labels, self.naming)
         if self.naming.labels_column:  # rows differ in their labels: no column has the probabilities of one
             predictor.ask_rows()
         return predictor, weights

@@ -158,11 +158,11 @@ class ServerModel:
 
     @cached_property
     def _names_classes(self) -> bool:
-        from osbert.inference.label_predictor import choose_scorer
+        from osbert.inference.label_predictor import choose_class_scorer
         from osbert.inference.label_settings import NamingOptions
 
         try:
-            return bool(choose_scorer(self.engine, NamingOptions()))
+            return bool(choose_class_scorer(self.engine, NamingOptions()))
         except UserError:
             return False
 
@@ -177,12 +177,12 @@ class ServerModel:
 
     def label_predictor(self, labels: LabelNames, *, multi: bool) -> LabelPredictor:
         """Return the predictor of classes by name, kept for the next request with the same ones. Raises UserError."""
+        from osbert.inference.label_predictor import LabelPredictor
         from osbert.inference.label_settings import NamingOptions
-        from osbert.inference.label_tasks import label_predictor
 
         if (labels, multi) not in self._predictors:
             # Answers do not depend on the other texts of a request: nothing is calibrated.
-            predictor = label_predictor(self.engine, labels, NamingOptions(multi=multi, calibrate=False))
+            predictor = LabelPredictor(self.engine, labels, NamingOptions(multi=multi, calibrate=False))
             if len(self._predictors) >= KEPT:
                 self._predictors.clear()
             self._predictors[labels, multi] = predictor
