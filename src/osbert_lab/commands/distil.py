@@ -21,7 +21,7 @@ from osbert_lab.distillation.settings import DistilOptions, DistilSettings
 
 def _check(arguments: Mapping[str, Any]) -> None:
     chosen = recipe.settings(DistilSettings, parse_settings(arguments.get("settings", ()), DistilOptions))
-    chosen.check(student="student" in arguments, static=arguments.get("to") == "static")
+    (chosen.check_static if arguments.get("to") == "static" else chosen.check)(student="student" in arguments)
 
 
 @checks_options(_check)

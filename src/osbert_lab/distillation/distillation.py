@@ -35,6 +35,7 @@ from osbert_lab.distillation.layers import fewer_layers, select_layers
 from osbert_lab.distillation.settings import DistilSettings, LessonSettings
 from osbert_lab.distillation.static import StaticStudent, distil_static
 from osbert_lab.distillation.teacher import Lessons, TaughtRows, TeacherRun
+from osbert_lab.distillation.unlabelled import read_unlabelled
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ def distil_to(
     if request.to == "run":
         raise UserError("A run is distilled on labelled rows: give --data FILE.", code="missing-value")
     settings = recipe.settings(DistilSettings, request.settings)
-    settings.check(student=request.student is not None, static=True)
+    settings.check_static(student=request.student is not None)
     return distil_static(
         request.teacher,
         request.out,
@@ -146,23 +147,7 @@ def _records(task: Task, texts: Data, settings: DistilSettings, watch: Watch) ->
         records = deduplicate(records)
     for text in report_data(task, records, watch):
         watch(Notice(text, warning=True))
-    return records | {"texts": [] if texts is None else _read_unlabelled(task, texts, watch)}
-
-
-def _read_unlabelled(task: Task, texts: Data, watch: Watch) -> list[Record]:
-    """Return records of a file, or of rows in memory, without labels."""
-    if isinstance(texts, str | Path) and not Path(texts).is_file():
-        raise UserError(
-            f"{texts}: there is no such file. --texts takes a file with one text per row.", code="missing-file"
-        )
-    path_or_tables = Path(texts) if isinstance(texts, str | Path) else tables(texts)
-    origin = path_or_tables if isinstance(path_or_tables, Path) else next(iter(path_or_tables.values()))
-    inputs = task.source.switch_data(path_or_tables, {}).source.inputs(origin)
-    problems = Problems(heading=f"{inputs.describe} cannot be used")
-    records = [dataclasses.replace(record, label=None) for _, record in inputs.rows(problems) if record is not None]
-    problems.stop_if_any()
-    watch(Notice(f"texts: {inputs.describe}; {format_count(len(records), 'row')} without labels"))
-    return records
+    return records | {"texts": [] if texts is None else read_unlabelled(task, texts, watch)}
 
 
 def _countable(task: Task, records: Mapping[str, Sequence[Record]]) -> list[Record]:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
-from osbert import recipe
-from osbert.errors import Problems
+from osbert.errors import Problems, UserError
 from osbert.interop.opening import Opening
 from osbert.runs.file_options import LabelledOptions
 from osbert.runs.finetune.settings import Defaults, FinetuneOptimizer, FinetuneSettings, ScoreSettings
@@ -100,28 +99,26 @@ class DistilSettings(DistilOptions):
 
     opening: Opening
 
-    def check(self, *, student: bool, static: bool = False) -> None:
-        """Raise UserError for settings that do not apply to a distillation or exclude each other.
+    def check_static(self, *, student: bool) -> None:
+        """Raise UserError for settings that do nothing where static vectors are computed, without training.
 
-        `student`: whether an encoder is named as the student. `static`: whether the student is static vectors, which
-        are not trained.
+        `student`: whether an encoder is named as the student.
+        """
+        parts = {name: part for name, part in vars(self).items() if name not in ("static", "opening")}
+        changed = [name for name, part in parts.items() if part != type(part)()]
+        if student or changed:
+            which = "--student" if student else f"settings of {', '.join(changed)}"
+            raise UserError(
+                f"--to static computes vectors, without training: {which} would do nothing. Remove them.",
+                code="options-exclude-each-other",
+            )
+
+    def check(self, *, student: bool) -> None:
+        """Raise UserError for settings that do not apply to the training of a student or exclude each other.
+
+        `student`: whether an encoder is named as the student.
         """
         problems = Problems(heading="This distillation cannot begin")
-        if static:
-            idle = [part for part in fields(self) if part.name not in ("static", "opening")]
-            changed = [
-                part.name
-                for part in idle
-                if getattr(self, part.name) != recipe.build(type(getattr(self, part.name)), {}, where="")
-            ]
-            if student or changed:
-                which = "--student" if student else f"settings of {', '.join(changed)}"
-                problems.add(
-                    f"--to static computes vectors, without training: {which} would do nothing. Remove them.",
-                    code="options-exclude-each-other",
-                )
-            problems.stop_if_any()
-            return
         if self.static != StaticVectorSettings():
             problems.add(
                 "--dimensions and --sif are settings of --to static. Remove them, or add --to static.",

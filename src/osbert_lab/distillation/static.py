@@ -22,7 +22,7 @@ import osbert
 from osbert import components, recipe
 from osbert.data.batch import micro_batches
 from osbert.data.pack import Packer
-from osbert.errors import Problems, UserError
+from osbert.errors import UserError
 from osbert.evaluation.forward import TOKENS, evaluating
 from osbert.files import require_free, whole_folder, write_json
 from osbert.guarded import read_object
@@ -36,6 +36,7 @@ from osbert.tasks import Record, Task, load, with_data
 from osbert.text.file_tokenizer import AnyTokenizer, special_ids
 from osbert.training.run_folder import FACTS, RunFolder
 from osbert_lab.distillation.settings import StaticVectorSettings
+from osbert_lab.distillation.unlabelled import read_unlabelled
 from osbert_lab.static_vectors.word_vectors import write_static
 
 Floats = NDArray[np.float32]
@@ -74,7 +75,7 @@ def distil_static(
     pairs = [] if data is None else _read_pairs(data)
     folder = open_folder(teacher, opening)
     tokenizer = folder.tokenizer
-    counts = None if texts is None else _count_pieces(_read_texts(texts), tokenizer)
+    counts = None if texts is None else _count_pieces(_read_texts(texts, watch), tokenizer)
     vectors = main_components(piece_vectors(folder), settings.dimensions)
     vectors *= piece_weights(tokenizer, counts, settings.sif)[:, None]
     config = {"normalize": True, "hidden_dim": vectors.shape[1], "apply_pca": True, "sif_coefficient": settings.sif}
@@ -167,15 +168,9 @@ def _read_pairs(data: Any) -> list[Record]:
     return records[split]
 
 
-def _read_texts(texts: Any) -> list[str]:
-    task = with_data(components.find("tasks", "classify", base=Task)(), texts)
-    origin = task.source.alone
-    if origin is None:
-        raise UserError(f"{texts}: --texts takes a file with one text per row.", code="missing-file")
-    inputs, problems = task.source.inputs(origin), Problems(heading=f"{texts} cannot be used")
-    records = [record for _, record in inputs.rows(problems) if record is not None]
-    problems.stop_if_any()
-    return [text for record in records for text in record.texts]
+def _read_texts(texts: Any, watch: Watch) -> list[str]:
+    task = components.find("tasks", "classify", base=Task)()
+    return [text for record in read_unlabelled(task, texts, watch) for text in record.texts]
 
 
 def _count_pieces(texts: Sequence[str], tokenizer: AnyTokenizer) -> NDArray[np.int64]:
