@@ -15,9 +15,8 @@ from osbert.errors import UserError
 from osbert.evaluation.forward import TOKENS
 from osbert.evaluation.score import Score, require_labels
 from osbert.inference.embedder import Embedder, embed_samples, vector_settings
-from osbert.inference.kinds import KINDS
 from osbert.inference.model import LoadedModel, Text, TorchBackend, Vectors, samples, windows
-from osbert.inference.vectors.settings import EmbeddingOptions
+from osbert.inference.vectors.settings import EmbeddingOptions, VectorSettings
 from osbert.interop.files.weight_files import ONNX
 from osbert.interop.folder import Folder, open_folder
 from osbert.interop.opening import CAREFUL, Opening
@@ -208,7 +207,7 @@ class Engine(LoadedModel):
         """Return the Embedder for these options, cached. Its sequences are at most as long as the engine's."""
         if (options, tokens) not in self._embedders:
             settings = vector_settings(options, self)
-            self._embedders[options, tokens] = KINDS[settings.kind].embedder(self, settings, tokens=tokens)
+            self._embedders[options, tokens] = make_embedder(self, settings, tokens=tokens)
         return self._embedders[options, tokens]
 
     def fill(self, text: str, *, top: int = 5) -> list[list[MaskFill]]:
@@ -320,6 +319,19 @@ class Engine(LoadedModel):
         top = self.backend.architecture.layers
         layer_states = self.backend.vectors(examples, pooling="tokens", layers=[top], tokens=TOKENS)
         return [states.squeeze(-2) for states in layer_states]
+
+
+def make_embedder(engine: LoadedModel, settings: VectorSettings, *, tokens: int = TOKENS) -> Embedder:
+    """Return what computes vectors of the settings' kind. Raises UserError if the model does not give such vectors."""
+    if settings.kind == "sparse":
+        from osbert.inference.sparse_embedder import SparseEmbedder  # loads scipy, which the others do not need
+
+        return SparseEmbedder(engine, settings, tokens=tokens)
+    if settings.kind == "multi":
+        from osbert.inference.multi_embedder import MultiEmbedder
+
+        return MultiEmbedder(engine, settings, tokens=tokens)
+    return Embedder(engine, settings, tokens=tokens)
 
 
 def _spell(layers: LayerChoice) -> str:

@@ -1,4 +1,4 @@
-"""What differs between the kinds of vectors: who computes them, which rows are nearest, and why a row is.
+"""What a search in each kind of vectors does: which rows are nearest, and why a row is.
 
 The rooms beside this file hold the work: vectors/ for dense ones, sparse_vectors/ and multi_vectors/.
 """
@@ -13,10 +13,6 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from osbert.evaluation.forward import TOKENS
-from osbert.inference.embedder import Embedder
-from osbert.inference.model import LoadedModel
-from osbert.inference.multi_embedder import MultiEmbedder
 from osbert.inference.multi_vectors.index import BITS, open_residual_index
 from osbert.inference.multi_vectors.nearest import NearestMultiRows, name_matches
 from osbert.inference.multi_vectors.reading import read_blocks, read_texts
@@ -25,7 +21,6 @@ from osbert.inference.vectors.approximate import LIBRARIES, open_index
 from osbert.inference.vectors.bits import open_bit_index
 from osbert.inference.vectors.nearest import NearestRows
 from osbert.inference.vectors.reading import BLOCK, VectorFile
-from osbert.inference.vectors.settings import VectorSettings
 
 Ranking = tuple[NDArray[np.int64], NDArray[np.float32]]
 """The indices and scores (k,) of the rows nearest to a query, the nearest first."""
@@ -63,10 +58,6 @@ class KindOfVectors(ABC):
     backends: ClassVar[tuple[str, ...]] = ("auto", "exact")
 
     @abstractmethod
-    def embedder(self, engine: LoadedModel, settings: VectorSettings, *, tokens: int = TOKENS) -> Embedder:
-        """Return what computes them. Raises UserError if the model does not give such vectors."""
-
-    @abstractmethod
     def stack(self, blocks: Sequence[Any]) -> Any:
         """Return blocks as one."""
 
@@ -99,10 +90,6 @@ class DenseVectors(KindOfVectors):
     score = "cosine"
     backends = ("auto", "exact", "binary", *LIBRARIES)
 
-    def embedder(self, engine: LoadedModel, settings: VectorSettings, *, tokens: int = TOKENS) -> Embedder:
-        """Return an Embedder."""
-        return Embedder(engine, settings, tokens=tokens)
-
     def stack(self, blocks: Sequence[Any]) -> Any:
         """Return blocks as one."""
         return np.concatenate(blocks)
@@ -129,12 +116,6 @@ class SparseVectors(KindOfVectors):
     """Weights (V,) of pieces for each text, most of which are 0, compared by dot products (SPLADE)."""
 
     # scipy's sparse matrices take a tenth of a second to import: other kinds do without.
-
-    def embedder(self, engine: LoadedModel, settings: VectorSettings, *, tokens: int = TOKENS) -> Embedder:
-        """Return a SparseEmbedder."""
-        from osbert.inference.sparse_embedder import SparseEmbedder
-
-        return SparseEmbedder(engine, settings, tokens=tokens)
 
     def stack(self, blocks: Sequence[Any]) -> Any:
         """Return blocks as one."""
@@ -167,10 +148,6 @@ class ManyVectors(KindOfVectors):
     """Many vectors a text, compared token by token (ColBERT)."""
 
     backends = ("auto", "exact", *BITS)
-
-    def embedder(self, engine: LoadedModel, settings: VectorSettings, *, tokens: int = TOKENS) -> Embedder:
-        """Return a MultiEmbedder."""
-        return MultiEmbedder(engine, settings, tokens=tokens)
 
     def stack(self, blocks: Sequence[Any]) -> Any:
         """Return blocks as one."""
@@ -206,4 +183,4 @@ KINDS: Mapping[str, KindOfVectors] = {
     "sparse": SparseVectors(),
     "multi": ManyVectors(),
 }
-"""What differs, by `models/forms.py:VectorKind`. The states of all tokens are computed as dense vectors are."""
+"""The kinds by `models/forms.py:VectorKind`."""

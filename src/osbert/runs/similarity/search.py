@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from osbert.errors import UserError
 from osbert.evaluation.fusion import DEPTH, fuse_rankings, fuse_scores, read_weights
 from osbert.inference.embedder import Embedder
-from osbert.inference.engine import Engine, load
+from osbert.inference.engine import Engine, load, make_embedder
 from osbert.inference.kinds import KINDS, Index, KindOfVectors, Ranking
 from osbert.inference.vectors.lexical import bm25
 from osbert.inference.vectors.reading import VectorFile, open_vectors
@@ -206,7 +206,7 @@ class SearchRequest:
         kind = KINDS[opened.kind]
         kind.require_comparable(opened, (0,))
         _require_model(engine, weights, opened)
-        embedder = kind.embedder(engine, _query_settings(engine, opened, self.options.role))
+        embedder = make_embedder(engine, _query_settings(engine, opened, self.options.role))
         kind.require_comparable(opened, embedder.shape)
         return embedder
 
