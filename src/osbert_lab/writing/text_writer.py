@@ -150,10 +150,9 @@ def folder_defaults(engine: LoadedModel) -> WritingDefaults:
 
 
 def describe_remarks(engine: LoadedModel) -> list[str]:
-    """Return the remarks on the folder of an opened model that writes, which needs no pooler."""
+    """Return the remarks on the folder of an opened model that writes."""
     defaults = folder_defaults(engine)
-    remarks = [remark for remark in engine.remarks if not remark.startswith("pooler.")]
-    return [f"{engine.folder}: {remark}" for remark in [*remarks, *filter(None, [defaults.remark])]]
+    return [f"{engine.folder}: {remark}" for remark in (*engine.remarks, *filter(None, [defaults.remark]))]
 
 
 def shared_decoder(engine: LoadedModel, head: MaskedLanguageHead) -> CachedDecoder | None:

@@ -66,15 +66,19 @@ class Report:
         return tuple(row for row in self.rows if not row.expected)
 
     @property
+    def new_weights(self) -> tuple[str, ...]:
+        """A line for the user for each newly initialised tensor: for training, as nothing else computes with one."""
+        return tuple(f"{row.name} is newly initialised: {row.remark}" for row in self.rows if row.status == "new")
+
+    @property
     def remarks(self) -> tuple[str, ...]:
-        """Return a line for the user for each newly initialised tensor, and each that is not as expected."""
-        fresh = [f"{row.name} is newly initialised: {row.remark}" for row in self.rows if row.status == "new"]
+        """A line for the user for each tensor of the file that is not as expected."""
         used = [f"{row.name} {row.shape}: {row.remark}" for row in self.problems if row.status == "loaded"]
         strange = [
             f"{row.name} {row.shape} is not used: {row.remark}" for row in self.problems if row.status == "unused"
         ]
         more = [f"... and {len(strange) - 5:,} more that are not used"] if len(strange) > 5 else []
-        return (*fresh, *used, *strange[:5], *more)
+        return (*used, *strange[:5], *more)
 
     def select_names(self, status: Status) -> tuple[str, ...]:
         """Return the names of the rows with a status."""

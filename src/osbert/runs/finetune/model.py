@@ -126,11 +126,11 @@ def read_model(
     if tokenizer is not before:
         sizes = sizes.replace(vocabulary=max(sizes.vocabulary, len(tokenizer)))
     sizes, backbone = _build_empty(folder, sizes, settings)
-    remarks, learner = list(source.remarks), Learner(source_backbone, {})
+    remarks, learner = [*source.report.new_weights, *source.remarks], Learner(source_backbone, {})
     if settings.auxiliary or writes:  # before there are new pieces, for which the stored head has no rows
         with fix_seed(seed + 5):
             learner, report = _with_language(source_backbone, {} if from_scratch else source.tensors)
-        remarks += [remark for remark in report.remarks if remark not in remarks]
+        remarks += [remark for remark in (*report.new_weights, *report.remarks) if remark not in remarks]
     if tokenizer is not before:
         with fix_seed(seed + 4):
             draw_pieces(learner, len(before), len(tokenizer) - len(before))
