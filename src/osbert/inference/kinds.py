@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from osbert.inference.multi_vectors.index import BITS, open_residual_index
+from osbert.inference.multi_vectors.index import RESIDUAL_BITS, open_residual_index
 from osbert.inference.multi_vectors.nearest import NearestMultiRows, name_matches
 from osbert.inference.multi_vectors.reading import read_blocks, read_texts
 from osbert.inference.multi_vectors.vectors import MultiVectors
@@ -147,7 +147,7 @@ class SparseVectors(KindOfVectors):
 class ManyVectors(KindOfVectors):
     """Many vectors a text, compared token by token (ColBERT)."""
 
-    backends = ("auto", "exact", *BITS)
+    backends = ("auto", "exact", *RESIDUAL_BITS)
 
     def stack(self, blocks: Sequence[Any]) -> Any:
         """Return blocks as one."""

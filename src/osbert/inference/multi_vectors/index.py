@@ -13,7 +13,6 @@ import math
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,9 +27,10 @@ from osbert.inference.multi_vectors.vectors import MultiVectors, maxsim
 from osbert.inference.vectors.files import SETTINGS, Column, VectorOutput, map_array, write_vectors
 from osbert.inference.vectors.ranked import RankedRows
 from osbert.inference.vectors.reading import VectorFile
+from osbert.inference.vectors.recall import NEAREST, choose_rows, compare_neighbours
 from osbert.inference.vectors.settings import normalize_vectors
 
-BITS = {"plaid": 4, "plaid-2bit": 2}
+RESIDUAL_BITS = {"plaid": 4, "plaid-2bit": 2}
 """Bits of a number of a residual, by the name of the search."""
 CENTROIDS = 16
 """Centroids of N vectors: this many times the square root of N, as a power of 2."""
@@ -40,8 +40,8 @@ PROBES = 32
 """Centroids that a token of a query probes."""
 CANDIDATES, CANDIDATES_PER_RESULT = 100, 10
 """Fewest texts whose vectors are compared for a query, and those for each result."""
-QUERIES, QUERY_TOKENS, NEAREST = 64, 32, 10
-"""For the recall: texts that look for their neighbours, their tokens that do, and how many neighbours."""
+QUERIES, QUERY_TOKENS = 64, 32
+"""For the recall: texts that look for their neighbours, and the tokens of each that do."""
 
 
 class ResidualIndex:
@@ -122,7 +122,7 @@ def open_residual_index(opened: VectorFile, backend: str, watch: Callable[[str],
             return ResidualIndex(path, normalized=normalized)
     except (OSError, ValueError, KeyError, zipfile.BadZipFile):
         pass
-    build_index(opened, path, BITS[backend], {"vectors": fingerprint, "osbert": __version__})
+    build_index(opened, path, RESIDUAL_BITS[backend], {"vectors": fingerprint, "osbert": __version__})
     index = ResidualIndex(path, normalized=normalized)
     recall = measure_recall(opened, index)
     measured = "" if recall is None else f" recall@10 against exact, of some of the texts as queries: {recall:.4f}."
@@ -136,33 +136,28 @@ def build_index(opened: VectorFile, path: Path, bits: int, settings: dict[str, s
 
     Raises UserError if a number is NaN or infinite, OSError on a full disk.
     """
-    total = sum(len(block.ids) for block in opened.blocks(read_blocks))
+    starts = opened.column("starts")
+    total = int(starts[-1])
     count = 2 ** round(math.log2(CENTROIDS * math.sqrt(total)))
     stride = -(-total // min(SAMPLED, PER_CENTROID * count))
     sample = np.concatenate([*_sample(opened, stride)])
     centroids = fit_centroids(sample, min(count, max(1, len(sample) // 4)), np.random.default_rng(0))
     codec = ResidualCodec.fit(sample, centroids, bits=bits)
     with replacing(path) as aside:
-        columns = {"centroids": codec.centroids, "levels": codec.levels}
-        starts = [np.zeros(1, np.int64)]
-        with (aside.parent / "codes.bin").open("wb") as codes_file, (aside.parent / "residuals.bin").open("wb") as file:
+        codes_path, residuals_path = aside.parent / "codes.bin", aside.parent / "residuals.bin"
+        with codes_path.open("wb") as codes_file, residuals_path.open("wb") as residuals_file:
             for block in opened.blocks(read_blocks):
                 codes, residuals = codec.encode(block.vectors)
                 codes.tofile(codes_file)
-                residuals.tofile(file)
-                starts.append(starts[-1][-1] + block.starts[1:])
-        columns["starts"] = np.concatenate(starts)
-        written: dict[str, tuple[Any, tuple[int, ...]]] = {
-            "codes": (np.int32, (total,)), "residuals": (np.uint8, (total, residuals.shape[1])),
-        }  # fmt: skip
-        for name, array in columns.items():
-            array.tofile(aside.parent / f"{name}.bin")
-            written[name] = (array.dtype, array.shape)
-        arrays = {
-            name: Column(path=aside.parent / f"{name}.bin", dtype=np.dtype(dtype).str, shape=shape)
-            for name, (dtype, shape) in written.items()
+                residuals.tofile(residuals_file)
+        columns = {
+            "codes": Column(path=codes_path, dtype="<i4", shape=(total,)),
+            "residuals": Column(path=residuals_path, dtype="|u1", shape=(total, residuals.shape[1])),
         }
-        write_vectors(VectorOutput(form=".npz", path=aside), arrays, settings)
+        for name, array in (("centroids", codec.centroids), ("levels", codec.levels), ("starts", starts)):
+            array.tofile(aside.parent / f"{name}.bin")
+            columns[name] = Column(path=aside.parent / f"{name}.bin", dtype=array.dtype.str, shape=array.shape)
+        write_vectors(VectorOutput(form=".npz", path=aside), columns, settings)
 
 
 def _sample(opened: VectorFile, stride: int) -> Iterator[NDArray[np.float32]]:
@@ -178,9 +173,9 @@ def measure_recall(opened: VectorFile, index: ResidualIndex) -> float | None:
 
     The queries are the first tokens of some of the texts, evenly spaced, none of which is its own neighbour.
     """
-    rows = np.unique(np.linspace(0, opened.count - 1, min(opened.count, QUERIES)).astype(int))
     if opened.count < 2:
         return None
+    rows = choose_rows(opened.count, QUERIES)
     texts, first = [], 0
     for block in opened.blocks(read_blocks):
         texts += [block[int(row) - first][:QUERY_TOKENS] for row in rows if first <= row < first + len(block)]
@@ -189,8 +184,4 @@ def measure_recall(opened: VectorFile, index: ResidualIndex) -> float | None:
     exact = NearestMultiRows(queries, NEAREST + 1)
     for block in opened.blocks(read_blocks):
         exact.compare(block)
-    both = [
-        [[index for index in indices.tolist() if index != row][:NEAREST] for row, (indices, _) in zip(rows, ranked)]
-        for ranked in (exact.ranked, index.find(queries, NEAREST + 1))
-    ]
-    return sum(len({*first} & {*second}) for first, second in zip(*both)) / sum(map(len, both[0]))
+    return compare_neighbours(rows, exact.ranked, index.find(queries, NEAREST + 1))
