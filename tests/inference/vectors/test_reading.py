@@ -107,6 +107,17 @@ def test_a_flipped_bit_in_an_index_has_it_built_anew(tmp_path: Path, backend: st
     assert index.read_bytes() != flipped
 
 
+@pytest.mark.parametrize("form", [".npy", ".npz"])
+def test_the_fingerprint_is_of_the_vectors_and_not_of_their_settings_alone(tmp_path: Path, form: str) -> None:
+    arrays, paths = columns(tmp_path), write(tmp_path, form)
+    before = open_vectors(paths[0]).fingerprint
+    assert open_vectors(paths[0]).fingerprint == before
+    out = VectorOutput(form=form, path=paths[0], rows=paths[1] if form == ".npy" else None)
+    np.zeros((ROWS, WIDTH), "<f4").tofile(arrays["vectors"].path)
+    write_vectors(out, arrays, SETTINGS)
+    assert open_vectors(paths[0]).fingerprint != before
+
+
 def test_a_file_without_a_checksum_is_read(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(files, "CHECKSUM", "other")  # as versions before wrote it
     path, _ = write(tmp_path, ".npy")

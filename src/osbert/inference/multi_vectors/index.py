@@ -7,8 +7,6 @@ centroids and residuals give back. The index is a file beside that of the vector
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 import zipfile
 from collections.abc import Callable, Iterator
@@ -111,18 +109,15 @@ def open_residual_index(opened: VectorFile, backend: str, watch: Callable[[str],
     """
     path = opened.path.with_name(f"{opened.path.name}.{backend}")
     normalized = bool(opened.settings["vectors"]["normalize"])
-    with zipfile.ZipFile(opened.path) as archive:
-        facts = {"settings": dict(opened.settings), "crc32": archive.getinfo("vectors.npy").CRC}
-    fingerprint = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
     try:
         with zipfile.ZipFile(path) as archive:
             damaged = archive.testzip()
         settings = parse_json(map_array(path, SETTINGS).item())
-        if damaged is None and settings.get("vectors") == fingerprint:
+        if damaged is None and settings.get("vectors") == opened.fingerprint:
             return ResidualIndex(path, normalized=normalized)
     except (OSError, ValueError, KeyError, zipfile.BadZipFile):
         pass
-    build_index(opened, path, RESIDUAL_BITS[backend], {"vectors": fingerprint, "osbert": __version__})
+    build_index(opened, path, RESIDUAL_BITS[backend], {"vectors": opened.fingerprint, "osbert": __version__})
     index = ResidualIndex(path, normalized=normalized)
     recall = measure_recall(opened, index)
     measured = "" if recall is None else f" recall@10 against exact, of some of the texts as queries: {recall:.4f}."

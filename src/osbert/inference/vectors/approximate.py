@@ -6,9 +6,7 @@ What an index misses is measured when it is built, and kept with it.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import importlib
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -97,14 +95,13 @@ def open_index(opened: VectorFile, backend: str) -> ApproximateIndex:
     It is built if it is missing, damaged, or belongs to other vectors. Raises UserError if a vector is not finite.
     """
     library, path = load_library(backend), index_path(opened.path, backend)
-    fingerprint = hashlib.sha256(json.dumps(dict(opened.settings), sort_keys=True).encode()).hexdigest()
     facts = path.with_name(f"{path.name}.json")
     width = next((block.shape[1] for block in opened.blocks()), 0)
     try:
         known = read_sealed(facts)
     except (OSError, ValueError, UserError):
         known = {}
-    if known.get("vectors") == fingerprint and known.get("rows") == opened.count and path.is_file():
+    if known.get("vectors") == opened.fingerprint and known.get("rows") == opened.count and path.is_file():
         with contextlib.suppress(RuntimeError):  # of another version's file
             if known.get(CHECKSUM) == file_crc32(path):
                 read = library.read_index if backend == "faiss" else library.Index.restore
@@ -118,7 +115,7 @@ def open_index(opened: VectorFile, backend: str) -> ApproximateIndex:
     with replacing(path) as aside:
         library.write_index(index, str(aside)) if backend == "faiss" else index.save(str(aside))
         checksum = file_crc32(aside)
-    write_sealed(facts, {"vectors": fingerprint, "rows": opened.count, CHECKSUM: checksum, "recall": recall})
+    write_sealed(facts, {"vectors": opened.fingerprint, "rows": opened.count, CHECKSUM: checksum, "recall": recall})
     return ApproximateIndex(backend=backend, index=index, count=opened.count, width=width, recall=recall)
 
 

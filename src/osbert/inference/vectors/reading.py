@@ -6,6 +6,8 @@ The checksums of what is read are compared, so that a flipped bit is an error an
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 import zipfile
 import zlib
 from abc import ABC, abstractmethod
@@ -76,6 +78,12 @@ class VectorFile(ABC):
                     yield block.astype(np.float32, copy=False)
 
     @property
+    def fingerprint(self) -> str:
+        """A hash of the settings and of the vectors' checksum, by which an index knows its vectors."""
+        facts = {"settings": dict(self.settings), "crc32": self._checksum()}
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+    @property
     def is_binary(self) -> bool:
         """Whether the file has bits, by which a search chooses candidates."""
         return self.settings.get("dtype") == "binary"
@@ -123,6 +131,10 @@ class VectorFile(ABC):
 
     @abstractmethod
     def _blocks(self) -> Iterator[NDArray[Any]]: ...
+
+    def _checksum(self) -> int | None:
+        """Return the CRC-32 of the vectors, None if only their pages have one."""
+        return None
 
     def _array(self, name: str) -> AbstractContextManager[tuple[IO[bytes], tuple[int, ...], np.dtype[Any]]]:
         raise ValueError("this form has dense vectors alone")
@@ -208,6 +220,12 @@ class _Arrays(VectorFile):
             for first in range(0, shape[0], BLOCK):
                 count = min(BLOCK, shape[0] - first)
                 yield np.frombuffer(file.read(count * size), dtype).reshape(count, *shape[1:])
+
+    def _checksum(self) -> int | None:
+        if self.path.suffix == ".npy":
+            return self.settings.get(CHECKSUM)
+        with zipfile.ZipFile(self.path) as archive:
+            return archive.getinfo("vectors.npy").CRC
 
     def _column(self, name: str) -> NDArray[Any]:
         with self._array(name) as (file, shape, dtype):
