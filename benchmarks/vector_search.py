@@ -120,7 +120,7 @@ def faiss_index(vectors: np.ndarray) -> Any:
 
     started = time.perf_counter()
     lists = build_lists(Memory())
-    index = ApproximateIndex(backend="faiss", index=lists, count=len(vectors), width=vectors.shape[1])
+    index = ApproximateIndex(backend="faiss", index=lists)
     print(f"  faiss: built in {time.perf_counter() - started:.1f} s", flush=True)
     return index
 

@@ -9,7 +9,7 @@ import contextlib
 import importlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,16 +36,16 @@ EXPANSION = 128
 
 @dataclass(frozen=True, kw_only=True)
 class ApproximateIndex:
-    """An index of the vectors of a file at length 1. `backend`: its library; `recall`: recall@10.
-
-    `count`, `width`: the shape of the vectors.
-    """
+    """An index of the vectors of a file at length 1. `backend`: its library; `recall`: recall@10."""
 
     backend: str
     index: Any
-    count: int
-    width: int
     recall: float | None = None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The shape of the vectors, (n, D)."""
+        return (self.index.ntotal, self.index.d) if self.backend == "faiss" else (len(self.index), self.index.ndim)
 
     def find(
         self, queries: NDArray[np.floating], count: int
@@ -54,9 +54,10 @@ class ApproximateIndex:
 
         Raises UserError for queries of another width, or with NaN or infinite numbers.
         """
-        require_width(queries, (self.width,))
+        rows, width = self.shape
+        require_width(queries, (width,))
         finite_lengths(queries, 0)
-        unit, count = normalize_vectors(queries), min(count, self.count)
+        unit, count = normalize_vectors(queries), min(count, rows)
         if self.backend == "faiss":
             self.index.nprobe = LISTS_LOOKED_AT
             cosines, indices = self.index.search(unit, count)  # an index of -1 where there is no further row
@@ -96,7 +97,6 @@ def open_index(opened: VectorFile, backend: str) -> ApproximateIndex:
     """
     library, path = load_library(backend), index_path(opened.path, backend)
     facts = path.with_name(f"{path.name}.json")
-    width = next((block.shape[1] for block in opened.blocks()), 0)
     try:
         known = read_sealed(facts)
     except (OSError, ValueError, UserError):
@@ -105,18 +105,15 @@ def open_index(opened: VectorFile, backend: str) -> ApproximateIndex:
         with contextlib.suppress(RuntimeError):  # of another version's file
             if known.get(CHECKSUM) == file_crc32(path):
                 read = library.read_index if backend == "faiss" else library.Index.restore
-                recall = known.get("recall")
-                return ApproximateIndex(
-                    backend=backend, index=read(str(path)), count=opened.count, width=width, recall=recall
-                )
-    index = (build_lists if backend == "faiss" else build_graph)(opened)
-    built = ApproximateIndex(backend=backend, index=index, count=opened.count, width=width)
-    recall = measure_recall(opened.blocks, opened.count, built.find)
+                return ApproximateIndex(backend=backend, index=read(str(path)), recall=known.get("recall"))
+    built = (build_lists if backend == "faiss" else build_graph)(opened)
+    index = ApproximateIndex(backend=backend, index=built)
+    recall = measure_recall(opened.blocks, opened.count, index.find)
     with replacing(path) as aside:
-        library.write_index(index, str(aside)) if backend == "faiss" else index.save(str(aside))
+        library.write_index(built, str(aside)) if backend == "faiss" else built.save(str(aside))
         checksum = file_crc32(aside)
     write_sealed(facts, {"vectors": opened.fingerprint, "rows": opened.count, CHECKSUM: checksum, "recall": recall})
-    return ApproximateIndex(backend=backend, index=index, count=opened.count, width=width, recall=recall)
+    return replace(index, recall=recall)
 
 
 def build_lists(opened: VectorFile) -> Any:
