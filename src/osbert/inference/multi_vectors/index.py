@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 from osbert import __version__
 from osbert.files import replacing
 from osbert.guarded import parse_json
-from osbert.inference.multi_vectors.nearest import NearestMultiRows, require_width
+from osbert.inference.multi_vectors.nearest import NearestMultiRows
 from osbert.inference.multi_vectors.reading import read_blocks
 from osbert.inference.multi_vectors.residuals import ResidualCodec, fit_centroids
 from osbert.inference.multi_vectors.vectors import MultiVectors, maxsim
 from osbert.inference.vectors.files import SETTINGS, Column, VectorOutput, map_array, write_vectors
-from osbert.inference.vectors.ranked import RankedRows
+from osbert.inference.vectors.ranked import RankedRows, require_width
 from osbert.inference.vectors.reading import VectorFile
 from osbert.inference.vectors.recall import NEAREST, choose_rows, compare_neighbours
 from osbert.inference.vectors.settings import normalize_vectors
@@ -59,7 +59,7 @@ class ResidualIndex:
 
     def find(self, queries: MultiVectors, count: int) -> list[tuple[NDArray[np.int64], NDArray[np.float32]]]:
         """Return the indices and scores (k,) of the best `count` texts for each query."""
-        require_width(queries, self.codec.centroids.shape[1])
+        require_width(queries.vectors.shape[1:], self.codec.centroids.shape[1:])
         ranked = RankedRows(len(queries), count)
         for number in range(len(queries)):
             query = queries[number : number + 1]

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from osbert.errors import UserError
 from osbert.inference.multi_vectors.vectors import MultiVectors, maxsim
 from osbert.inference.sparse_vectors.pieces import name_piece
-from osbert.inference.vectors.ranked import RankedRows
+from osbert.inference.vectors.ranked import RankedRows, require_width
 
 
 class NearestMultiRows(RankedRows):
@@ -30,21 +29,11 @@ class NearestMultiRows(RankedRows):
 
     def compare(self, block: MultiVectors, indices: NDArray[np.int64] | None = None) -> None:
         """Compare the next rows. Raises UserError if their vectors have another width."""
-        require_width(self.queries, block.vectors.shape[1])
+        require_width(self.queries.vectors.shape[1:], block.vectors.shape[1:])
         numbers = np.arange(self.rows, self.rows + len(block)) if indices is None else indices
         for query, scores in enumerate(maxsim(self.queries, block)):
             self.merge(query, numbers, scores)
         self.rows += len(block)
-
-
-def require_width(queries: MultiVectors, width: int) -> None:
-    """Raise UserError unless the vectors of queries have the width of the file's."""
-    if queries.vectors.shape[1] != width:
-        raise UserError(
-            f"The file's vectors have {width:,} numbers, those of the text {queries.vectors.shape[1]:,}: is it "
-            "damaged, or of another model?",
-            code="damaged-file",
-        )
 
 
 def name_matches(query: MultiVectors, text: MultiVectors, vocabulary: Sequence[str]) -> dict[str, float]:

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from osbert.errors import UserError
 from osbert.inference.sparse_vectors.pieces import name_piece
-from osbert.inference.vectors.ranked import RankedRows
+from osbert.inference.vectors.ranked import RankedRows, require_width
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -45,12 +44,7 @@ class NearestSparseRows(RankedRows):
 
         `indices` (n,): what stands for them in `ranked`, by default the number of each among all rows.
         """
-        if block.shape[1] != self.queries.shape[1]:
-            raise UserError(
-                f"The file's vectors have {block.shape[1]:,} weights, that of the text {self.queries.shape[1]:,}: is "
-                "it damaged, or of another model?",
-                code="damaged-file",
-            )
+        require_width(self.queries.shape[1:], block.shape[1:])
         numbers = np.arange(self.rows, self.rows + block.shape[0]) if indices is None else indices
         index = block.T.tocsr()  # (V, n): the inverted index
         products = (self.queries @ index).astype(np.float32)  # (Q, n)

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from osbert.errors import UserError
 from osbert.files import read_sealed, replacing, write_sealed
 from osbert.inference.vectors.files import CHECKSUM, file_crc32
-from osbert.inference.vectors.nearest import finite_lengths, require_width
+from osbert.inference.vectors.nearest import finite_lengths
+from osbert.inference.vectors.ranked import require_width
 from osbert.inference.vectors.reading import VectorFile
 from osbert.inference.vectors.recall import measure_recall
 from osbert.inference.vectors.settings import normalize_vectors
@@ -55,7 +56,7 @@ class ApproximateIndex:
         Raises UserError for queries of another width, or with NaN or infinite numbers.
         """
         rows, width = self.shape
-        require_width(queries, (width,))
+        require_width(queries.shape[1:], (width,))
         finite_lengths(queries, 0)
         unit, count = normalize_vectors(queries), min(count, rows)
         if self.backend == "faiss":

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from osbert.errors import UserError
 from osbert.inference.vectors.files import BITS, ROW_CHECKSUMS
-from osbert.inference.vectors.nearest import finite_lengths, pair_cosines, require_width
+from osbert.inference.vectors.nearest import finite_lengths, pair_cosines
+from osbert.inference.vectors.ranked import require_width
 from osbert.inference.vectors.reading import VectorFile
 from osbert.inference.vectors.settings import normalize_vectors
 
@@ -60,7 +61,7 @@ class BitIndex:
 
         Raises UserError if a query has another width, or a query or a candidate is not finite.
         """
-        require_width(queries, (self.width,))
+        require_width(queries.shape[1:], (self.width,))
         finite_lengths(queries, 0)
         unit = normalize_vectors(queries)
         results = []

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osbert.errors import UserError
+from osbert.inference.vectors.ranked import require_width
 from osbert.inference.vectors.reading import VectorFile
 from osbert.inference.vectors.settings import normalize_vectors
 
@@ -55,16 +56,6 @@ PAIRS = 2**16
 """Pairs of vectors in memory at a time."""
 
 
-def require_width(queries: NDArray[np.floating], shape: tuple[int, ...]) -> None:
-    """Raise UserError unless queries (Q, D) have the width of the file's vectors, whose `shape` is (D,)."""
-    if shape != queries.shape[1:]:
-        raise UserError(
-            f"The file's vectors are {shape}, that of the text is {queries.shape[1:]}: is it damaged, or of another "
-            "model?",
-            code="damaged-file",
-        )
-
-
 class NearestRows:
     """The `count` rows with the largest cosines for each of Q vectors, among the blocks compared so far.
 
@@ -96,7 +87,7 @@ class NearestRows:
 
         `indices` (n,): what stands for them in `places`, by default the number of each among all rows.
         """
-        require_width(self.queries, block.shape[1:])
+        require_width(self.queries.shape[1:], block.shape[1:])
         lengths = finite_lengths(block, self.rows)
         if not len(block):
             return

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from osbert.errors import UserError
+
 
 class RankedRows:
     """Rankings of at most `count` rows for each of some queries, the best first; of equal ones the lower index.
@@ -27,3 +29,12 @@ class RankedRows:
         indices, scores = np.concatenate([earlier_indices, indices]), np.concatenate([earlier_scores, scores])
         best = np.lexsort((indices, -scores))[: self.count]
         self.ranked[query] = indices[best], scores[best]
+
+
+def require_width(queries: tuple[int, ...], vectors: tuple[int, ...]) -> None:
+    """Raise UserError unless the vectors of queries have the shape (D,) of a file's vectors."""
+    if queries != vectors:
+        raise UserError(
+            f"The file's vectors are {vectors}, that of the text is {queries}: is it damaged, or of another model?",
+            code="damaged-file",
+        )
