@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from json import JSONDecodeError
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -16,7 +15,6 @@ from osbert.data.example import Example, Target
 from osbert.data.long_texts import Long, lay_out_behind
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
-from osbert.guarded import parse_json
 from osbert.reading.columns import ROLES, Header, headings
 from osbert.reading.splits import find_named
 from osbert.reading.table import Origin, Row, Table
@@ -24,7 +22,7 @@ from osbert.tasks import Description, Prediction, Record, Source, Task
 from osbert.tasks.calibration import Calibration
 from osbert.tasks.edges import Edge, ExplainedScore, contrast, require_label
 from osbert.tasks.record import SIDES, Probability, RecordOutcome, TextMark
-from osbert.tasks.tables import TableDescription, TableSource, TableTask, UnlabelledRow, require_cells
+from osbert.tasks.tables import TableDescription, TableSource, TableTask, UnlabelledRow, parse_cell, require_cells
 from osbert.tasks.tables.classes import check_temperature, fit_temperature, softmax
 
 if TYPE_CHECKING:
@@ -297,10 +295,7 @@ def texts_of(row: Row, columns: ChoiceColumns) -> tuple[list[str], tuple[str, ..
     # JSON lines have the list itself; other tables have it as JSON in a cell.
     choices: Any = row.source.get(name, row.values[name])
     if isinstance(choices, str):
-        try:
-            choices = parse_json(choices) if choices.strip() else []
-        except JSONDecodeError:
-            choices = None
+        choices = parse_cell(choices) if choices.strip() else []
     called: Any = ()
     if isinstance(choices, Mapping):
         choices, called = choices.get("text"), choices.get("label", ())

@@ -7,13 +7,12 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from json import JSONDecodeError
 from typing import Any
 
 from osbert.errors import Problems, UserError
-from osbert.guarded import parse_json
 from osbert.reading.columns import CLASS_HEADINGS, ROLES, Header, TextColumns, choose
 from osbert.reading.table import Row, Table
+from osbert.tasks.tables import parse_cell
 from osbert.tasks.tables.classes import SEPARATORS, find_joined_labels, parse_list
 
 Labels = tuple[str, ...]
@@ -52,10 +51,7 @@ def cell_labels(cell: str, separator: str) -> Labels:
 
 def parse_nested_labels(cell: str) -> Labels:
     """Return the labels of a JSON list. Raises ValueError if the cell is no list of labels."""
-    try:
-        value = parse_json(cell)
-    except JSONDecodeError:
-        value = None
+    value = parse_cell(cell)
     if not isinstance(value, list):
         raise ValueError(f'the labels are no list ({cell[:40]}). Write them as ["one", "other"], and [] for none')
     return _names(value)
