@@ -295,22 +295,23 @@ class SoftLabelSource(TextSource):
         records = [*super().read(origin, problems, labelled=labelled)]
         voted = [record for record in records if isinstance(record, SoftRecord)]
         model = fit_votes(voted, needed=self._soft.aggregation == "dawid-skene")
-        several = len({name for record in voted for name in record.votes}) >= FEWEST_ANNOTATORS
-        enough = several and len(voted) >= FEWEST_ROWS
-        weighed = self._soft.aggregation == "dawid-skene" or (self._soft.aggregation == "auto" and enough)
-        posteriors = iter(model.posteriors if model and weighed else [record.probabilities for record in voted])
-        method = "by reliability (Dawid and Skene 1979)" if model and weighed else "as the fractions of the votes"
+        weighed = model if self._weighs(voted) else None
+        method = "by reliability (Dawid and Skene 1979)" if weighed else "as the fractions of the votes"
         agreement = model.describe() if model else "reliability and agreement are not measured." + advise_lab()
-        names = {label for record in voted for label in record.votes.values()}
-        folded = Counter(name.casefold() for name in names)
-        if alike := sorted(name for name in names if folded[name.casefold()] > 1):
-            agreement += f"; votes for {list_labels(alike)} differ in case alone and count as different labels"
-        self._facts["votes", self.open(origin).called] = f"labels of rows {method}; {agreement}"
+        self._facts["votes", self.open(origin).called] = f"labels of rows {method}; {agreement}{_describe_case(voted)}"
+        posteriors = iter(weighed.posteriors if weighed else [record.probabilities for record in voted])
         for record in records:
             if isinstance(record, SoftRecord):
                 probabilities = next(posteriors)
                 record = dataclasses.replace(record, probabilities=probabilities, label=likeliest_label(probabilities))
             yield record
+
+    def _weighs(self, voted: Sequence[SoftRecord]) -> bool:
+        """Return whether votes count by the reliability of the annotators."""
+        if self._soft.aggregation != "auto":
+            return self._soft.aggregation == "dawid-skene"
+        annotators = {name for record in voted for name in record.votes}
+        return len(annotators) >= FEWEST_ANNOTATORS and len(voted) >= FEWEST_ROWS
 
     def findings(self) -> list[str]:
         """Describe the data, and the annotators of each file."""
@@ -340,6 +341,14 @@ def fit_votes(records: Sequence[Record], *, needed: bool = False) -> VoteModel |
 def _split_names(names: str) -> tuple[str, ...]:
     """Return the names of columns between commas."""
     return tuple(filter(None, (name.strip() for name in names.split(","))))
+
+
+def _describe_case(records: Sequence[SoftRecord]) -> str:
+    """Return a remark on votes for labels that differ in case alone, "" for none."""
+    names = {label for record in records for label in record.votes.values()}
+    folded = Counter(name.casefold() for name in names)
+    alike = sorted(name for name in names if folded[name.casefold()] > 1)
+    return f"; votes for {list_labels(alike)} differ in case alone and count as different labels" if alike else ""
 
 
 def _fractions(counts: Counter[str]) -> dict[str, float]:
