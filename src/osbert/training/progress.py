@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from osbert.data.batch import Batch
+from osbert.data.batch import Batch, BatchTarget
 from osbert.data.step import Cursor
 from osbert.training.distributed import Group
 
@@ -110,8 +110,8 @@ class Census:
     """The counts of some micro-batches, of one process or joined of all.
 
     `passes`: micro-batches of the process with most; `fewest`: of the one with fewest. `counts`: the divisor of each
-    objective's loss; `labels`: number of labels whose weight is not 0; `kinds`: whether they are per token, and their
-    dtype.
+    objective's loss; `labels`: number of labels, without those of tokens or sequences all of whose weights are 0;
+    `kinds`: whether they are per token, and their dtype.
     """
 
     passes: int = 0
@@ -131,8 +131,7 @@ class Census:
             census.tokens += batch.size
             for name, target in batch.targets.items():
                 census.counts[name] = census.counts.get(name, 0.0) + target.count
-                weights = target.labels if target.weights is None else target.weights.nonzero()
-                census.labels[name] = census.labels.get(name, 0) + len(weights)
+                census.labels[name] = census.labels.get(name, 0) + _count_labels(target, batch.size)
                 census.kinds[name] = (target.per_token, target.labels.dtype)
         return census
 
@@ -147,6 +146,18 @@ class Census:
             labels=sum_by_name(part.labels for part in parts),
             kinds={name: kind for part in parts for name, kind in part.kinds.items()},
         )
+
+
+def _count_labels(target: BatchTarget, tokens: int) -> int:
+    """Return the number of labels, without those of tokens or sequences all of whose weights are 0.
+
+    The K labels of a soft target count together: its weights are probabilities, some of which may be 0.
+    """
+    if target.weights is None:
+        return len(target.labels)
+    has_weight = target.index.new_zeros(tokens, dtype=torch.bool)  # of each token or sequence
+    has_weight[target.index[target.weights != 0]] = True
+    return int(has_weight[target.index].sum())
 
 
 @dataclass(kw_only=True)

@@ -9,6 +9,7 @@ import pytest
 
 import osbert
 from osbert.errors import UserError
+from osbert.training.tracking import read_lines
 from tiny_runs import write_run
 
 QUICK: dict[str, Any] = {"precision": "fp32", "device": "cpu", "temperature": 1.0, "dropout": 0.0}
@@ -35,6 +36,20 @@ def test_a_fitted_layer_has_the_probabilities_of_the_rows(encoder: Path, tmp_pat
     expected = [*TEXTS.values()] if targets == "soft" else [1, 0, 0]
     assert predictions == pytest.approx(expected, abs=0.03)
     assert run.metrics["accuracy"] == 1  # with the likeliest label of each row
+
+
+def test_the_accuracy_in_training_is_that_of_the_same_labels_without_probabilities(
+    encoder: Path, tmp_path: Path
+) -> None:
+    names = ["pos", "neg", "none"]
+    certain = [{"text": text, "label": name} for text, name in zip(TEXTS, names)] * 16
+    soft = [{**row, "label": {row["label"]: 1.0}} for row in certain]
+    curves, settings = [], {"few_shot": "none", "log_every": 1, **STEPS}
+    for name, data in (("certain", certain), ("soft", soft)):
+        osbert.finetune("classify", model=encoder, data=data, dev=certain, out=tmp_path / name, **settings)
+        lines = read_lines(tmp_path / name / "metrics.jsonl")
+        curves.append([line["classify.accuracy"] for line in lines if "classify.accuracy" in line])
+    assert len(curves[0]) == 3 and max(curves[0]) > 1 / 3 and curves[1] == pytest.approx(curves[0])
 
 
 @pytest.mark.parametrize(
