@@ -104,7 +104,7 @@ def _parser(words: Sequence[str], kinds: Mapping[str, Any], meanings: Mapping[st
 def document_verb(import_path: str, words: Sequence[str] | None, flags: Mapping[str, str]) -> Callable[..., None]:
     """Return a verb with all its possible options in its signature, for its help and for completion.
 
-    `import_path`: the verb's module and function, as in "osbert.commands.plan:plan". `words`: those after the verb,
+    `import_path`: the verb's module and function, as in "osbert_lab.commands.plan:plan". `words`: those after the verb,
     which decide the settings; None for no settings. `flags`: options that every verb has, with their help.
     """
     module, _, function = import_path.partition(":")

@@ -422,7 +422,7 @@ class Task(Objective):
         """Return the prediction from the head's outputs for the record's `examples`, the sequences `encode` made.
 
         Each output is (K,), or (n, K) for the n tokens of a sequence if `per_token`; for the form text it is
-        a Generation (models/generation/settings.py).
+        a Generation (osbert_lab/writing/settings.py).
         """
         raise NotImplementedError
 

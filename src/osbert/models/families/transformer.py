@@ -244,7 +244,7 @@ class Transformer(Backbone):
         return hidden if self.recurrent is None else self.recurrent(hidden, batch)
 
     def flops(self, size: StepSize) -> int:
-        """Return the FLOPs of one forward pass, by FORMULA of evaluation/speed.py."""
+        """Return the FLOPs of one forward pass, by FORMULA of osbert_lab/planning/speed.py."""
         sizes = self.architecture
         # The last block computes keys and values for all tokens, everything else for the tokens that are read.
         last = self.depth[-1]
