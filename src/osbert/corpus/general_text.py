@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import hashlib
-import inspect
 import os
 import re
 import sysconfig
@@ -12,8 +11,10 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
-NOT_DOCUMENTATION = frozenset(("test", "tests", "idle_test", "idlelib", "lib2to3", "__pycache__"))
-OTHER_LIBRARIES = frozenset(("site-packages", "dist-packages", "_vendor", "pip"))
+NOT_READ = frozenset(
+    ("test", "tests", "idle_test", "idlelib", "lib2to3", "__pycache__")  # not documentation
+    + ("site-packages", "dist-packages", "_vendor", "pip")  # other libraries
+)
 
 _CODE = re.compile(r"[\\{}<>|=^~@#$%&]|->|::|\w\(\w|\]\[|__|``|\.\.\.")
 _ORDINARY = re.compile(r"(?<![\w.'-])[A-Za-z]?[a-z]+(?:['-][a-z]+)*(?=[\s,.;:!?)'\"]|$)")
@@ -61,7 +62,7 @@ def is_prose(paragraph: str) -> bool:
 def _sources(library: Path) -> Iterator[Path]:
     for folder, inner, names in os.walk(library):
         # Assigning to the slice prunes the walk: os.walk descends only into the folders left in this list.
-        inner[:] = [name for name in inner if name not in NOT_DOCUMENTATION | OTHER_LIBRARIES]
+        inner[:] = [name for name in inner if name not in NOT_READ]
         yield from (Path(folder, name) for name in names if name.endswith(".py") and not name.startswith("test_"))
 
 
@@ -75,4 +76,4 @@ def _docstrings(path: Path) -> Iterator[str]:
             return
     for node in ast.walk(tree):
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
-            yield inspect.cleandoc(ast.get_docstring(node, clean=False) or "")
+            yield ast.get_docstring(node) or ""
