@@ -102,9 +102,12 @@ def pool_pieces(
         last = first + len(scores)
         for index in range(int(np.searchsorted(ends, first, "right")), int(np.searchsorted(starts, last))):
             part = scores[max(starts[index] - first, 0) : ends[index] - first]
-            # max is slower than amax, but keeps no logits for the backward pass.
-            most = part.sum if sums else part.amax
-            weights = part.max(dim=0).values if part.requires_grad and not sums else most(dim=0)
+            if sums:
+                weights = part.sum(dim=0)
+            elif part.requires_grad:  # max is slower than amax, but keeps no logits for the backward pass
+                weights = part.max(dim=0).values
+            else:
+                weights = part.amax(dim=0)
             if starts[index] < first and sequence_weights is not None:  # it began in the block before
                 weights = sequence_weights + weights if sums else torch.maximum(sequence_weights, weights)
             if ends[index] > last:
