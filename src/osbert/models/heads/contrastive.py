@@ -230,10 +230,11 @@ def distil_order(margins: Tensor, labels: Tensor, rows: Tensor, *, count: float)
     0.2743
     """
     records = int(count)
-    every = torch.cat([torch.arange(records, device=rows.device), rows])
-    none = margins.new_zeros(records)  # the positive's own margin
+    text_records = torch.cat([torch.arange(records, device=rows.device), rows])  # the positives come first
+    positives = margins.new_zeros(records)  # their margins to themselves
     student, teacher = (
-        log_softmax_within(torch.cat([none, -scores])[:, None], every, records) for scores in (margins, labels)
+        log_softmax_within(torch.cat([positives, -scores])[:, None], text_records, records)
+        for scores in (margins, labels)
     )
     total = (teacher[0].exp() * (teacher[0] - student[0])).sum()
     return Loss(total=total, count=count, hits=(student[1].squeeze(1) <= 0).sum())

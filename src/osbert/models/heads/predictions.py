@@ -254,7 +254,7 @@ def ordinal_loss(scores: Tensor, target: BatchTarget) -> Loss:
 
     The true probability of class i is softmax over i of -(i - label)^2 (Díaz and Marathe 2019, equation 1).
     """
-    probabilities = _neighbours(scores)[target.labels]  # (M, K)
+    probabilities = _ordinal_probabilities(scores)[target.labels]  # (M, K)
     each = functional.cross_entropy(scores.float(), probabilities, reduction="none")
     hits = (scores.detach().argmax(dim=-1) == target.labels).sum()
     return Loss(total=(each if target.weights is None else each * target.weights).sum(), count=target.count, hits=hits)
@@ -300,7 +300,7 @@ def soft_loss(
     assert target.weights is not None
     weights = target.weights.view_as(scores)
     if ordered:
-        weights = weights @ _neighbours(scores)
+        weights = weights @ _ordinal_probabilities(scores)
     weights = (1 - smoothing) * weights + smoothing * weights.mean(dim=1, keepdim=True)
     logs = torch.log_softmax(scores.float(), dim=1)
     if gamma:
@@ -308,12 +308,12 @@ def soft_loss(
     if robust:
         logs = torch.expm1(robust * logs) / robust
     # Expected hits, times K as the accuracy is a mean over the K targets of each sequence.
-    likely = target.labels.view_as(scores).gather(1, scores.detach().argmax(dim=1, keepdim=True))
-    return Loss(total=-(weights * logs).sum(), count=target.count, hits=likely.sum() * scores.shape[1])
+    probabilities = target.labels.view_as(scores).gather(1, scores.detach().argmax(dim=1, keepdim=True))
+    return Loss(total=-(weights * logs).sum(), count=target.count, hits=probabilities.sum() * scores.shape[1])
 
 
-def _neighbours(scores: Tensor) -> Tensor:
-    """Return for each of K ordered classes (row) the probabilities that classes near it have more of (K, K)."""
+def _ordinal_probabilities(scores: Tensor) -> Tensor:
+    """Return the probabilities (K, K) of K ordered classes, in a row for each label: more for classes near it."""
     classes = torch.arange(scores.shape[1], device=scores.device)
     return torch.softmax(-(classes - classes[:, None]).float().square(), dim=-1)
 
