@@ -46,8 +46,6 @@ SMALLEST_BLOCK, LARGEST_BLOCK = 128, 65_536
 hold out the same text."""
 TOGETHER, TOKENS_TOGETHER = 8, 2**17
 """Most steps that are made together, and roughly the most tokens."""
-
-
 UNTRIED = 4_096
 """Most tokens in one pass while `micro_tokens` is auto and no number has been chosen for it yet."""
 

@@ -28,7 +28,6 @@ from osbert.data.step import Cursor, Step
 EXPONENT = 0.7
 """Tasks are sampled by their size to this power."""
 
-
 Item = TypeVar("Item")
 
 

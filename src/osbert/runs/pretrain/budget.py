@@ -44,6 +44,21 @@ FORWARD = 0.4
 ENDING = 1.5
 """Seconds for the report and the end of the process, besides writing the weights."""
 
+ELAPSED = "elapsed"
+"""Seconds that the run has taken up to a checkpoint, in the trainer's memory."""
+AIM = 0.98
+"""The fraction of the minutes after which a corrected run is to end."""
+SLACK, EARLY = 0.015, 0.1
+"""Fractions of the minutes, and of the time that is left, by which the expected end may miss the aim before the steps
+are corrected. Every correction makes the loader begin anew, and an early miss may pass by itself."""
+WINDOW = 0.04
+"""The time of a step is measured over the last steps, for at least this fraction of the minutes: long enough to be
+sure, short enough that a slower machine shows soon."""
+LATEST = 1.03
+"""The fraction of the minutes by which a corrected run ends at the latest, if the time of a step does not change."""
+NEWS = 0.1
+"""The change of the number of steps, as a fraction of the number that was printed last, that is printed again."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
@@ -203,22 +218,6 @@ def _interval(wanted: int, steps: int, times: int) -> int:
 def _describe_speed(speed: Speed) -> str:
     guess = ", by a line through smaller steps" if speed.extrapolated else ""
     return f"{speed.tokens_per_second:,.0f} tokens/s, {speed.step_seconds:.3g} s a step{guess}"
-
-
-ELAPSED = "elapsed"
-"""Seconds that the run has taken up to a checkpoint, in the trainer's memory."""
-AIM = 0.98
-"""The fraction of the minutes after which a corrected run is to end."""
-SLACK, EARLY = 0.015, 0.1
-"""Fractions of the minutes, and of the time that is left, by which the expected end may miss the aim before the steps
-are corrected. Every correction makes the loader begin anew, and an early miss may pass by itself."""
-WINDOW = 0.04
-"""The time of a step is measured over the last steps, for at least this fraction of the minutes: long enough to be
-sure, short enough that a slower machine shows soon."""
-LATEST = 1.03
-"""The fraction of the minutes by which a corrected run ends at the latest, if the time of a step does not change."""
-NEWS = 0.1
-"""The change of the number of steps, as a fraction of the number that was printed last, that is printed again."""
 
 
 class Reading(NamedTuple):
