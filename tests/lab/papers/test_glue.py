@@ -14,6 +14,7 @@ from sklearn.metrics import matthews_corrcoef
 from osbert.commands.evaluate import evaluate
 from osbert.commands.finetune import finetune
 from osbert.inference.engine import load
+from osbert.training.run_folder import RECIPE
 from osbert.training.trainer import Trainer
 from osbert_lab.commands.submit import submit
 from osbert_lab.papers.glue import COLUMNS, SETS, SUBMISSION, average
@@ -124,6 +125,14 @@ def test_the_submission_has_the_servers_files(runs: Path, tmp_path: Path, capsys
     (tmp_path / "link.zip").symlink_to("served.csv")
     submit(runs, out=tmp_path / "link.zip", data=runs.parent / "data")
     assert (tmp_path / "served.csv").read_bytes() == before and (tmp_path / "link.zip").is_symlink()
+
+
+def test_runs_of_other_tasks_beside_glues_are_not_opened(runs: Path, tmp_path: Path) -> None:
+    for name in ("ner-1", "ner-2"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / RECIPE).write_text('task = "conll2003"\n')
+    (tmp_path / "rte").symlink_to(runs / "rte")
+    assert [*find_runs(tmp_path)] == ["rte"]
 
 
 @pytest.mark.parametrize("cell", ["", "?", "hidden"])
