@@ -508,6 +508,19 @@ class PretrainKeywords(OptimizerKeywords, total=False):
     temperature: float
     sentence_order_weight: float
     swapped: float
+    span_boundary_weight: float
+    span_boundary_rate: float
+    span_boundary_later_rates: str | Sequence[float]
+    span_boundary_later_from: str | Sequence[float]
+    span_boundary_mask: float
+    span_boundary_random: float
+    span_boundary_limit: int
+    span_boundary_unit: Literal["pieces", "words", "ngrams"]
+    span_boundary_unit_from: float
+    span_boundary_ngrams: str | Sequence[float]
+    span_boundary_unigram_start: bool
+    reach: int
+    position_width: int
     spans_weight: float
     spans_rate: float
     spans_span: float
@@ -529,6 +542,9 @@ class PretrainKeywords(OptimizerKeywords, total=False):
     sequence_to_sequence: float
     prediction: Literal["masked", "shifted"]
     sources: bool
+    word_order_weight: float
+    word_order_rate: float
+    size: int
     optimizer_epsilon: float
     steps: int
     precision: Literal["auto", "fp32", "bf16"]

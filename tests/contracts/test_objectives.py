@@ -105,7 +105,8 @@ def test_there_are_objectives() -> None:
 @pytest.mark.lab
 def test_the_lab_adds_objectives() -> None:
     writing = {"spans", "denoise", "fragment", "unified", "translation"}
-    assert writing | {"both_ways", "capitals", "document_words", "reorder", "distance", "dialogue"} <= set(NAMES)
+    others = {"both_ways", "capitals", "document_words", "reorder", "distance", "dialogue", "permuted"}
+    assert writing | others | {"span_boundary", "word_order"} <= set(NAMES)
 
 
 def test_it_is_frozen_has_keyword_settings_with_help_and_is_named_for_its_file(objective: Objective) -> None:
@@ -258,7 +259,7 @@ MODES = ("both", "left_to_right", "right_to_left", "sequence_to_sequence")
 HIDING: dict[str, dict[str, Any]] = {"denoise": {"infilling": 0.0, "masking": 1.0}}
 """The settings of objectives that write whole texts with which nothing of a text is read."""
 VARIANTS = [
-    *((name, HIDING.get(name, {})) for name in NAMES),
+    *((name, HIDING.get(name, {})) for name in NAMES if name != "word_order"),  # its answers stand in the text
     *(("mlm", {"unit": "words"}), ("mlm", {"unit": "ngrams", "rate": 0.4})),
     *(
         ("unified", {**dict.fromkeys(MODES, 0.0), mode: 1.0, "prediction": prediction})

@@ -195,15 +195,23 @@ def word_bounds(words: Booleans, special: Booleans) -> tuple[Places, Places]:
 
 
 def corrupt_pieces(
-    pieces: Integers, counts: Places, *, mask: float, random: float, tokenizer: AnyTokenizer, noise: Noise
+    pieces: Integers,
+    counts: Places,
+    *,
+    mask: float,
+    random: float,
+    tokenizer: AnyTokenizer,
+    noise: Noise,
+    alike: Places | None = None,
 ) -> NDArray[np.int64]:
     """Return what the input shows for `pieces` (M,): [MASK], a random piece, or the piece itself.
 
     `mask` and `random`: the probabilities of the first two. Random pieces are uniform over the vocabulary (section
-    3.1, Table 8).
+    3.1, Table 8). `alike` (M,): pieces of an example with the same number here are replaced in the same of these ways;
+    None: each in its own.
     """
     row, number = rows(counts)
-    draws = noise.uniform(row, number)
+    draws = noise.uniform(row, number if alike is None else alike)
     input_pieces = pieces.astype(np.int64)
     input_pieces[draws < mask] = tokenizer.mask
     others = np.flatnonzero((draws >= mask) & (draws < mask + random))

@@ -49,6 +49,8 @@ class Objective:
     data.micro_tokens has no effect."""
     before_noise: ClassVar[bool] = False
     """Whether `corrupt` needs the original text. Such an objective is named before those that change the text."""
+    after_noise: ClassVar[bool] = False
+    """Whether those that change the text must be named before it, since they would take its noise for text."""
 
     marked: ClassVar[bool] = False
     """Whether it needs a corpus in which capitalised words are marked (osbert corpus build --capitals)."""

@@ -37,12 +37,15 @@ class MaskRates:
 def show_masks(example: Example, name: str, tokenizer: AnyTokenizer, objectives: Mapping[str, Objective]) -> Text:
     """Return a sequence as the model sees it; at a chosen position an arrow points to the original piece.
 
-    A dot joins pieces of one word. `name`: the target with the original pieces. Labels of `objectives` for the whole
-    sequence follow it.
+    A dot joins pieces of one word. `name`: the target with the original pieces; others of `objectives` that predict
+    pieces are shown in the same way. Labels for the whole sequence follow it.
     """
     target = example.targets[name]
     assert target.index is not None
     truths = dict(zip(target.index.tolist(), target.labels.tolist()))
+    for other, target in example.targets.items():
+        if other in objectives and objectives[other].answers == "pieces" and target.index is not None:
+            truths |= dict(zip(target.index.tolist(), target.labels.tolist()))
     text = Text()
     for position, index in enumerate(example.ids.tolist()):
         joined = position > 0 and not (
@@ -82,7 +85,7 @@ def legend() -> Text:
     """Return the legend of the marks."""
     parts: Iterable[tuple[str, str]] = (
         ("[MASK]←true piece", STYLES["[MASK]"]),
-        ("random←true piece", STYLES["random"]),
+        ("another←true piece", STYLES["random"]),
         ("same←same", STYLES["same"]),
     )
     text = Text("At the positions to predict, what the model sees ← what it must say: ")

@@ -107,8 +107,10 @@ def _together(objectives: Mapping[str, Objective], layout_names: list[str]) -> I
         yield f"{name} fills all masks of a sequence, and {others[0]} hides pieces too. Leave one out."
     noisy: list[str] = []
     for name, kind in kinds.items():
-        if kind.before_noise and noisy:
-            yield f"{name} would take what {noisy[0]} has hidden for text. Name {name} before {noisy[0]} in objectives."
+        last = next((other for other in noisy if kinds[other].after_noise), "")
+        if noisy and (kind.before_noise or (last and kind.corrupts())):
+            other = last or noisy[0]
+            yield f"{name} would take what {other} has hidden for text. Name {name} before {other} in objectives."
         elif not kind.before_noise and kind.corrupts():
             noisy.append(name)
 

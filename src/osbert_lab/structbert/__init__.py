@@ -1,0 +1,1 @@
+"""StructBERT (Wang et al. 2019): shuffled words, whose order is restored."""
