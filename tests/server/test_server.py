@@ -43,7 +43,7 @@ def test_the_models_are_told(server: Any) -> None:
     }  # fmt: skip
     assert models["sentences"] == {
         "name": "sentences", "kind": "encoder", "fields": ["text"], "length": 12, "pooling": "weighted",
-        "explains": False, "writes": False,
+        "explains": False, "writes": False, "by_name": "classes",
     }  # fmt: skip
     kinds = [models[name]["kind"] for name in ("number", "tagger", "pretrained", "encoder")]
     assert kinds == ["regress", "tag", "pretraining", "encoder"]

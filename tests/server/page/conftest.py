@@ -35,6 +35,9 @@ MODELS: dict[str, dict[str, Any]] = {
     "source_writer": {"fields": ["text"], "explains": False},
     "unified": {"kind": "pretraining", "fields": ["text"], "writes": True},
     "encoder": {"fields": ["text"]},
+    "sentences": {"kind": "encoder", "fields": ["text"], "by_name": "classes"},
+    "entailment": {"kind": "classify", "fields": ["text", "other"], "labels": ["entails", "no"], "by_name": "classes"},
+    "types": {"kind": "tag", "fields": ["text"], "labels": ["O", "B-person"], "by_name": "types"},
     "longer": {
         "fields": ["first", "second"],
         "call": {

@@ -136,6 +136,7 @@ class ServerModel:
             **({} if self.edge.call else {"pooling": sentences.pooling if sentences else "mean"}),
             "explains": self.engine.explains,
             "writes": self.answers(WRITER.call),
+            **({"by_name": self.by_name} if self.by_name else {}),
             **(task.training_facts if task else {}),
             **call_facts,
         }
@@ -153,18 +154,19 @@ class ServerModel:
         if call == WRITER.call and self.engine.writes:
             return True
         if call == PREDICT and self.edge.call != call:
-            return self._names_classes
+            return self.by_name == "classes"
         return call in (EMBED, self.edge.call) or (call == ANNOTATE and self.edge.call in ANNOTATING)
 
     @cached_property
-    def _names_classes(self) -> bool:
-        from osbert.inference.label_predictor import choose_class_scorer
+    def by_name(self) -> str:
+        """Return what it predicts by names that a request gives: classes, or types of entities; "" for neither."""
+        from osbert.inference.label_predictor import choose_scorer
         from osbert.inference.label_settings import NamingOptions
 
         try:
-            return bool(choose_class_scorer(self.engine, NamingOptions()))
+            return choose_scorer(self.engine, NamingOptions()).subject
         except UserError:
-            return False
+            return ""
 
     @cached_property
     def _is_sparse(self) -> bool:

@@ -73,6 +73,9 @@ class ModelFacts(BaseModel, title="Model"):
     length: int
     explains: bool = Field(default=False, description="Whether /v1/explain answers for it.")
     writes: bool = Field(default=False, description="Whether /v1/generate answers for it.")
+    by_name: Literal["classes", "types"] | None = Field(
+        default=None, description="What of a text it predicts by names that a request gives."
+    )
     pooling: str | None = Field(default=None, description="How an encoder makes a vector of the states of a text.")
     columns: list[str] | None = Field(default=None, description="What the training data called the fields.")
     range: list[float] | None = Field(default=None, description="The lowest and the highest of the training numbers.")

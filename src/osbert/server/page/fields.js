@@ -30,6 +30,18 @@ export function request(rows, model) {
   return { path: "v1/predict", body: { texts: texts(rows, model) } };
 }
 
+/** Return the fields of what a model predicts by name: the names, then the text. */
+export function namedFields() {
+  const hint = "One a line, or on one line with commas between them.";
+  return [{ name: "labels", label: "Names", lines: 4, hint }, { name: "text", label: "Text", lines: 5 }];
+}
+
+/** Return the names that a person typed. */
+export function namesOf({ labels }) {
+  const lines = labels.trim().split("\n");
+  return (lines.length > 1 ? lines : lines[0].split(",")).map((name) => name.trim()).filter(Boolean);
+}
+
 /** Return the answer to each row. */
 export function answers(reply) {
   return reply.predictions;

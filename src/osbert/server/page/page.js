@@ -26,11 +26,19 @@ const session = {
 const views = { text: textView(session), file: fileView(session), nearest: nearestView(session), attention: attentionTextView(session) };
 let models = [];
 
-/** Return the entries of the list for a model: one that fills masks and writes has two. `entry`: what the list calls it. */
+/** Return the entries of the list for a model: several for one that also writes, or predicts labels by their names.
+ *
+ * `entry`: what the list calls it.
+ */
 function entries(model) {
-  const first = { ...model, entry: model.name };
-  if (!(model.writes && model.kind === "pretraining")) return [first];
-  return [first, { ...model, entry: `${model.name} – writing`, kind: "source_writer", explains: false }];
+  const { name, writes, kind, by_name: byName } = model;
+  const other = (what, facts) => ({ ...model, entry: `${name} – ${what}`, explains: false, ...facts });
+  const named = { kind: `${byName}_by_name`, labels: null, fields: ["text"], columns: null, call: null };
+  return [
+    { ...model, entry: name },
+    ...(writes && kind === "pretraining" ? [other("writing", { kind: "source_writer" })] : []),
+    ...(byName ? [other(`${byName} by name`, named)] : []),
+  ];
 }
 
 async function load() {
@@ -77,11 +85,12 @@ async function choose() {
 }
 
 function use(model, kind) {
+  const gained = session.kind && !session.kind.action && kind.action; // the first that has something to say of a text
   session.model = model;
   session.kind = kind;
   found("model-facts").textContent = facts(model, kind);
   for (const view of Object.values(views)) view.update();
-  if (!views[route()]) history.replaceState(null, "", kind.action ? "#text" : "#nearest");
+  if (gained || !views[route()]) history.replaceState(null, "", kind.action ? "#text" : "#nearest");
   show();
 }
 
