@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 import subprocess
 import tomllib
@@ -99,6 +100,38 @@ def test_every_file_of_the_map_says_what_it_is_in_one_phrase() -> None:
     ]
     without += [str(path.relative_to(ROOT)) for path in shown() if not re.match(OPENING, path.read_text())]
     assert not without
+
+
+def test_every_public_method_is_described_by_its_class_or_a_base() -> None:
+    """An override needs a docstring only where it says more than that of the base."""
+    classes: dict[str, list[tuple[str, ast.ClassDef]]] = {}
+    for path in (ROOT / "src").rglob("*.py"):
+        for node in ast.parse(path.read_text("utf-8")).body:
+            if isinstance(node, ast.ClassDef):
+                classes.setdefault(node.name, []).append((str(path.relative_to(ROOT)), node))
+
+    def described(node: ast.ClassDef) -> set[str]:
+        functions = [part for part in node.body if isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef))]
+        names = {function.name for function in functions if ast.get_docstring(function)}
+        bases = [base.value if isinstance(base, ast.Subscript) else base for base in node.bases]
+        for name in (base.attr if isinstance(base, ast.Attribute) else getattr(base, "id", "") for base in bases):
+            for _, base in classes.get(name, ()):
+                names |= described(base) if base is not node else set()
+        return names
+
+    assert not [
+        f"{path}:{function.lineno} {node.name}.{function.name}"
+        for path, node in itertools.chain(*classes.values())
+        if not node.name.startswith("_")
+        for function in node.body
+        if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef))
+        and not function.name.startswith("_")
+        and function.name not in described(node)
+        and not any(
+            ast.unparse(decorator).endswith((".setter", "overload", "override"))
+            for decorator in function.decorator_list
+        )
+    ]
 
 
 def test_tests_stand_beside_no_init_file() -> None:

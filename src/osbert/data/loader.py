@@ -74,7 +74,6 @@ class LoaderSettings:
     """Seed of the order, the layout and the masks."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError for settings out of range."""
         for name, least in (
             ("batch", 1),
             ("micro_tokens", 0),
@@ -179,31 +178,25 @@ class LoaderObjective(Protocol):
     @property
     def whole(self) -> bool:
         """Whether its loss compares all sequences of a step, so that the step must be one pass."""
-        ...
 
     @property
     def fewest_documents(self) -> int:
         """Fewest documents, each of another source, that `examples` needs at a time."""
-        ...
 
     @property
     def lookahead(self) -> int:
         """Number of tokens behind a sequence of a stream that its labels reach."""
-        ...
 
     def examples(
         self, documents: Sequence[Document], packer: Packer, rng: np.random.Generator
     ) -> Iterable[Example] | None:
         """Return the examples of some documents; None if any layout will do."""
-        ...
 
     def corrupt_all(self, examples: Examples, packer: Packer, noise: Noise) -> Examples:
         """Return the examples with noise and labels."""
-        ...
 
     def at(self, done: float) -> LoaderObjective:
         """Return the objective with the settings that hold after the fraction `done` of the run's steps."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -28,12 +28,10 @@ class Pieces(Protocol):
     @property
     def ids(self) -> Integers:
         """Return the ids of the pieces (n,), without specials."""
-        ...
 
     @property
     def words(self) -> Booleans:
         """Return whether a word starts at each piece (n,)."""
-        ...
 
 
 class PieceRun(NamedTuple):
@@ -61,7 +59,6 @@ class Packer:
     """Whether a span continues in the next document, after the piece between two texts ([SEP])."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError if a pair would have fewer than two pieces or `short` is no fraction."""
         if self.room(2) < 2:
             raise ValueError(f"length must be at least {self.form.specials(2) + 2}, not {self.length}")
         if not 0 <= self.short <= 1:

@@ -36,11 +36,9 @@ class EncodedRecords(Protocol):
 
     def __len__(self) -> int:
         """Return the number of records."""
-        ...
 
     def take(self, indices: Places) -> Examples:
         """Return the sequences of the records with the indices `indices`, in that order."""
-        ...
 
 
 class EncodedAhead:

@@ -88,7 +88,6 @@ class Loader(Protocol):
 
     def steps(self, cursor: Cursor) -> Iterator[Step]:
         """Yield the steps from `cursor` on."""
-        ...
 
 
 LATER = Cursor(epoch=2**20)

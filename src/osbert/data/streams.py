@@ -152,7 +152,6 @@ class StreamLoader(PretrainingLoader):
         return self._stream(self.held, columns)
 
     def draws(self, cursor: Cursor) -> Iterator[StreamDraw]:
-        """Yield the steps from `cursor` on."""
         for taken, number in enumerate(itertools.count(cursor.index)):
             yield StreamDraw(number=number, cursor=Cursor(index=number + 1, step=cursor.step + taken + 1))
 
@@ -162,7 +161,6 @@ class StreamLoader(PretrainingLoader):
         return [Step(batches=self._passes(self._at(draw, columns)), cursor=draw.cursor) for draw in draws]
 
     def examples(self, cursor: Cursor) -> Iterator[Example]:
-        """Yield the corrupted examples from `cursor` on, without end."""
         for draw in self.draws(cursor):
             yield from self._at(draw, np.arange(self.settings.batch))
 

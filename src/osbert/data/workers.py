@@ -28,16 +28,13 @@ class StepSource(Protocol):
 
     def draws(self, cursor: Cursor) -> Iterator[Any]:
         """Yield the plan of each step from `cursor` on."""
-        ...
 
     @property
     def together(self) -> int:
         """The number of steps to make together."""
-        ...
 
     def make(self, draws: Sequence[Any]) -> list[Step]:
         """Return the steps of some plans."""
-        ...
 
 
 def make_in_workers(

@@ -57,7 +57,6 @@ class LeftToRight(Objective):
         return examples.with_target(ids=examples.ids, name=self.name, targets=targets)
 
     def objections(self, architecture: Sizes) -> Iterator[str]:
-        """Yield a message if the model would let a token see the piece that it has to predict."""
         if architecture.direction != "left_to_right":
             yield (
                 f'{self.name} predicts the next piece, but with model.direction = "{architecture.direction}" every '
@@ -82,7 +81,6 @@ class LeftToRight(Objective):
         return MaskedLanguageHead(backbone, target=self.name)
 
     def begin(self, head: Head, counts: NDArray[np.integer]) -> None:
-        """Initialise the bias with the log unigram probabilities if `unigram_start` is set."""
         from osbert.models.heads.predictions import begin_at_unigrams
 
         if self.unigram_start:

@@ -64,7 +64,6 @@ class MaskedLanguage(Objective):
         return self.name
 
     def __post_init__(self) -> None:
-        """Raise ValueError for fractions out of range and for settings that contradict each other."""
         if not 0 < self.rate <= 1:
             raise ValueError(f"rate must be a fraction between 0 and 1, not {self.rate}")
         if not all(0 < rate <= 1 for rate in self.later_rates):
@@ -146,7 +145,6 @@ class MaskedLanguage(Objective):
         return quotas(examples.lengths, rate=self.rate, limit=self.limit)
 
     def objections(self, architecture: Sizes) -> Iterator[str]:
-        """Yield a message if the states cannot predict masked pieces, or unigram_start is set without a bias."""
         if architecture.separate_directions:
             yield (
                 f"{self.name} predicts a masked piece from both sides, which the states of model.family = "
@@ -167,7 +165,6 @@ class MaskedLanguage(Objective):
         return MaskedLanguageHead(backbone, target=self.name)
 
     def begin(self, head: Head, counts: NDArray[np.integer]) -> None:
-        """Initialise the bias with the log unigram probabilities if `unigram_start` is set."""
         from osbert.models.heads.predictions import begin_at_unigrams
 
         if self.unigram_start:

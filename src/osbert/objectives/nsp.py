@@ -39,7 +39,6 @@ class NextSentence(Objective):
     """Fraction of second texts that come from a random other document."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a fraction out of range."""
         if not 0 <= self.random <= 1:
             raise ValueError(f"random must be a fraction between 0 and 1, not {self.random}")
 
@@ -73,16 +72,13 @@ class NextSentence(Objective):
         return pairs(sentences.documents, (starts, parted, second, second_end), packer, rng, {self.name: labels})
 
     def in_words(self, labels: NDArray[Any]) -> str:
-        """Return whether B follows A."""
         return "B is from elsewhere" if labels[0] == ELSEWHERE else "B follows A"
 
     def rates(self, examples: Sequence[Example]) -> Iterator[tuple[str, str, str]]:
-        """Yield the fraction of second texts that come from elsewhere."""
         elsewhere = np.mean([example.targets[self.name].labels[0] == ELSEWHERE for example in examples])
         yield "second texts from elsewhere", f"{elsewhere:.2%}", f"{self.random:.2%}"
 
     def head(self, backbone: Backbone) -> Head:
-        """Return a linear layer on the pooled state: two logits for each sequence."""
         from osbert.models.heads.predictions import SequenceHead
 
         return SequenceHead(backbone, target=self.name, form="nsp")

@@ -49,7 +49,6 @@ class ReplacedTokens(MaskedLanguage):
         return "generator"
 
     def __post_init__(self) -> None:
-        """Raise ValueError for fractions out of range."""
         super().__post_init__()
         if not 0 < self.generator <= 1:
             raise ValueError(f"generator must be a fraction above 0 and at most 1, not {self.generator}")
@@ -73,7 +72,6 @@ class ReplacedTokens(MaskedLanguage):
         return replace(masked, targets={**masked.targets, self.name: numbers})
 
     def objections(self, architecture: Sizes) -> Iterator[str]:
-        """Yield a message if the encoder can have no generator beside it."""
         generator = architecture.narrow(self.generator)
         if generator is None:
             yield (
@@ -93,6 +91,5 @@ class ReplacedTokens(MaskedLanguage):
         return DiscriminatorHead(backbone, target=self.name, generator=generator)
 
     def begin(self, head: Head, counts: NDArray[np.integer]) -> None:
-        """Initialise the generator's bias with the log unigram probabilities if `unigram_start` is set."""
         for generator in head.companions.values():
             super().begin(generator.heads[self.pieces], counts)

@@ -35,7 +35,6 @@ class SameText(Objective):
     """The cosines are divided by it before the softmax."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError unless the temperature is positive."""
         if not self.temperature > 0:
             raise ValueError(f"temperature must be above 0, not {self.temperature}")
 
@@ -45,12 +44,10 @@ class SameText(Objective):
         return examples.with_target(ids=examples.ids, name=self.name, targets=Targets(labels=ones, counts=ones))
 
     def objections(self, architecture: Sizes) -> Iterator[str]:
-        """Yield a message if the model has no dropout: both readings would be the same."""
         if not any(architecture.dropouts):
             yield f"{self.name} needs dropout: without it both readings are the same. Set model.dropout = 0.1."
 
     def head(self, backbone: Backbone) -> Head:
-        """Return the head, which has no parameters."""
         from osbert.models.heads.contrastive import SameTextHead
 
         return SameTextHead(backbone, target=self.name, pooling=self.pooling, temperature=self.temperature)

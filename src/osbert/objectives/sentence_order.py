@@ -37,7 +37,6 @@ class SentenceOrder(Objective):
     """Fraction of pairs whose texts are swapped."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a fraction out of range."""
         if not 0 <= self.swapped <= 1:
             raise ValueError(f"swapped must be a fraction between 0 and 1, not {self.swapped}")
 
@@ -56,7 +55,6 @@ class SentenceOrder(Objective):
         return pairs(joined, texts, packer, rng, {self.name: np.where(swap, SWAPPED, KEPT)})
 
     def head(self, backbone: Backbone) -> Head:
-        """Return a linear layer on the pooled state: two logits for each sequence."""
         from osbert.models.heads.predictions import SequenceHead
 
         return SequenceHead(backbone, target=self.name, form="order")

@@ -44,16 +44,13 @@ class TrainedSentences(Protocol):
     @property
     def pooling(self) -> str:
         """The pooling of a text's states: one of models/forms.py, or several joined by "+"."""
-        ...
 
     @property
     def lower_case(self) -> bool:
         """Whether texts are read in lower case."""
-        ...
 
     def prompt(self, role: str | None) -> str:
         """Return the prompt of a role, or the default prompt for None; "" for none."""
-        ...
 
 
 class Source:

@@ -38,7 +38,6 @@ class Muon(PlainAdamW):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        """Update all weights that have a gradient."""
         groups = self.param_groups
         try:
             # AdamW's own step must not see Muon's groups.

@@ -81,7 +81,6 @@ class OptimizerSettings:
     """With the schedule trapezoid: fraction of the steps, at the end, in which the learning rate falls."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError for settings that are out of range or have no effect together."""
         for name in ("learning_rate", "muon_rate", "epsilon"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")

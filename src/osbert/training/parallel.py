@@ -26,22 +26,18 @@ class Parallel(Protocol):
 
     def backward(self, loss: Tensor, *, last: bool) -> None:
         """Add the gradients of `loss` () to the weights'; sum over processes if it is the `last` pass of a step."""
-        ...
 
     def give_up(self, *, owing: bool) -> bool:
         """After an error here, let the others finish the step or evaluation; return whether they can.
 
         `owing`: they wait for this process's gradients, or will.
         """
-        ...
 
     def whole(self, tensor: Tensor) -> Tensor:
         """Return the full tensor of a weight or of its moments in the first process. All processes must call."""
-        ...
 
     def own(self, tensor: Tensor, like: Tensor) -> Tensor:
         """Return this process's part of a full tensor that belongs to the weight `like`."""
-        ...
 
 
 class Alone:

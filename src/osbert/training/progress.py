@@ -87,22 +87,18 @@ class Outcome(Protocol):
     @property
     def total(self) -> Tensor:
         """Return the summed loss ()."""
-        ...
 
     @property
     def hits(self) -> Tensor | None:
         """Return the number of correctly predicted labels (), None if that makes no sense."""
-        ...
 
     @property
     def weight(self) -> float:
         """Return the factor of the mean in the sum that a step minimises."""
-        ...
 
     @property
     def ratios(self) -> Mapping[str, tuple[Tensor, Tensor]]:
         """Return further figures by name, each as a numerator () and a denominator ()."""
-        ...
 
 
 @dataclass(kw_only=True)

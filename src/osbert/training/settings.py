@@ -44,7 +44,6 @@ class TrainingSettings:
     """With several processes (torchrun): whether each has all weights (ddp) or a shard of each weight (fsdp)."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError for numbers out of range."""
         for name, least in (("steps", 1), ("seed", 0), ("log_every", 1), ("keep", 1)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, not {getattr(self, name)}")

@@ -86,7 +86,6 @@ class EpochLoader(Loader, Protocol):
     @property
     def steps_per_epoch(self) -> int:
         """The number of steps in an epoch."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

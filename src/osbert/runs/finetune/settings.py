@@ -112,7 +112,6 @@ class FinetuneSettings:
     """Trackers that receive the values of metrics.jsonl, separated by commas: tensorboard, mlflow, wandb."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError for numbers out of range and for settings that exclude each other."""
         counts = ("epochs", "batch", "micro_tokens", "log_every", "checkpoint_every")
         none = ("seed", "recurrent", "rank", "frozen")
         for name, least in (*((count, 1) for count in counts), *((count, 0) for count in none)):
@@ -180,7 +179,6 @@ class ScoreSettings:
     in data_map.csv and the report (Swayamdipta et al. 2020). It takes a forward pass over all training rows."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a malformed interval or a negative patience."""
         match = PERIOD.fullmatch(self.evaluate_every)
         if not match or not any(float(number) for number in match.groups(default="0")):
             raise ValueError(f'evaluate_every must be as "200 steps" or "0.25 epochs", not "{self.evaluate_every}"')
@@ -231,7 +229,6 @@ class Comparison:
     """Column for grouped folds, such as patient or author: rows with the same value go into one fold."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError for numbers out of range and for settings that exclude each other."""
         if self.folds and (self.folds < 2 or self.seeds or self.search != "none"):
             raise ValueError("folds must be 2 or more, and go with neither seeds nor search")
         if self.group and not self.folds:

@@ -57,11 +57,9 @@ class ChoicePrediction(Prediction):
     choices: tuple[str, ...] = ()
 
     def withhold(self) -> ChoicePrediction:
-        """Return the prediction without its choice."""
         return replace(self, value=None, choice="")
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as plain values."""
         return {
             "prediction": self.value,
             "choice": self.choice,
@@ -70,7 +68,6 @@ class ChoicePrediction(Prediction):
         }
 
     def lines(self) -> list[str]:
-        """Return the name of the choice, followed by all choices, most probable first."""
         rows = sorted(zip(self.probabilities.items(), self.choices), key=lambda row: -row[0][1])
         return [str(self.value), *(f"  {probability:7.2%}  {name}  {text}" for (name, probability), text in rows)]
 
@@ -338,36 +335,30 @@ class ChoiceSource(TableSource):
     task: Choose
 
     def find_files(self, data: Path) -> Mapping[str, Path]:
-        """Return the file of each split."""
         return find_named(data)
 
     @property
     def named(self) -> tuple[str, ...]:
-        """Return the columns that the user named, and the usual names."""
         task = self.task
         return (*task.context, *task.choices, task.prefix, task.label, *headings("context", "choices", "right choice"))
 
     def columns(self, table: Table, *, labelled: bool) -> ChoiceColumns:
-        """Return the columns to read; without `labelled` the label may be absent."""
         task = self.task
         user_columns = ChoiceColumns(context=task.context, choices=task.choices, prefix=task.prefix, label=task.label)
         return choose(table.columns, user_columns=user_columns, path=table.called, labelled=labelled)
 
     def resolve(self) -> Task:
-        """Return the task with the detected columns of its training file and the names of choices."""
         table = self.open(self.file("train"))
         columns = self.columns(table, labelled=True)
         counting = self.task.counting if self.task.counting != "auto" else _counting(table, columns)
         return self.attach_to(replace(self.task, **asdict(columns), counting=counting))
 
     def switch_data(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
-        """Return the task for other data, a file or a folder; columns that the file lacks are detected again."""
         source = super().switch_data(data, given).source
         assert isinstance(source, ChoiceSource)
         return source.forget_lost(("context", "choices", "prefix", "label"), given)
 
     def record(self, row: Row, columns: ChoiceColumns, *, path: str = "") -> Choices:
-        """Return the record of a row. Raises ValueError with the reason if its choices or label are unusable."""
         return record_of(row, columns, counting=self.task.first, path=path)
 
 
@@ -377,13 +368,11 @@ class ChoiceDescription(TableDescription):
     task: Choose
 
     def remarks(self) -> list[str]:
-        """Describe the detected meaning of labels."""
         read = f"the label of the first choice is {self.task.first}"
         read = "labels are the texts of choices" if self.task.counting == "text" else read
         return [f"{read} (--counting 0, 1, A or text)"]
 
     def describe_split(self, records: Sequence[Record]) -> str:
-        """Describe the numbers of rows and of choices of a split."""
         counts = sorted({len(record.texts) - 1 for record in records})
         ways = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else f"{counts[0]}" if counts else "no"
         return f"{len(records):,} rows ({ways} choices each)"
@@ -428,7 +417,6 @@ class Choose(TableTask):
     a quarter from the beginning of a long text and the rest from its end; error rejects them."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError for windows, over which a softmax over choices is not defined."""
         super().__post_init__()
         check_temperature(self.temperature)
         if self.long == "window":
@@ -438,13 +426,11 @@ class Choose(TableTask):
 
     @property
     def request_fields(self) -> tuple[str, ...]:
-        """Return the columns of a row."""
         prefix = (self.prefix,) if self.prefix else ()
         return (*self.context, *prefix, *self.choices) if self.context and self.choices else ("context", "choices")
 
     @property
     def criterion(self) -> str:
-        """Return "accuracy", the fraction of rows whose right choice scores highest."""
         return "accuracy"
 
     def fit(self, records: Sequence[Record]) -> Self:
@@ -459,7 +445,6 @@ class Choose(TableTask):
         return self
 
     def record_of(self, texts: Sequence[str]) -> Choices:
-        """Return the record of a context and its choices. Raises UserError for fewer than two choices."""
         if len(texts) < 3:
             raise UserError(
                 f"The run chooses: give a context and two choices or more, not {len(texts)} text(s).",
@@ -491,7 +476,6 @@ class Choose(TableTask):
         return examples
 
     def head(self, backbone: Backbone) -> Head:
-        """Return a vector whose product with the pooled state scores a choice."""
         from osbert.models.heads.grouped import ChoiceHead
 
         return ChoiceHead(backbone, target=self.name, dropout=backbone.architecture.dropout)
@@ -499,7 +483,6 @@ class Choose(TableTask):
     def decode(
         self, outputs: Sequence[NDArray[np.floating]], record: Record, examples: Sequence[Example]
     ) -> ChoicePrediction:
-        """Return the most probable choice and the softmax over all, at the task's temperature."""
         scores = np.array([output[0] for output in outputs], np.float64)
         probabilities = softmax(scores, self.temperature)
         called, best = _names(record, self.first), int(scores.argmax())
@@ -520,21 +503,17 @@ class Choose(TableTask):
         return [ExplainedScore(label=called[chosen], text=record.texts[1 + chosen], weights=weights)]
 
     def tune(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> tuple[Self, Calibration | None]:
-        """Return the task with the temperature fitted to the records, and the calibration."""
         fitted, calibration = fit_temperature(self.temperature, predictions, records, weighed=self.weighed)
         return replace(self, temperature=fitted), calibration
 
     def export_metadata(self) -> dict[str, Any]:
-        """Return the factor of the logits, 1 / temperature, as "scale"."""
         return {"scale": 1 / (self.temperature or 1)}
 
     def metrics(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, float]:
-        """Return the fraction of records whose predicted choice is the labelled one."""
         hits = [prediction.value == record.label for prediction, record in zip(predictions, records, strict=True)]
         return {"accuracy": float(np.mean(hits))}
 
     def outcome(self, prediction: Prediction, record: Record) -> RecordOutcome:
-        """Return the outcome by the choices' names, with the right and the chosen text marked."""
         plain_outcome, called = super().outcome(prediction, record), _names(record, self.first)
         # Text 0 is the context: choice i is text 1 + i.
         texts = [1 + called.index(name) for name in (record.label, prediction.value)]
@@ -542,7 +521,6 @@ class Choose(TableTask):
         return replace(plain_outcome, marks=tuple(marks))
 
     def cells(self, prediction: Prediction | None) -> dict[str, Any]:
-        """Return the choice by name and text, its probability, and how much was not read."""
         headings = ("prediction", "choice", "probability", "truncated")
         if not isinstance(prediction, ChoicePrediction):
             return dict.fromkeys(headings, "")

@@ -47,12 +47,10 @@ class ClassDescription(TableDescription):
     task: Classify
 
     def warnings(self) -> list[str]:
-        """Describe labels that look like several in one cell."""
         advice = "each combination is a separate class. For several labels per row: osbert finetune multilabel."
         return describe_joined(self.task.labels, advice)
 
     def details(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> list[list[str]]:
-        """Return the confusion table, unless it has more than SHOWN classes."""
         if len(self.task.labels) > SHOWN:
             return []
         counts = confusion(
@@ -129,7 +127,6 @@ class Classify(TextTask):
         return {label: number for number, label in enumerate(self.labels)}
 
     def __post_init__(self) -> None:
-        """Raise ValueError for numbers out of range, two changes of the loss, and two orders of the labels."""
         super().__post_init__()
         check_weights(self.class_weights, self.weights)
         check_temperature(self.temperature)
@@ -165,11 +162,9 @@ class Classify(TextTask):
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Return the labels: each has a score "f1/LABEL" among the metrics."""
         return self.labels
 
     def value(self, text: str) -> str:
-        """Return the label's name."""
         return self.spellings.get(text, text)
 
     def fit(self, records: Sequence[Record]) -> Self:
@@ -213,7 +208,6 @@ class Classify(TextTask):
         return np.int64(number), self.weights[number] if self.weights else None
 
     def head(self, backbone: Backbone) -> Head:
-        """Return a linear layer from the pooled state, or from two texts' vectors, to K scores."""
         from osbert.models.heads.contrastive import ApartHead
         from osbert.models.heads.predictions import (
             OrdersHead,
@@ -261,7 +255,6 @@ class Classify(TextTask):
         return [ExplainedScore(label=chosen, weights=self.split_weights(weights, examples))]
 
     def tune(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> tuple[Self, Calibration | None]:
-        """Return the task with the temperature fitted to the records, and the calibration."""
         fitted, calibration = fit_temperature(self.temperature, predictions, records, weighed=self.weighed)
         return dataclasses.replace(self, temperature=fitted), calibration
 
@@ -300,16 +293,13 @@ class Classify(TextTask):
         return {"kappa": kappa(table), "distance": distance(table)}
 
     def reply(self, prediction: Prediction) -> dict[str, Any]:
-        """Return the label, and the probabilities of all labels or of the likeliest of very many."""
         return {"label": prediction.value, **reply_fields(prediction.probabilities)}
 
     @classmethod
     def of_labels(cls, labels: Sequence[str]) -> tuple[Self, tuple[int, ...]]:
-        """Return the task for others' classifier."""
         return cls(labels=tuple(labels), temperature=1.0), ()
 
     def export_metadata(self) -> dict[str, Any]:
-        """Return the labels' names, and what the scores are multiplied by for others."""
         return {"labels": self.labels, "scale": 1 / (self.temperature or 1)}
 
 

@@ -62,23 +62,19 @@ class Regress(TextTask):
         return "r2"
 
     def __post_init__(self) -> None:
-        """Raise ValueError for an invalid range."""
         super().__post_init__()
         if len(self.training_range) not in (0, 2):
             raise ValueError(f"training_range is two numbers, the lowest and the highest, not {self.training_range}")
 
     @property
     def training_facts(self) -> dict[str, list[Any]]:
-        """Return the columns, and the lowest and the highest of the training numbers."""
         numbers = {"range": [*self.training_range]} if self.training_range else {}
         return super().training_facts | numbers
 
     def value(self, text: str) -> float:
-        """Parse the number in a cell."""
         return parse_number(text)
 
     def fit(self, records: Sequence[Record]) -> Self:
-        """Return the task with the mean, deviation and range of the training numbers."""
         numbers = np.array([record.label for record in records], np.float64)
         # The deviation of equal numbers is rounding error, and that of very close ones 0.
         scale = float(numbers.std()) if np.ptp(numbers) > SMALLEST else 0.0
@@ -86,7 +82,6 @@ class Regress(TextTask):
         return dataclasses.replace(self, center=float(numbers.mean()), scale=scale, training_range=ends)
 
     def check(self, records: Sequence[Record], problems: Problems) -> None:
-        """Report a problem if all training numbers are equal, or so close that their squares are 0."""
         if self.scale == 0 and len({*self.training_range}) > 1:
             low, high = self.training_range
             problems.add(
@@ -102,11 +97,9 @@ class Regress(TextTask):
             )
 
     def target(self, label: float) -> tuple[Any, Any]:
-        """Return the standardised number."""
         return np.float32((label - self.center) / self.scale), None
 
     def head(self, backbone: Backbone) -> Head:
-        """Return a linear layer from the pooled state, or from two texts' vectors, to one number."""
         from osbert.models.heads.contrastive import ApartHead
         from osbert.models.heads.predictions import NumberHead
 
@@ -146,11 +139,9 @@ class Regress(TextTask):
         }
 
     def reply(self, prediction: Prediction) -> dict[str, Any]:
-        """Return the number under the key "value", in the unit of the training data."""
         return {"value": prediction.value}
 
     def export_metadata(self) -> dict[str, Any]:
-        """Return the unit of the numbers."""
         return {"center": self.center, "scale": self.scale}
 
 

@@ -108,7 +108,6 @@ class RowCounts(Problems):
         self.kept = self.empty = 0
 
     def add(self, message: str, *, code: str = "unusable-row") -> None:
-        """Report an unusable row."""
         super().add(message, code=code)
         self.problems.add(message, code=code)
 
@@ -132,7 +131,6 @@ class TableSource(Source):
     """The settings that name columns of labels, by the forms of rows, of which a table has one."""
 
     def __init__(self, task: Task, given: Mapping[str, Origin] | None = None) -> None:
-        """Read the files `given`, or those of the task's own `data`."""
         super().__init__(task, given)
         self._tables: dict[Any, Table] = {}
         self._counts: dict[tuple[str, bool], RowCounts] = {}
@@ -164,7 +162,6 @@ class TableSource(Source):
         raise NotImplementedError
 
     def find_files(self, data: Path) -> Mapping[str, Path]:
-        """Return the file of each split in a folder, or one file as "all". Raises UserError if there is none."""
         return find_splits(data, self.task.layout.files, instead=self.task.layout.instead)
 
     def open(self, origin: Origin) -> Table:
@@ -191,7 +188,6 @@ class TableSource(Source):
         return self._tables[key]
 
     def cells(self, column: str) -> Mapping[int, str]:
-        """Return the cells of a column of the training file. Raises UserError if there is no such column."""
         table = self.open(self.file("train"))
         if column not in table.columns:
             raise UserError(
@@ -202,7 +198,6 @@ class TableSource(Source):
         return {row.line: row.values.get(column, "") for row in table.rows(Problems(heading=""))}
 
     def findings(self) -> list[str]:
-        """Describe the data: the format of each file, the columns in use, and the origin of development rows."""
         files = self.files()
         lines = [self.open(origin).describe() for split, origin in files.items() if not is_test(split)]
         lines += dict.fromkeys([*self.left_out("train"), *self.left_out("dev")])  # of one file for both once
@@ -214,7 +209,6 @@ class TableSource(Source):
         return lines
 
     def left_out(self, split: str) -> list[str]:
-        """Describe the rows of a split that are left out: number, the first one, and whether most are left out."""
         task = self.task
         if not (task.layout.lenient or task.skip_empty or task.skip_unlabelled):
             return []
@@ -301,7 +295,6 @@ class TableSource(Source):
         return Inputs.of(table, record, all_columns.describe(labelled=False), lines=table.format.objects)
 
     def read(self, origin: Origin, problems: Problems, *, labelled: bool) -> Iterator[Record]:
-        """Yield the records of a file. Unusable rows are reported to `problems`."""
         table, lenient = self.open(origin), labelled and self.task.layout.lenient
         columns = self.columns(table, labelled=labelled)
         # Problems of a lenient set are held back until the whole file is read: the fraction decides on them.
@@ -352,7 +345,6 @@ class TableDescription(Description):
     task: TableTask
 
     def describe_split(self, records: Sequence[Record]) -> str:
-        """Describe the number of rows of a split, and the frequencies of its first 10 labels."""
         if self.task.numbers:
             return super().describe_split(records)
         counts = Counter(record.label for record in records)
@@ -360,7 +352,6 @@ class TableDescription(Description):
 
     @property
     def unread(self) -> str:
-        """Describe the position of pieces that are not used."""
         return "in the middle" if self.task.long == "head+tail" else super().unread
 
 
@@ -398,7 +389,6 @@ class TableTask(Task):
     """Leave out rows without a label, instead of rejecting the file."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a fraction that leaves one side empty, and as every task does."""
         super().__post_init__()
         if not 0 < self.held_out < 1:
             raise ValueError(f"held_out must be a fraction between 0 and 1, not {self.held_out}")

@@ -39,7 +39,6 @@ class NumberSource(TextSource):
     """Reads tables with a text, or a pair of texts, and a number."""
 
     def findings(self) -> list[str]:
-        """Describe the data, and the decimal mark if it is a comma."""
         table = self.open(self.file("train"))
         column = self.columns(table, labelled=True).label
         commas = [f"the numbers in '{column}' have decimal commas"] if self._has_commas(table, column) else []
@@ -96,7 +95,6 @@ class ScoredPairs(TextTask):
     decimal: DecimalMark = "auto"
 
     def value(self, text: str) -> float:
-        """Parse the number in a cell."""
         return parse_number(text)
 
 

@@ -43,15 +43,12 @@ class VoteModel(Protocol):
     @property
     def posteriors(self) -> Sequence[Distribution]:
         """The probabilities of each row's labels."""
-        ...
 
     def describe(self) -> str:
         """Describe the agreement of the annotators and the reliability of each."""
-        ...
 
     def table(self) -> list[list[str]]:
         """Return a table of the annotators, its heading first."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +63,6 @@ class SoftRecord(Record):
 
     @property
     def target(self) -> Distribution:
-        """Return the probabilities."""
         return self.probabilities
 
 
@@ -127,7 +123,6 @@ class SoftColumns(TextColumns):
     confidence: str = ""
 
     def describe(self, *, labelled: bool = True) -> str:
-        """Describe the columns. Without `labelled`, mention that the labels are not read."""
         text = super().describe(labelled=labelled)
         if not labelled or not self.label:
             return text
@@ -158,7 +153,6 @@ class SoftLabelSource(TextSource):
 
     @property
     def named(self) -> tuple[str, ...]:
-        """Return the columns that the user named."""
         task, soft = self.task, self._soft
         return (task.text, task.pair, *_split_names(task.label), *soft.label_columns, soft.confidence)
 
@@ -206,7 +200,6 @@ class SoftLabelSource(TextSource):
         return origin is None or self.open(origin) is table
 
     def resolve(self) -> Task:
-        """Return the task with the detected columns of its training file."""
         columns = self.columns(self.open(self.file("train")), labelled=True)
         label = "" if columns.classes else ",".join(columns.annotators) or columns.label
         named = dataclasses.replace(self.task, text=columns.text, pair=columns.pair, label=label)
@@ -223,7 +216,6 @@ class SoftLabelSource(TextSource):
         return source.forget_lost(("label_columns", "confidence"), given)
 
     def record(self, row: Row, columns: TextColumns, *, path: str = "") -> Record:
-        """Return the record of a row. Raises ValueError with the reason if its label or text is unusable."""
         assert isinstance(columns, SoftColumns)
         several = columns.classes or columns.annotators or columns.confidence
         if not columns.label or not (several or row.values.get(columns.label, "").lstrip().startswith(("{", "["))):
@@ -314,11 +306,9 @@ class SoftLabelSource(TextSource):
         return len(annotators) >= FEWEST_ANNOTATORS and len(voted) >= FEWEST_ROWS
 
     def findings(self) -> list[str]:
-        """Describe the data, and the annotators of each file."""
         return [*super().findings(), *(text for key, text in self._facts.items() if key[0] == "votes")]
 
     def advise_unlabelled(self, table: Table) -> str:
-        """Return what to do about a row without a label."""
         columns = self.columns(table, labelled=True)
         return super(TextSource, self).advise_unlabelled(table) if columns.classes else super().advise_unlabelled(table)
 

@@ -35,12 +35,10 @@ class TextSource(TableSource):
 
     @property
     def named(self) -> tuple[str, ...]:
-        """Return the columns that the user named."""
         task = self.task
         return (task.text, task.pair, task.label)
 
     def columns(self, table: Table, *, labelled: bool) -> TextColumns:
-        """Return the columns that hold text, pair and label; without `labelled` the label may be absent."""
         layout = self.task.layout
         # A name from another form of the same data set is dropped; a name that the user chose is required.
         published = {name for form in layout.columns for name in (form.text, form.pair, form.label)}
@@ -55,7 +53,6 @@ class TextSource(TableSource):
         )
 
     def resolve(self) -> Task:
-        """Return the task with the detected columns of its training file."""
         columns = self.columns(self.open(self.file("train")), labelled=True)
         named = dataclasses.replace(self.task, text=columns.text, pair=columns.pair, label=columns.label)
         return self.attach_to(named)
@@ -113,7 +110,6 @@ class TextSource(TableSource):
         return str(self._facts[key])
 
     def record(self, row: Row, columns: TextColumns, *, path: str = "") -> Record:
-        """Return the record of a row. Raises ValueError with the reason if its label or text is unusable."""
         require_cells(row, columns.texts, labels=[columns.label])
         texts = tuple(row.values[name] for name in columns.texts)
         cell = row.values[columns.label].strip() if columns.label else ""
@@ -150,7 +146,6 @@ class TextTask(TableTask):
     """Overlap of a window with the one before in pieces, at most half of a window."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError for an overlap below 0."""
         super().__post_init__()
         if self.overlap < 0:
             raise ValueError(f"overlap must be 0 or more pieces, not {self.overlap}")
@@ -191,12 +186,10 @@ class TextTask(TableTask):
 
     @property
     def request_fields(self) -> tuple[str, ...]:
-        """Return the names of one text, or of the two of a pair."""
         return ("text", "other") if self.pair else ("text",)
 
     @property
     def training_facts(self) -> dict[str, list[Any]]:
-        """Return the columns with the texts in the training file."""
         columns = [name for name in (self.text, self.pair) if name]
         return {"columns": columns} if len(columns) == len(self.request_fields) else {}
 
@@ -205,7 +198,6 @@ class TextTask(TableTask):
         return text
 
     def record_of(self, texts: Sequence[str]) -> Record:
-        """Return the record of one text or of a pair. Raises UserError if the task was trained on the other kind."""
         if self.text and len(texts) != (wanted := 2 if self.pair else 1):
             kind = "pairs of texts, not single ones" if wanted == 2 else "single texts, not pairs"
             raise UserError(f"The run was fine-tuned on {kind}.", code="wrong-number-of-texts")

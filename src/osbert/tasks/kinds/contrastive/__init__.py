@@ -65,7 +65,6 @@ class ContrastiveSource(NumberSource):
         return super().called or self.task.sts
 
     def columns(self, table: Table, *, labelled: bool) -> AlikeColumns:
-        """Return what to read of a row."""
         task = self.task
         return choose_alike(
             table.columns,
@@ -77,7 +76,6 @@ class ContrastiveSource(NumberSource):
         )
 
     def resolve(self) -> Task:
-        """Return the task with the columns of its training file. Raises UserError without them, or scored pairs."""
         table = self.open(self.file("train"))
         for name in self.task.negatives(table.columns):
             Header(table.columns, table.called).require(name, option="negative")
@@ -88,7 +86,6 @@ class ContrastiveSource(NumberSource):
         return self.attach_to(dataclasses.replace(self.task, negative=",".join(names.pop("negatives")), **names))
 
     def findings(self) -> list[str]:
-        """Describe the data that were read, and the negatives of a text."""
         table = self.open(self.file("train"))
         columns = self.columns(table, labelled=True)
         lines = [table.describe(), columns.describe()]
@@ -159,7 +156,6 @@ class ContrastiveSource(NumberSource):
         yield from joined
 
     def record(self, row: Row, columns: TextColumns, *, path: str = "") -> Record:
-        """Return the record of a row. Raises ValueError if one of a pair is empty, or its score is not a number."""
         assert isinstance(columns, AlikeColumns)
         if columns.text in row.nested:
             raise ValueError(f"'{columns.text}' is a list. Write a text")
@@ -258,7 +254,6 @@ class Contrastive(TextTask):
     """Read texts in lower case, as a sentence model does whose files say so."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError for numbers out of range, an unknown pooling, and for windows."""
         super().__post_init__()
         if self.temperature is not None and not self.temperature > 0:
             raise ValueError(f"temperature must be above 0, not {self.temperature}")
@@ -298,7 +293,6 @@ class Contrastive(TextTask):
         return ("text",)
 
     def record_of(self, texts: Sequence[str]) -> Record:
-        """Return the record of two texts; UserError for another number."""
         if len(texts) != 2:
             raise UserError(f"The run compares two texts: give two, not {len(texts)}.", code="wrong-number-of-texts")
         return Record(number=0, texts=tuple(texts))
@@ -388,7 +382,6 @@ class Contrastive(TextTask):
         return example
 
     def head(self, backbone: Backbone) -> Head:
-        """Return the head. Raises UserError for single texts without dropout, whose two vectors would be equal."""
         from osbert.models.heads.contrastive import ContrastiveHead, VectorComparison
 
         if self.text and not self.pair and not any(backbone.architecture.dropouts):

@@ -71,7 +71,6 @@ class MultilabelSource(TextSource):
     indivisible: ClassVar[str] = "each row has a label that no other row has"
 
     def columns(self, table: Table, *, labelled: bool) -> LabelColumns:
-        """Return the columns that hold text, pair and labels; without `labelled` the labels may be absent."""
         task = self.task
         user_columns = TextColumns(text=task.text, pair=task.pair, label=task.label)
         search = LabelSearch(
@@ -105,7 +104,6 @@ class MultilabelSource(TextSource):
         return hold_out_known([record.label for record in records], self.task.held_out)
 
     def record(self, row: Row, columns: TextColumns, *, path: str = "") -> Record:
-        """Return the record of a row. Raises ValueError with the reason if its labels or its text are unusable."""
         assert isinstance(columns, LabelColumns)
         require_cells(row, columns.texts, labels=columns.sources)
         texts = tuple(row.values[name] for name in columns.texts)
@@ -141,11 +139,9 @@ class LabelsDescription(TableDescription):
     task: Multilabel
 
     def warnings(self) -> list[str]:
-        """Describe labels that another separator would split into several."""
         return describe_joined(self.task.labels, "give the sign that separates them with --separator.")
 
     def describe_split(self, records: Sequence[Record]) -> str:
-        """Describe a split: rows, frequency of each label, rows without labels, and labels without rows."""
         counts = Counter(label for record in records for label in record.label or ())
         without = sum(not record.label for record in records)
         rows = f"{len(records):,} rows ({list_counts(counts, 'more labels')}; {without:,} without)"
@@ -160,7 +156,6 @@ class LabelsDescription(TableDescription):
         return super().only_answer(predictions, records)
 
     def details(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> list[list[str]]:
-        """Return a table with each label's threshold, and its numbers of true, predicted and correct rows."""
         if len(self.task.labels) > SHOWN:
             return []
         predicted_flags = matrix([prediction.value for prediction in predictions], self.task.labels)
@@ -207,7 +202,6 @@ class Multilabel(TextTask):
     """The thresholds, one for each label; tuned on the development rows."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError for an invalid threshold, and for columns of both kinds."""
         super().__post_init__()
         check_weights(self.class_weights, self.weights)
         self._number()
@@ -237,7 +231,6 @@ class Multilabel(TextTask):
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Return the labels: each has a score "f1/LABEL" among the metrics."""
         return self.labels
 
     @cached_property
@@ -283,7 +276,6 @@ class Multilabel(TextTask):
         )
 
     def check(self, records: Sequence[Record], problems: Problems) -> None:
-        """Report each row with a label that was not seen in training."""
         if not self.labels:
             return
         known = {*self.labels}
@@ -301,7 +293,6 @@ class Multilabel(TextTask):
         return flags.astype(np.int64), np.where(flags, self.weights, 1.0) if self.weights else None
 
     def head(self, backbone: Backbone) -> Head:
-        """Return a linear layer from the pooled state to K scores."""
         from osbert.models.heads.predictions import LabelsHead
 
         rate = backbone.architecture.dropout
@@ -327,7 +318,6 @@ class Multilabel(TextTask):
         return [ExplainedScore(label=name, weights=[row] * len(examples)) for name, row in zip(chosen, rows)]
 
     def metrics(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, float]:
-        """Return micro, macro and sample F1, subset accuracy, mean average precision, and the F1 of each label."""
         predicted_flags = matrix([prediction.value for prediction in predictions], self.labels)
         true = matrix([record.label for record in records], self.labels)
         return label_scores(predicted_flags, true, self.probability_matrix(predictions), self.labels)
@@ -353,30 +343,24 @@ class Multilabel(TextTask):
         ]
 
     def names(self, record: Record) -> tuple[str, ...]:
-        """Return the record's labels."""
         return tuple(record.label or ())
 
     def outcome(self, prediction: Prediction, record: Record) -> RecordOutcome:
-        """Return the outcome: labels predicted correctly, wrongly, and missed, with the probability of each label."""
         return labels_outcome(prediction, record)
 
     def cells(self, prediction: Prediction | None) -> dict[str, Any]:
-        """Return the labels in the input format, and how much was not read."""
         if prediction is None:
             return super().cells(None)
         return super().cells(prediction) | {"prediction": join_labels(prediction.value, self.separator or ";")}
 
     def reply(self, prediction: Prediction) -> dict[str, Any]:
-        """Return the predicted labels, and the probabilities of all or, of very many, of the likeliest and these."""
         return {"labels": list(prediction.value), **reply_fields(prediction.probabilities, keep=prediction.value)}
 
     @classmethod
     def of_labels(cls, labels: Sequence[str]) -> tuple[Self, tuple[int, ...]]:
-        """Return the task for a classifier trained elsewhere, with a threshold of 0.5."""
         return cls(labels=tuple(labels), threshold=f"{USUAL}"), ()
 
     def export_metadata(self) -> dict[str, Any]:
-        """Return the labels' names."""
         return {"labels": self.labels}
 
     def probability_matrix(self, predictions: Sequence[Prediction]) -> NDArray[np.float64]:

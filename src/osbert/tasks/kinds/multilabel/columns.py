@@ -176,7 +176,6 @@ class LabelColumns(TextColumns):
         return (self.flags or (self.label,)) if self.label else ()
 
     def describe(self, *, labelled: bool = True) -> str:
-        """Describe the columns. Without `labelled`, mention that the labels are not read."""
         texts = dataclasses.replace(self, label="", flags=(), separator="")
         where = TextColumns.describe(texts).removesuffix(", no label")
         if not self.label:

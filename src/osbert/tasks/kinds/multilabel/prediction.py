@@ -25,7 +25,6 @@ class LabelsPrediction(Prediction):
 
     @property
     def answer(self) -> str:
-        """Return the labels as text."""
         return ", ".join(map(repr, self.value)) or "without a label"
 
     def apply_thresholds(self, thresholds: Sequence[float]) -> Self:
@@ -36,16 +35,13 @@ class LabelsPrediction(Prediction):
         )
 
     def above(self, threshold: float) -> tuple[Prediction, int]:
-        """Return the prediction without labels less probable than a threshold, and how many those are."""
         labels = tuple(name for name in self.value if self.probabilities[name] >= threshold)
         return replace(self, value=labels), len(self.value) - len(labels)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as plain values, with a list of labels."""
         return super().as_dict() | {"prediction": list(self.value)}
 
     def lines(self) -> list[str]:
-        """Return the labels in a line, then each probability, with a * for predicted labels."""
         ranked = likely_labels(self.probabilities, keep=self.value)
         rows = [f"{'*' if name in self.value else ' '} {probability:7.2%}  {name}" for name, probability in ranked]
         if more := len(self.probabilities) - len(ranked):

@@ -56,12 +56,10 @@ class CandidateSource(TableSource):
 
     @property
     def named(self) -> tuple[str, ...]:
-        """Return the columns that the user named, and the usual names."""
         task = self.task
         return (task.query, task.document, task.label, task.positive, *task.negative, *HEADINGS)
 
     def columns(self, table: Table, *, labelled: bool) -> CandidateColumns:
-        """Return the columns to read; without `labelled` the relevance may be absent."""
         task = self.task
         user_columns = CandidateColumns(
             query=task.query, document=task.document, label=task.label, positive=task.positive, negative=task.negative
@@ -69,12 +67,10 @@ class CandidateSource(TableSource):
         return choose(table.columns, user_columns=user_columns, path=table.called, labelled=labelled)
 
     def resolve(self) -> Task:
-        """Return the task with the detected columns of its training file."""
         columns = self.columns(self.open(self.file("train")), labelled=True)
         return self.attach_to(replace(self.task, **asdict(columns)))
 
     def switch_data(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
-        """Return the task for other data, a file or a folder; columns that the file lacks are detected again."""
         task = super().switch_data(data, self.clear_other_forms(given))
         source = task.source
         assert isinstance(source, CandidateSource) and isinstance(task, Rerank)
@@ -91,15 +87,12 @@ class CandidateSource(TableSource):
         return source.attach_to(replace(task, **lost))
 
     def record(self, row: Row, columns: CandidateColumns, *, path: str = "") -> QueryCandidates:
-        """Return the record of a row. Raises ValueError with the reason if its texts or relevance are unusable."""
         return record_of(row, columns, path=path)
 
     def read(self, origin: Origin, problems: Problems, *, labelled: bool) -> list[QueryCandidates]:  # type: ignore[override]
-        """Return a record for each query of a file. Unusable rows are reported to `problems`."""
         return by_query(super().read(origin, problems, labelled=labelled), problems)
 
     def inputs(self, data: Origin) -> Inputs:
-        """Return a table of plain input, whose rows of one query are ranked together."""
         return inputs_by_query(super().inputs(data))
 
 
@@ -109,7 +102,6 @@ class RankingDescription(TableDescription):
     task: Rerank
 
     def describe_split(self, records: Sequence[Record]) -> str:
-        """Describe a split: queries, candidates, and queries without relevant ones or with relevant ones only."""
         total, without = sum(len(record.texts) - 1 for record in records), len(_without(records))
         parts = [f"{len(records):,} queries with {total:,} candidates"]
         parts += [f"{without:,} without a relevant one, which no score counts"] * (without > 0)
@@ -118,11 +110,9 @@ class RankingDescription(TableDescription):
         return "; ".join(parts)
 
     def remarks(self) -> list[str]:
-        """Describe how long lists are cut in training."""
         return [f"at most {self.task.candidates} candidates of a query are learnt from in a step (--candidates)"]
 
     def details(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> list[list[str]]:
-        """Describe how many queries the scores average over, how many are left out, and how many only nDCG counts."""
         without = len(_without(records))
         counts = {"queries scored": len(records) - without, "left out: no relevant candidate": without}
         if alike := _all_relevant(records):
@@ -192,7 +182,6 @@ class Rerank(TableTask):
     keeps a quarter from the beginning of a long text and the rest from its end; error rejects them."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError for lists without anything to compare, and for windows."""
         super().__post_init__()
         if self.candidates < 2:
             raise ValueError(f"candidates must be at least 2, not {self.candidates}")
@@ -207,11 +196,9 @@ class Rerank(TableTask):
         return f"ndcg@{self.cutoff}"
 
     def fit(self, records: Sequence[Record]) -> Self:
-        """Return the task with the highest relevance."""
         return replace(self, highest=max([1.0, *(max(record.label) for record in records if record.label)]))
 
     def check(self, records: Sequence[Record], problems: Problems) -> None:
-        """Report a split without any order to learn or to score."""
         if not any(isinstance(record, QueryCandidates) and record.can_be_ranked for record in records):
             problems.add(
                 f"none of {len(records):,} queries has candidates of different relevance, so there is nothing to rank. "
@@ -228,7 +215,6 @@ class Rerank(TableTask):
         return "" if ranked else "candidates of different relevance"
 
     def record_of(self, texts: Sequence[str]) -> QueryCandidates:
-        """Return the record of a query and its candidates. Raises UserError if there is no candidate."""
         if len(texts) < 2:
             raise UserError(
                 f"The run ranks documents: give a query and one document or more, not {len(texts)} text(s).",
@@ -239,7 +225,6 @@ class Rerank(TableTask):
     # The model.
 
     def with_prompts(self, prompt_of: Callable[[str | None], str]) -> Self:
-        """Return the task with the model's default prompt, if none is given."""
         return replace(self, prompt=self.prompt or prompt_of(None))
 
     def encode(self, record: Record, packer: Packer) -> list[Example]:
@@ -275,13 +260,11 @@ class Rerank(TableTask):
         ]
 
     def head(self, backbone: Backbone) -> Head:
-        """Return a linear layer from the pooled state to one score."""
         from osbert.models.heads.grouped import RankingHead
 
         return RankingHead(backbone, target=self.name, loss=self.loss, dropout=backbone.architecture.dropout)
 
     def decode(self, outputs: Sequence[NDArray[np.floating]], record: Record, examples: Sequence[Example]) -> Ranking:
-        """Return the candidates with their scores and ranks."""
         scores = [float(output[0]) for output in outputs]
         return ranking(scores, record.texts[1:], [example.truncated for example in examples])
 
@@ -348,7 +331,6 @@ class Rerank(TableTask):
         return {**dict(zip(names, values)), "truncated": "" if prediction is None else prediction.truncated}
 
     def reply(self, prediction: Prediction) -> dict[str, Any]:
-        """Return the candidates by rank."""
         assert isinstance(prediction, Ranking)
         return {"ranking": [candidate.item() for candidate in prediction.ranked], "truncated": prediction.truncated}
 

@@ -45,7 +45,6 @@ class CandidateScore(Prediction):
     probability: float
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as plain values."""
         fields = {"prediction": self.value, "probability": self.probability, "rank": self.rank}
         return {**fields, "truncated": self.truncated}
 
@@ -79,11 +78,9 @@ class Ranking(Prediction):
 
     @property
     def answer(self) -> str:
-        """Return the scores in words, to follow "every row is"."""
         return f"scored {', '.join(f'{score:.4f}' for score in self.value)}"
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as plain values: the candidates by rank, with their texts."""
         items = [
             {**candidate.item(), "document": candidate.document, "truncated": candidate.truncated}
             for candidate in self.ranked
@@ -91,7 +88,6 @@ class Ranking(Prediction):
         return {"prediction": items, "truncated": self.truncated}
 
     def lines(self) -> list[str]:
-        """Return a line for each candidate by rank: rank, score, probability, index and text."""
         return [
             f"{candidate.rank:4}. {candidate.value:9.4f}  {candidate.probability:7.2%}  "
             f"[{candidate.index}]  {candidate.document}"

@@ -56,17 +56,14 @@ class SpanSource(TableSource):
         return SquadFiles(self.task.encoding)
 
     def find_files(self, data: Path) -> Mapping[str, Path]:
-        """Return the file of each split."""
         return find_named(data)
 
     @property
     def named(self) -> tuple[str, ...]:
-        """Return the columns that the user named."""
         task = self.task
         return (task.question, task.paragraph, task.answer, task.answer_start)
 
     def columns(self, table: Table, *, labelled: bool) -> QuestionColumns:
-        """Return the columns to use; without `labelled` answers may be absent."""
         task = self.task
         user_columns = QuestionColumns(
             question=task.question, paragraph=task.paragraph, label=task.answer, start=task.answer_start
@@ -74,11 +71,9 @@ class SpanSource(TableSource):
         return choose(table.columns, user_columns=user_columns, path=table.called, labelled=labelled)
 
     def record(self, row: Row, columns: QuestionColumns, *, path: str = "") -> Question:
-        """Return the question of a row. Raises ValueError with the reason if the row is unusable."""
         return question_of(row, columns, path=path)
 
     def read(self, origin: Origin, problems: Problems, *, labelled: bool) -> Iterator[Record]:
-        """Yield the questions of a file in SQuAD's form, or of a table."""
         content = self.squad.content(origin)
         if isinstance(origin, Table) or content is None:
             yield from super().read(origin, problems, labelled=labelled)
@@ -91,7 +86,6 @@ class SpanSource(TableSource):
         return labelled & hold_out_paragraphs(records, self.task.held_out)
 
     def findings(self) -> list[str]:
-        """Describe the files in use and the origin of the development questions."""
         files = self.files()
         lines = [self._form(origin) for split, origin in files.items() if split != "test"]
         if "dev" not in files:
@@ -101,7 +95,6 @@ class SpanSource(TableSource):
         return lines
 
     def inputs(self, data: Origin) -> Inputs:
-        """Return the questions of a file, ignoring answers."""
         content = self.squad.content(data)
         if isinstance(data, Table) or content is None:
             key = self.columns(self.open(data), labelled=False).key
@@ -126,7 +119,6 @@ class QuestionDescription(TableDescription):
     task: Span
 
     def describe_split(self, records: Sequence[Record]) -> str:
-        """Describe the numbers of questions and paragraphs of a split, without an answer, and with an unknown one."""
         without, unknown = (sum(record.label == label for record in records) for label in ((), None))
         paragraphs = len({record.texts[1] for record in records})
         remark = f", {without:,} without an answer" if without else ""
@@ -138,7 +130,6 @@ class QuestionDescription(TableDescription):
         return f"{self.task.cutter(packer).most} pieces of a question"
 
     def cuts(self, records: Sequence[Record], packer: Packer) -> str:
-        """Describe how many questions are too long."""
         cutter = self.task.cutter(packer)
         long = sum(cutter.question_pieces(record.texts[0])[1] > 0 for record in records)
         if not long:
@@ -192,7 +183,6 @@ class Span(TableTask):
     """The column with the character at which the answer begins; without it, the answer's first occurrence counts."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError for numbers out of range."""
         super().__post_init__()
         for name in ("stride", "question_length", "answer_length", "candidates"):
             if getattr(self, name) < 1:
@@ -200,7 +190,6 @@ class Span(TableTask):
 
     @property
     def request_fields(self) -> tuple[str, ...]:
-        """Return the names of a question's two texts."""
         return ("question", "paragraph")
 
     @property
@@ -234,7 +223,6 @@ class Span(TableTask):
     # Plain input.
 
     def record_of(self, texts: Sequence[str]) -> Question:
-        """Return the record of a question and a paragraph; UserError for a wrong number of texts."""
         if len(texts) != 2:
             raise UserError(
                 f"The run answers questions: give a question and its paragraph, not {len(texts)} text(s).",
@@ -264,7 +252,6 @@ class Span(TableTask):
         return [self._with_target(window, begin, record, packer) for begin, window in windows]
 
     def head(self, backbone: Backbone) -> Head:
-        """Return a start and an end vector."""
         from osbert.models.heads.grouped import SpanHead
 
         return SpanHead(backbone, target=self.name)
@@ -298,7 +285,6 @@ class Span(TableTask):
         return scores.means() | (scores.best() | scores.means_at_zero() if self.unanswerable == "yes" else {})
 
     def tune(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> tuple[Self, Calibration | None]:
-        """Return the task with the threshold that gives these questions the highest F1."""
         if self.unanswerable != "yes":
             return self, None
         best = Scores(predictions, records, way=self._way).best()
@@ -331,7 +317,6 @@ class Span(TableTask):
         )
 
     def at_best(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> list[Prediction]:
-        """Return the answers at the threshold that gives these questions the highest F1."""
         threshold = self.tune(predictions, records)[0].threshold
         return [
             prediction.apply_threshold(threshold) if isinstance(prediction, AnswerPrediction) else prediction
@@ -339,7 +324,6 @@ class Span(TableTask):
         ]
 
     def cells(self, prediction: Prediction | None) -> dict[str, Any]:
-        """Return the answer, its probability, and its characters in the paragraph."""
         names = ("prediction", "probability", "start", "end", "truncated")
         if not isinstance(prediction, AnswerPrediction):
             return dict.fromkeys(names, "")
@@ -348,7 +332,6 @@ class Span(TableTask):
         return dict(zip(names, (prediction.value, probability, answer.start, answer.end, prediction.truncated)))
 
     def reply(self, prediction: Prediction) -> dict[str, Any]:
-        """Return the answer, None for "no answer", and all candidates, the most probable first."""
         assert isinstance(prediction, AnswerPrediction)
         listed = [
             {name: getattr(candidate, name) for name in SHOWN}

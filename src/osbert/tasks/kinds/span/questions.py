@@ -36,7 +36,6 @@ class Question(Record):
 
     @property
     def place(self) -> str:
-        """Return the origin of the question for messages."""
         return f"{self.path}, {self.where} (id {self.key})" if self.where else super().place
 
 
@@ -72,16 +71,13 @@ class AnswerPrediction(Prediction):
 
     @property
     def confidence(self) -> float:
-        """Return the probability of the answer."""
         return self.chosen.probability
 
     @property
     def likeliest(self) -> list[tuple[str, float]]:
-        """Return the candidates' texts with their probabilities, the likeliest first."""
         return [(candidate.text, candidate.probability) for candidate in self.candidates]
 
     def withhold(self) -> AnswerPrediction:
-        """Return the prediction without its answer."""
         return replace(self, value=None, chosen=self.chosen._replace(text="", start=-1, end=-1))
 
     def apply_threshold(self, threshold: float) -> Self:
@@ -94,11 +90,9 @@ class AnswerPrediction(Prediction):
 
     @property
     def answer(self) -> str:
-        """Return the answer as text, to follow "every row is"."""
         return f"answered with {self.value or 'no answer'!r}"
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as plain values, with all candidates."""
         return {
             "prediction": self.value,
             "start": self.chosen.start,
@@ -110,7 +104,6 @@ class AnswerPrediction(Prediction):
         }
 
     def lines(self) -> list[str]:
-        """Return the answer, and below it the likeliest ones with their probabilities."""
         candidate_lines = [
             f"  {candidate.probability:7.2%}  {candidate.text or NOTHING}" for candidate in self.candidates[:SHOWN]
         ]

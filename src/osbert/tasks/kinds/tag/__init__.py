@@ -63,7 +63,6 @@ class TagSource(Source):
     split_names: Names = CALLED
 
     def find_files(self, data: Path) -> Mapping[str, Path]:
-        """Return the file of each split in a folder, or one file as "all". Raises UserError if there is none."""
         return find_tagged(data)
 
     @property
@@ -80,7 +79,6 @@ class TagSource(Source):
         )
 
     def findings(self) -> list[str]:
-        """Describe the files and the origin of the development rows."""
         files = self.files()
         lines = [self._describe(origin) for split, origin in files.items() if split != "test"]
         if self.task.context == "document":
@@ -93,7 +91,6 @@ class TagSource(Source):
         return lines
 
     def read(self, origin: Origin, problems: Problems, *, labelled: bool) -> list[TaggedText]:
-        """Return the passages of a file."""
         tagged = self._read(origin, problems, labelled=labelled)
         return passages(tagged, origin, documents=self.task.context == "document")
 
@@ -143,14 +140,12 @@ class TagDescription(Description):
     task: Tag
 
     def describe_split(self, records: Sequence[Record]) -> str:
-        """Describe the numbers of sentences and entities of a split."""
         sentences = sum(record.items for record in records)
         counts = Counter(span.type for record in records for span in record.label or ())
         sizes = f"{format_count(sentences, 'sentence')} in {format_count(len(records), 'row')}"
         return f"{sizes}, {format_count(counts.total(), 'entity', 'entities')} ({list_counts(counts)})"
 
     def only_answer(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> str:
-        """Return an answer also if no true entity is found, or if every word has the same tag."""
         found = only_entities(predictions, records, words=self.task.scheme == "words")
         return found or super().only_answer(predictions, records)
 
@@ -198,7 +193,6 @@ class Tag(EntityTask):
     """Fraction of the training texts held out for development if there is no development file."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError for settings out of range or that exclude each other."""
         super().__post_init__()
         if not 0 < self.held_out < 1:
             raise ValueError(f"held_out must be a fraction between 0 and 1, not {self.held_out}")
@@ -217,7 +211,6 @@ class Tag(EntityTask):
         return cell
 
     def check(self, records: Sequence[Record], problems: Problems) -> None:
-        """Report each type that was not seen in training, once, and a split without any entity."""
         labels = [record.label for record in records if record.label is not None]
         if labels and not any(labels):
             problems.add(
@@ -237,7 +230,6 @@ class Tag(EntityTask):
     # The model.
 
     def encode(self, record: Record, packer: Packer) -> list[Example]:
-        """Return the windows of a passage: one, unless it is longer than the model reads."""
         assert isinstance(record, TaggedText)
         run = cut_words(record, packer.tokenizer)
         parts = windows(len(run.ids), room=packer.room(1), overlap=self.overlap)
@@ -250,7 +242,6 @@ class Tag(EntityTask):
         return examples
 
     def head(self, backbone: Backbone) -> Head:
-        """Return a linear layer from each token's state to K scores, with a CRF's steps or on features if so set."""
         from osbert.models.heads.tagging import TagHead
 
         return TagHead(
@@ -306,7 +297,6 @@ class Tag(EntityTask):
         return cls(types=types, scheme=scheme), order
 
     def export_metadata(self) -> dict[str, Any]:
-        """Return the labels' names."""
         return {"labels": self.labels}
 
     def _chain(self) -> Chain:

@@ -50,12 +50,10 @@ class TaggedText(Record):
 
     @property
     def items(self) -> int:
-        """Return the number of sentences."""
         return len(self.sentences)
 
     @property
     def expected(self) -> tuple[TextEntity, ...]:
-        """Return the entities of the label with their characters, as predictions have them."""
         return tuple(self.entity(span) for span in self.label or ())
 
     def entity(self, span: EntitySpan, probability: float = 1.0) -> TextEntity:
