@@ -1,4 +1,4 @@
-# make install | demo | test | test-core | test-ray | faults | check | keywords | map | notebook | tutorials | docs | release | gpu-ready | gpu | gpu-more | gpu-recipes | clean          another interpreter: make install PYTHON=python3.12
+# make install | demo | test | test-core | test-ray | faults | check | keywords | map | notebook | tutorials | bench | docs | release | gpu-ready | gpu | gpu-more | gpu-recipes | clean          another interpreter: make install PYTHON=python3.12
 
 PYTHON ?= python3
 GPU_PYTHON ?= python3
@@ -10,7 +10,7 @@ PYTHON_RANGE := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 
 # Compiled files are kept: without them every process that the tests start compiles all that it imports again.
 QUICKLY := env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1
 
-.PHONY: help install demo test test-core test-ray faults check keywords map notebook tutorials docs release gpu-ready gpu gpu-more gpu-recipes clean browser
+.PHONY: help install demo test test-core test-ray faults check keywords map notebook tutorials bench docs release gpu-ready gpu gpu-more gpu-recipes clean browser
 
 help:
 	@echo "make install   make $(VENV) and install osbert into it, with MiniLM and the server"
@@ -24,6 +24,7 @@ help:
 	@echo "make map       print the code map: one line per file"
 	@echo "make notebook  run the notebooks of examples/ and store what they show (extra minilm)"
 	@echo "make tutorials run the commands that the tutorials show and store what they print (extras minilm, onnx, chinese)"
+	@echo "make bench     measure osbert beside what one would use instead (20 minutes); the table in build/bench.md"
 	@echo "make docs      build the documentation site into build/site; links and spelling are checked"
 	@echo "make release   build the committed version and check it in clean environments (an hour); results in build/release"
 	@echo "make gpu-ready download what make gpu needs into build/gpu, for a machine without network"
@@ -69,6 +70,9 @@ notebook: $(VENV)/.installed-test
 
 tutorials: $(VENV)/.installed-test
 	@$(BIN)/python tools/tutorials.py
+
+bench: $(VENV)/.installed-test
+	@$(BIN)/python benchmarks/bench.py
 
 docs: $(VENV)/.installed-docs
 	@$(BIN)/python -m codespell_lib docs examples src README.md CONTRIBUTING.md CHANGELOG.md

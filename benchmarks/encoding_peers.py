@@ -1,24 +1,24 @@
-"""Vectors of 5,000 sentences on the CPU: osbert beside sentence-transformers, transformers and onnxruntime.
+"""Vectors of 5,000 sentences on the CPU: osbert beside OpenVINO, onnxruntime, sentence-transformers and transformers.
 
     python benchmarks/encoding_peers.py --data ../shared/data [--models minilm,base] [--sentences 5000] [--rounds 5]
+        [--single 200]
 
 The sentences are the first of one published set after another (short ones of SST-2 and CoLA, middling ones of STS-B and
 MRPC, long ones of QNLI and RTE), shuffled. Every side takes texts and gives the mean of the last layer's states:
 
     osbert fp32, bf16   Engine.embed, in bf16 under autocast as in training
     osbert int8         the same on what `osbert export --to onnx --int8` wrote
-    sentence            sentence-transformers' encode, fp32, batches of 32 sorted by length, as is its default; a side
-                        that is left out where the package is not installed
+    openvino, onnxruntime   in fp32, bf16 (openvino) and int8, batches of 32 sorted by length: encoding_runtimes.py
+    sentence            sentence-transformers' encode, fp32, batches of 32 sorted by length, as is its default
     pipeline            transformers' feature-extraction pipeline, fp32, batches of 32 in the order given, tensors out;
                         the mean over its states is not timed
-    padded int8         onnxruntime on the same int8 file: batches of 32 in the order given, padded to the longest,
-                        transformers' fast tokenizer
 
-Each side is a process of its own that has loaded its model; in each round every side encodes all sentences, and
-another one goes first. Ratios are of one round, and their median is printed: above 1, the first side is the faster.
-With OMP_NUM_THREADS=1 the time is the processor's, which other work on the machine hardly changes. All vectors are
-compared with the pipeline's. "minilm" is the published all-MiniLM-L6-v2, "base" has BERT BASE's shape and
-fresh weights. --sides "osbert int8,padded int8" measures these and the pipeline.
+A side whose package is not installed is left out (openvino and nncf; sentence-transformers). Each side is a process of
+its own that has loaded its model; in each round every side encodes all sentences, and another one goes first. Ratios
+are of one round, and their median is printed: above 1, the first side is the faster. With OMP_NUM_THREADS=1 the time is
+the processor's, which other work on the machine hardly changes. All vectors are compared with the pipeline's. "minilm"
+is the published all-MiniLM-L6-v2, "base" has BERT BASE's shape and fresh weights. --sides "osbert int8,openvino int8"
+measures these and the pipeline. --single N also takes the first N texts one by one: the median of milliseconds a text.
 The Spearman correlation of cosines on STS-B's development pairs, in points, is printed for minilm.
 """
 
@@ -44,11 +44,10 @@ import torch
 import transformers
 from scipy.stats import spearmanr
 
+from encoding_runtimes import CALIBRATION, Runtime, export
 from osbert.inference.engine import load
-from osbert.interop.files.weight_files import ONNX
 from osbert.interop.hub import minilm
 from osbert.interop.huggingface.folders import write_model
-from osbert.interop.onnx.files import open_onnx
 from osbert.interop.tokenizers import read_tokenizer, write_tokenizer
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
@@ -65,18 +64,25 @@ SOURCES = {
     "RTE": ("sentence1",),
 }
 """GLUE's folders -> the columns read; CoLA has no header, and its sentence last."""
-RATIOS = (
-    *((f"osbert {precision}", peer) for precision in ("fp32", "bf16", "int8") for peer in ("sentence", "pipeline")),
-    ("osbert int8", "padded int8"),
+PEERS = {
+    "fp32": ("openvino fp32", "onnxruntime fp32", "sentence", "pipeline"),
+    "bf16": ("openvino bf16", "sentence", "pipeline"),
+    "int8": ("openvino int8", "onnxruntime int8", "sentence", "pipeline"),
+}
+"""osbert's precisions -> the sides that each is compared with."""
+SIDES = (
+    *(f"osbert {precision}" for precision in PEERS),
+    *dict.fromkeys(peer for peers in PEERS.values() for peer in peers),
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Folders:
-    """A model as Hugging Face has it, and as osbert exported it in int8."""
+    """A model as Hugging Face has it, as osbert exported it in int8, and as the runtimes of others read it."""
 
     whole: Path
     int8: Path
+    runtimes: Path
 
 
 def read_clock() -> float:
@@ -135,25 +141,16 @@ class Pipeline:
         return np.stack([state[0, :length].mean(0).numpy() for state, length in zip(states, lengths)]), seconds
 
 
-class Padded:
-    """onnxruntime with the usual loop."""
+class Other:
+    """onnxruntime or OpenVINO."""
 
-    def __init__(self, folders: Folders) -> None:
-        self.tokenizer = transformers.AutoTokenizer.from_pretrained(folders.whole)
-        self.session = open_onnx(folders.int8 / ONNX).session
+    def __init__(self, folders: Folders, side: str) -> None:
+        self.runtime = Runtime(folders.whole, folders.runtimes, side, torch.get_num_threads())
 
     def encode(self, texts: Sequence[str]) -> tuple[np.ndarray, float]:
-        vectors = []
         started = read_clock()
-        for first in range(0, len(texts), BATCH):
-            part = list(texts[first : first + BATCH])
-            columns = dict(
-                self.tokenizer(part, padding=True, truncation=True, max_length=512, return_tensors="np").items()
-            )
-            (states,) = self.session.run(["last_hidden_state"], columns)
-            mask = columns["attention_mask"][..., None]
-            vectors.append((states * mask).sum(1) / mask.sum(1))
-        return np.concatenate(vectors).astype(np.float32), read_clock() - started
+        vectors = self.runtime.embed(texts)
+        return vectors, read_clock() - started
 
 
 _side: Any  # of a worker process; set once when it begins
@@ -164,13 +161,22 @@ def begin(name: str, folders: Folders, threads: int) -> None:
     global _side
     torch.set_num_threads(threads)
     kind, _, precision = name.partition(" ")
-    peers = {"sentence": SentenceTransformer, "pipeline": Pipeline, "padded": Padded}
-    _side = Osbert(folders, precision) if kind == "osbert" else peers[kind](folders)
+    if kind == "osbert":
+        _side = Osbert(folders, precision)
+    elif precision:
+        _side = Other(folders, name)
+    else:
+        _side = {"sentence": SentenceTransformer, "pipeline": Pipeline}[kind](folders)
 
 
 def encode(texts: Sequence[str]) -> tuple[np.ndarray, float]:
     """Return the vectors of texts and the seconds they took, in the worker's process."""
     return _side.encode(texts)
+
+
+def encode_each(texts: Sequence[str]) -> float:
+    """Return the median of the milliseconds that a text takes by itself."""
+    return 1000 * statistics.median(encode([text])[1] for text in texts)
 
 
 def sentences(data: Path, count: int) -> list[str]:
@@ -212,22 +218,24 @@ def model(name: str, data: Path, folder: Path) -> Folders:
     int8 = folder / f"{name}-int8"
     int8.mkdir()
     write(load(whole, device="cpu"), whole, int8, int8=True)
-    return Folders(whole=whole, int8=int8)
-
-
-SIDES = ("osbert fp32", "osbert bf16", "osbert int8", "sentence", "pipeline", "padded int8")
+    runtimes = folder / f"{name}-runtimes"
+    runtimes.mkdir()
+    export(whole, runtimes, sentences(data, 2 * CALIBRATION))
+    return Folders(whole=whole, int8=int8, runtimes=runtimes)
 
 
 def compare(name: str, folders: Folders, options: argparse.Namespace) -> None:
     """Measure all sides on one model and print the table."""
     # The pipeline's vectors are what all others are compared with.
     names = [side for side in SIDES if side == "pipeline" or side in options.sides.split(",")]
-    if "osbert bf16" in names and not has_bf16(torch.device("cpu")):
-        names.remove("osbert bf16")
-        print("(this processor has no bf16 instructions: that side is left out)")
+    if not has_bf16(torch.device("cpu")):
+        names = [side for side in names if not side.endswith("bf16")]
+        print("(this processor has no bf16 instructions: those sides are left out)")
     if "sentence" in names and importlib.util.find_spec("sentence_transformers") is None:
         names.remove("sentence")
         print("(sentence-transformers is not installed: that side is left out)")
+    if not (folders.runtimes / "whole.xml").exists():
+        names = [side for side in names if not side.startswith("openvino")]
     texts = sentences(options.data, options.sentences)
     context = multiprocessing.get_context("spawn")
     threads = torch.get_num_threads()
@@ -244,6 +252,10 @@ def compare(name: str, folders: Folders, options: argparse.Namespace) -> None:
             line = ", ".join(f"{side} {durations[-1]:.1f} s" for side, durations in seconds.items())
             print(f"{name}, round {turn + 1}: {line}", file=sys.stderr, flush=True)
         correlations = spearman(sides, options.data) if name == "minilm" else {}
+        if options.single:
+            print(f"\n{name}, texts one by one, median milliseconds:")
+            for side, pool in sides.items():
+                print(f"{side}  {pool.submit(encode_each, texts[: options.single]).result():.2f}")
     finally:
         for pool in sides.values():
             pool.shutdown()
@@ -278,11 +290,13 @@ def report(
         points = f"{correlations[side]:.2f}" if side in correlations else ""
         print(f"| {side} | {rate:,.1f} | {np.abs(side_vectors - reference).max():.1e} | {cosine:.5f} | {points} |")
     print()
-    for side, peer in RATIOS:
-        if side in seconds and peer in seconds:
-            ratios = [slow / fast for fast, slow in zip(seconds[side], seconds[peer])]
-            low, high = min(ratios), max(ratios)
-            print(f"{side} : {peer}  {statistics.median(ratios):.2f} times as fast ({low:.2f} to {high:.2f})")
+    for precision, peers in PEERS.items():
+        side = f"osbert {precision}"
+        for peer in peers if side in seconds else ():
+            if peer in seconds:
+                ratios = [slow / fast for fast, slow in zip(seconds[side], seconds[peer])]
+                low, high = min(ratios), max(ratios)
+                print(f"{side} : {peer}  {statistics.median(ratios):.2f} times as fast ({low:.2f} to {high:.2f})")
     print(flush=True)
 
 
@@ -292,6 +306,7 @@ def main() -> None:
     parser.add_argument("--models", default="minilm,base")
     parser.add_argument("--sentences", type=int, default=5000)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--single", type=int, default=0)
     parser.add_argument("--sides", default=",".join(SIDES))
     options = parser.parse_args()
     print(f"{torch.get_num_threads()} threads; {options.rounds} rounds")
