@@ -291,8 +291,7 @@ def _resolve_settings(settings: Mapping[str, Any], schema: type) -> Iterator[tup
     else here.
     """
     # `names` maps a setting to the name it was given by, to find a setting that is given under two names.
-    known = {path: kind for path, kind, _ in fields(schema)}
-    spelt = {name for path in known for name in _spellings(path)}
+    known, spelt = _names(schema)
     names: dict[str, str] = {}
     for name, given in settings.items():
         own_name, value = peers.translate(name, given, spelt) or (name, given)
@@ -302,6 +301,13 @@ def _resolve_settings(settings: Mapping[str, Any], schema: type) -> Iterator[tup
             raise UserError(f"{other} and {name} are one setting, {key}: give it once.", code="duplicate-name")
         listed = isinstance(value, str) and typing.get_origin(known[key]) is tuple
         yield key, _parse(value, known[key]) if listed or isinstance(value, Word) else value
+
+
+@functools.cache  # a call of `embed` for one short text would take a tenth longer
+def _names(schema: type) -> tuple[Mapping[str, Any], frozenset[str]]:
+    """Return the type of each setting by its dotted name, and all names that settings have."""
+    known = {path: kind for path, kind, _ in fields(schema)}
+    return known, frozenset(name for path in known for name in _spellings(path))
 
 
 def _resolve(name: str, known: Mapping[str, Any]) -> str:
