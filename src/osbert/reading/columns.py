@@ -201,7 +201,6 @@ class AlikeColumns(TextColumns):
         return tuple(self.label.split(",")) if several else (self.label,)
 
     def describe(self, *, labelled: bool = True) -> str:
-        """Describe what is read in a row."""
         texts = f"'{self.text}' and '{self.pair}'"
         if self.rows == "texts":
             return f"text from '{self.text}': texts, each shown twice: dropout makes the difference"

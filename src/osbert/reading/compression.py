@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn, Protocol, cast
+from typing import Any, BinaryIO, Protocol, cast
 
 from osbert.errors import UserError
 
@@ -47,23 +47,16 @@ class UnpackingLimit:
         """Count `size` unpacked bytes. Raises UserError beyond the limit."""
         self.count += size
         if self.count > self.most:
-            self._refuse()
-
-    def add_data(self, data: bytes) -> None:
-        """Count unpacked bytes and the lines in them. Raises UserError beyond the limit."""
-        self.add(len(data) + VALUE * data.count(b"\n"))
+            raise UserError(
+                f"{self.name} has {self.size:,} bytes and unpacks to more than {self.most:,} (each line or value "
+                f"counts as {VALUE}). Only repeated or empty rows compress so well. If that is intended, unpack it "
+                "first, to plain text or CSV.",
+                code="too-large",
+            )
 
     def add_values(self, count: int) -> None:
         """Count `count` cells or values. Raises UserError beyond the limit."""
         self.add(VALUE * count)
-
-    def _refuse(self) -> NoReturn:
-        raise UserError(
-            f"{self.name} has {self.size:,} bytes and unpacks to more than {self.most:,} (each line or value counts as "
-            f"{VALUE}). Only repeated or empty rows compress so well. If that is intended, unpack it first, to "
-            "plain text or CSV.",
-            code="too-large",
-        )
 
 
 BUFFER = 1 << 16
@@ -80,7 +73,6 @@ class Stream(io.RawIOBase):
     """The bytes of an open input. Damaged compressed data raises UserError with the file and the offset."""
 
     def __init__(self, raw: BinaryIO, *, name: str) -> None:
-        """Read from `raw`; `name` is its name in messages."""
         self.raw = raw
         self.name = name
         self.offset = 0
@@ -130,21 +122,17 @@ class Member(Protocol):
     @property
     def eof(self) -> bool:
         """Whether the end of the member, including its checksum, was reached."""
-        ...
 
     @property
     def needs_input(self) -> bool:
         """Whether more output needs more input."""
-        ...
 
     @property
     def unused_data(self) -> bytes:
         """The input after the end of the member."""
-        ...
 
     def decompress(self, data: bytes, max_length: int, /) -> bytes:
         """Return the next decompressed bytes, at most about `max_length`."""
-        ...
 
 
 class Members(io.RawIOBase):
@@ -204,8 +192,11 @@ class Members(io.RawIOBase):
         """Return the next bytes, possibly b""; None at the end of the file."""
         if not self.fed and (self.member is None or self.member.needs_input):
             self.fed = self.raw.read(self.FEED)
+            if not self.fed and self.member is not None:
+                raise EOFError("its compressed data are incomplete")
+            if not self.fed and not self.begun:
+                raise EOFError("it contains no compressed data")
             if not self.fed:
-                self._finish()
                 return None
         if self.member is None:
             # Padding between members is skipped; before the first member it would be damage.
@@ -215,17 +206,10 @@ class Members(io.RawIOBase):
             self.member, self.begun = self.start(), True
         member, data, self.fed = self.member, self.fed, b""
         piece = member.decompress(data, most)
-        self.limit.add_data(piece)
+        self.limit.add(len(piece) + VALUE * piece.count(b"\n"))
         if member.eof:
             self.member, self.fed = None, member.unused_data
         return piece
-
-    def _finish(self) -> None:
-        """Raise EOFError if there is no member or the last one is incomplete."""
-        if self.member is not None:
-            raise EOFError("its compressed data are incomplete")
-        if not self.begun:
-            raise EOFError("it contains no compressed data")
 
 
 class _Gzip:

@@ -6,7 +6,7 @@ import codecs
 import itertools
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from json import JSONDecodeError
 from pathlib import Path
@@ -228,12 +228,7 @@ def _read_part(part: InputStream, reading: DocumentOptions, repairs: Repairs) ->
 
 def _document_chunks(texts: Iterable[str], name: str) -> Iterator[Chunk]:
     for text in texts:
-        rest = text.strip()
-        opens = True
-        while len(rest) > CHUNK:
-            end = _cut(rest)
-            yield Chunk(rest[:end], opens, name)
-            rest, opens = rest[end:], False
+        rest, opens = yield from _cut_long(text.strip(), True, name)
         if rest:
             yield Chunk(rest, opens, name)
 
@@ -247,39 +242,35 @@ def _text_chunks(blocks: Iterable[str], documents: Documents, name: str) -> Iter
         if separator is not None:
             *whole, rest = separator.split(rest)
             for text in whole:
-                if opens:
-                    yield from _document_chunks((text,), name)
-                else:
-                    yield from _continuation(text, name)
+                yield from _document_chunks((text,), name) if opens else _continuation(text, name)
                 opens = True
-        if opens:
-            rest = rest.lstrip()
-        while len(rest) > CHUNK:
-            end = _cut(rest)
-            yield Chunk(rest[:end], opens, name)
-            rest, opens = rest[end:], False
+        rest, opens = yield from _cut_long(rest.lstrip() if opens else rest, opens, name)
     yield from _document_chunks((rest,), name) if opens else _continuation(rest, name)
 
 
 def _continuation(text: str, name: str) -> Iterator[Chunk]:
     """Yield the last chunks of a document that has begun; trailing space is dropped."""
-    while len(text) > CHUNK:
-        end = _cut(text)
-        yield Chunk(text[:end], False, name)
-        text = text[end:]
-    if text and not text.isspace():
-        yield Chunk(text.rstrip(), False, name)
+    rest, _ = yield from _cut_long(text, False, name)
+    if rest and not rest.isspace():
+        yield Chunk(rest.rstrip(), False, name)
 
 
-def _cut(text: str) -> int:
-    """Return where to split a text longer than CHUNK: in its second half, at a line break if there is one."""
+def _cut_long(text: str, opens: bool, name: str) -> Generator[Chunk, None, tuple[str, bool]]:
+    """Yield chunks of a text that is longer than CHUNK; return its rest, and whether that opens a document.
+
+    A chunk ends in the second half of its characters, at a line break if there is one.
+    """
     middle = CHUNK // 2
-    position = text.rfind("\n", middle, CHUNK)
-    if position < 0:
-        position = max(text.rfind(end, middle, CHUNK) + len(end.rstrip()) for end in _SENTENCE_ENDS)
-    if position < middle:
-        position = text.rfind(" ", middle, CHUNK)
-    return position if position >= middle else CHUNK
+    while len(text) > CHUNK:
+        position = text.rfind("\n", middle, CHUNK)
+        if position < 0:
+            position = max(text.rfind(end, middle, CHUNK) + len(end.rstrip()) for end in _SENTENCE_ENDS)
+        if position < middle:
+            position = text.rfind(" ", middle, CHUNK)
+        position = position if position >= middle else CHUNK
+        yield Chunk(text[:position], opens, name)
+        text, opens = text[position:], False
+    return text, opens
 
 
 def _json_texts(blocks: Iterable[str], name: str, reading: DocumentOptions, repairs: Repairs) -> Iterator[str]:

@@ -166,7 +166,10 @@ def find_format(file: DataFile, reading: TableReading) -> Format:
             sample = _sample(lines)
             if not any(line.strip() for line in sample):
                 raise UserError(f"{path} is empty.", code="no-data")
-            if _ends_in_carriage_returns(sample):
+            # Lines end at line feeds, so the carriage returns of an old Mac file are all within lines, at least as many
+            # as there are lines. A quoted cell may contain any number of them.
+            returns = sum(line.rstrip("\r\n").count("\r") for line in sample)
+            if returns >= len(sample) and (len(sample) == 1 or not any('"' in line for line in sample)):
                 raise UserError(
                     f"{path}: its lines end with carriage returns only (classic Mac OS). Convert it: "
                     f"tr '\\r' '\\n' < {path.name} > converted{plain_suffix(path)}",
@@ -192,16 +195,6 @@ def _sample(lines: TextIO) -> list[str]:
         if size > _SAMPLE_CHARACTERS:
             break
     return sample
-
-
-def _ends_in_carriage_returns(lines: Sequence[str]) -> bool:
-    """Return whether the real line ends are carriage returns: at least as many within lines as there are lines.
-
-    A quoted cell may contain any number of them.
-    """
-    # Lines end at line feeds here, so the carriage returns of an old Mac file are all within lines.
-    inside = sum(line.rstrip("\r\n").count("\r") for line in lines)
-    return inside >= len(lines) and (len(lines) == 1 or not any('"' in line for line in lines))
 
 
 def plain_suffix(path: Path) -> str:

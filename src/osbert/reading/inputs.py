@@ -159,7 +159,16 @@ class OpenInput:
     def _members(self, stream: Stream, display_name: str, depth: int) -> Iterator[InputStream]:
         try:
             with tarfile.open(fileobj=cast(Any, stream), mode="r|", tarinfo=_Header) as archive:
-                yield from self._files(archive, display_name, depth)
+                members: list[tarfile.TarInfo] = vars(archive)["members"]
+                while (member := archive.next()) is not None:
+                    members.clear()  # the archive would keep a record of every file it has passed
+                    if member.issparse():
+                        self._limit.add(member.size)  # its holes take no bytes in the archive
+                    hidden = any(piece.startswith(".") for piece in Path(member.name).parts)
+                    file = archive.extractfile(member) if member.isfile() and not hidden else None
+                    if file is not None:
+                        member_name = f"{display_name}:{member.name}"
+                        yield from self._open(cast(BinaryIO, file), member.name, member_name, depth + 1)
         except tarfile.TarError as error:
             raise UserError(
                 f"{display_name}: not a tar archive that can be read to its end ({error}), after byte "
@@ -169,17 +178,6 @@ class OpenInput:
             ) from error
         while stream.read(BLOCK):  # a checksum at the end of the compressed data has not been compared yet
             pass
-
-    def _files(self, archive: tarfile.TarFile, display_name: str, depth: int) -> Iterator[InputStream]:
-        members: list[tarfile.TarInfo] = vars(archive)["members"]
-        while (member := archive.next()) is not None:
-            members.clear()  # the archive would keep a record of every file it has passed
-            if member.issparse():
-                self._limit.add(member.size)  # its holes take no bytes in the archive
-            hidden = any(piece.startswith(".") for piece in Path(member.name).parts)
-            handle = archive.extractfile(member) if member.isfile() and not hidden else None
-            if handle is not None:
-                yield from self._open(cast(BinaryIO, handle), member.name, f"{display_name}:{member.name}", depth + 1)
 
 
 class _Header(tarfile.TarInfo):

@@ -38,12 +38,10 @@ class MemoryTable(Table):
 
     @property
     def origin(self) -> str:
-        """Return the name of the split."""
         return self.split
 
     @property
     def called(self) -> str:
-        """Return the name of the table in messages."""
         return f"the {self.split} data" if self.split else "the data"
 
     def rows(self, problems: Problems) -> Iterable[Row]:  # type: ignore[override]

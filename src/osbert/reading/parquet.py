@@ -25,8 +25,18 @@ def read_texts(source: Input, field: str, *, errors: Errors, repairs: Repairs) -
     """
     # Columns are read a piece at a time: a row group can be as large as the file.
     with _open_table(DataFile(source.path)) as table:
-        kinds = {column.name: column.type for column in table.schema_arrow}
-        _check_column(str(source.path), field, {name: str(kind) for name, kind in kinds.items()})
+        kinds = {column.name: str(column.type) for column in table.schema_arrow}
+        if field not in kinds:
+            raise UserError(
+                f"{source.path}: no column '{field}'; it has {', '.join(kinds)} (--field names another)."
+                f"{nearest(field, kinds)}",
+                code="unknown-column",
+            )
+        if kinds[field] not in ("string", "large_string", "string_view"):
+            raise UserError(
+                f"{source.path}: column '{field}' has the type {kinds[field]}, not text (--field names another).",
+                code="wrong-column-type",
+            )
         rows = (batch.column(0) for batch in table.iter_batches(batch_size=1024, columns=[field]))
         yield from _texts(rows, str(source.path), errors, repairs)
 
@@ -157,19 +167,6 @@ def _values(column: Any, row: int, name: str, errors: Errors, repairs: Repairs) 
             value.as_buffer().to_pybytes().decode("utf-8", "replace") if value.is_valid else None for value in column
         ]
     return texts
-
-
-def _check_column(name: str, field: str, kinds: dict[str, str]) -> None:
-    if field not in kinds:
-        raise UserError(
-            f"{name}: no column '{field}'; it has {', '.join(kinds)} (--field names another).{nearest(field, kinds)}",
-            code="unknown-column",
-        )
-    if kinds[field] not in ("string", "large_string", "string_view"):
-        raise UserError(
-            f"{name}: column '{field}' has the type {kinds[field]}, not text (--field names another).",
-            code="wrong-column-type",
-        )
 
 
 def _texts(columns: Iterator[Any], name: str, errors: Errors, repairs: Repairs) -> Iterator[str]:

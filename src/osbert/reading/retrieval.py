@@ -299,10 +299,10 @@ def _lines(path: Path, encoding: str) -> Iterator[tuple[int, str]]:
 
 def _fields(path: Path, encoding: str, problems: Problems) -> Iterator[tuple[str, str, str, str]]:
     """Yield place, query, document and relevance of a line of BEIR's three fields or TREC's four."""
-    first = True
+    usual, first = headings("query key", "document key", "relevance"), True
     for number, line in _lines(path, encoding):
         fields = [part.strip() for part in line.split("\t")] if "\t" in line else line.split()
-        is_header, first = first and _is_header(fields), False
+        is_header, first = first and any(field.lower() in usual for field in fields), False
         if len(fields) not in (3, 4):
             problems.add(
                 f"{path}, line {number}: {one_line(line.strip())[:40]!r} has {format_count(len(fields), 'field')}. "
@@ -311,11 +311,6 @@ def _fields(path: Path, encoding: str, problems: Problems) -> Iterator[tuple[str
             )
         elif not is_header:
             yield f"{path}, line {number}", fields[0], fields[-2], fields[-1]
-
-
-def _is_header(fields: Sequence[str]) -> bool:
-    """Return whether the first line of judgements names its columns: one of its fields is a usual name."""
-    return not {field.lower() for field in fields}.isdisjoint(headings("query key", "document key", "relevance"))
 
 
 def _cells(table: Table, problems: Problems) -> Iterator[tuple[str, str, str, str]]:

@@ -24,8 +24,6 @@ USUAL: Names = {
     "test": ("test",),
 }
 """Names of the files of each split without suffix, or words in their names."""
-
-
 PART = re.compile(r"-\d{5}-of-\d{5}$")
 """End of the name of a part of a split that is published in several parts."""
 
@@ -45,11 +43,18 @@ def find_splits(
     split_files: dict[str, Path] = {}
     for split, called in names.items():
         files = [file for file in tables if plain_name(file) in called]
-        _refuse_parts(path, [file for file in tables if PART.sub("", plain_name(file)) in called and file not in files])
+        parts = [file for file in tables if PART.sub("", plain_name(file)) in called and file not in files]
+        if parts:
+            name = PART.sub("", plain_name(parts[0]))
+            raise UserError(
+                f"{path} has {name} in parts: {_list_names(parts)}. Join them to one file, {name}.*.",
+                code="missing-split",
+            )
         split_files |= _only(path, split, files or [file for file in tables if plain_name(file) == instead.get(split)])
     if not split_files:
         wanted = _either([f"{called[0]}.*" for called in names.values()])
-        listed = _list_names(tables) or f"no tables{_others(path)}"
+        others = _list_names([file for file in _files(path) if not file.name.startswith(".")][:5])
+        listed = _list_names(tables) or f"no tables {f'but {others}' if others else 'at all'}"
         raise UserError(
             f"{path} has no file called {wanted} ({', '.join(SUFFIXES)}); it has {listed}.", code="missing-split"
         )
@@ -153,14 +158,6 @@ def _with_word(files: Sequence[Path], words: Sequence[str]) -> list[Path]:
     return [file for file in files if {*words} & {*re.findall("[a-z]+", file.name.lower())}]
 
 
-def _refuse_parts(path: Path, parts: Sequence[Path]) -> None:
-    if parts:
-        name = PART.sub("", plain_name(parts[0]))
-        raise UserError(
-            f"{path} has {name} in parts: {_list_names(parts)}. Join them to one file, {name}.*.", code="missing-split"
-        )
-
-
 def _only(path: Path, split: str, files: Sequence[Path], *, advice: str = "") -> dict[str, Path]:
     """Return the file of a split, {} if there is none. Raises UserError with `advice` if there are several."""
     if len(files) > 1:
@@ -172,12 +169,6 @@ def _release(path: Path) -> str:
     """Return "1.1" for train-v1.1.json, "" if the name has no release."""
     match = re.search(r"v([1-9]\.\d)(?!\d)", path.name)
     return match[1] if match else ""
-
-
-def _others(folder: Path) -> str:
-    """Describe the first files of a folder without tables, such as documents."""
-    files = [file for file in _files(folder) if not file.name.startswith(".")][:5]
-    return f" but {_list_names(files)}" if files else " at all"
 
 
 def _list_names(files: Sequence[Path]) -> str:

@@ -35,8 +35,6 @@ from osbert.terminal import one_line
 
 _LOOKED = 1000
 """Number of records that the form and the columns are detected from."""
-
-
 _CELLS = (".csv", ".tsv", ".tab")
 
 
@@ -164,9 +162,12 @@ class Table:
             elif len(cells) in (len(form.columns), len(form.columns) + form.surplus):
                 yield Row(line=line, values=dict(zip(form.columns, cells)))
             else:
+                remedy = "Is the line incomplete, or does a text contain a line end?"
+                if form.quotes and len(cells) > len(form.columns):
+                    remedy = "Does a text contain the delimiter? Put that text in double quotes."
                 problems.add(
                     f"{self.path}, line {line}: {len(cells)} cells, but there are {len(form.columns)} columns "
-                    f"({', '.join(form.columns)}). {_remedy(form, len(cells))}",
+                    f"({', '.join(form.columns)}). {remedy}",
                     code="unusable-row",
                 )
 
@@ -239,7 +240,6 @@ class WholeTable(Table):
     entries: Sequence[Entry]
 
     def rows(self, problems: Problems) -> Iterator[Row]:
-        """Yield the rows; a record that cannot be read is noted in `problems`."""
         for number, value in self.entries:
             if isinstance(value, ValueError):
                 problems.add(f"{self.place(number)}: {one_line(str(value))}.", code="unusable-row")
@@ -256,16 +256,13 @@ class AnnotatedTable(Table):
 
     @property
     def origin(self) -> str:
-        """Return the origin of the inner table."""
         return self.inner.origin
 
     @property
     def called(self) -> str:
-        """Return the name of the table in messages."""
         return self.inner.called
 
     def rows(self, problems: Problems) -> Iterator[Row]:
-        """Yield the rows; a record that cannot be read is noted in `problems`."""
         for row in self.inner.rows(problems):
             record = _record(row)
             try:
@@ -287,7 +284,8 @@ Origin: TypeAlias = Path | Table
 def row_of(value: Mapping[str, Any], line: int) -> Row:
     """Return the row of a JSON object or a similar mapping. NaN, which pandas writes, becomes null."""
     nonfinite = frozenset(name for name, cell in value.items() if _holds_nonfinite(cell))
-    value = _without_nan(value) if nonfinite else dict(value)
+    nan_names = [name for name in nonfinite if isinstance(value[name], float) and math.isnan(value[name])]
+    value = {**value, **dict.fromkeys(nan_names)}
     return Row(
         line=line,
         values={name: _text(cell) for name, cell in value.items()},
@@ -306,11 +304,6 @@ def _holds_nonfinite(cell: Any) -> bool:
     return False
 
 
-def _without_nan(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row with null for NaN, which pandas writes for what is absent."""
-    return {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in row.items()}
-
-
 def _text(value: Any) -> str:
     """Return a JSON or Parquet value as the text a CSV cell would hold; null is an empty cell."""
     if value is None:
@@ -320,12 +313,6 @@ def _text(value: Any) -> str:
     if isinstance(value, bool | int | float | list | dict):
         return json.dumps(value, ensure_ascii=False, default=str)
     return value if isinstance(value, str) else str(value)  # a date or a decimal, which JSON would put in quotes
-
-
-def _remedy(form: Format, cells: int) -> str:
-    if form.quotes and cells > len(form.columns):
-        return "Does a text contain the delimiter? Put that text in double quotes."
-    return "Is the line incomplete, or does a text contain a line end?"
 
 
 def open_table(origin: Path | DataFile, reading: TableReading = TableReading()) -> Table:  # noqa: B008 - it is frozen

@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 import warnings
 import zipfile
-from collections.abc import Sequence
 from datetime import date, datetime, time
 from itertools import islice
-from pathlib import Path
 from typing import Any, ClassVar
 
 from osbert.errors import UserError
@@ -70,7 +68,15 @@ class Workbook(FileForm):
                 code="damaged-file",
             ) from error
         limit.add_values(len(rows) * max((len(cells) for _, cells in rows), default=0))
-        return _entries(path, rows, reading)
+        if not rows:
+            raise UserError(f"{path}: its first sheet is empty.", code="no-data")
+        sample = [["" if cell is None else str(cell) for cell in cells] for _, cells in islice(rows, _LOOKED)]
+        width = max(len(cells) for _, cells in rows)
+        header, columns = read_header(path, sample, reading, width=width)
+        return [
+            (number, dict(zip(columns, [*cells, *[None] * (len(columns) - len(cells))])))
+            for number, cells in rows[header:]
+        ]
 
 
 def _require_bounded(file: DataFile) -> None:
@@ -105,17 +111,6 @@ def _cells(sheet: Any, limit: UnpackingLimit) -> list[tuple[int, list[Any]]]:
         if row_cells:
             rows.append((number, [_plain(cell) for cell in row_cells]))
     return rows
-
-
-def _entries(path: Path, rows: Sequence[tuple[int, list[Any]]], reading: TableReading) -> list[Entry]:
-    if not rows:
-        raise UserError(f"{path}: its first sheet is empty.", code="no-data")
-    sample = [["" if cell is None else str(cell) for cell in cells] for _, cells in islice(rows, _LOOKED)]
-    width = max(len(cells) for _, cells in rows)
-    header, columns = read_header(path, sample, reading, width=width)
-    return [
-        (number, dict(zip(columns, [*cells, *[None] * (len(columns) - len(cells))]))) for number, cells in rows[header:]
-    ]
 
 
 def _plain(cell: Any) -> Any:

@@ -187,6 +187,5 @@ class TextOffsets:
         return score
 
     def _is_boundary(self, position: int) -> bool:
-        """Return whether a position is a word boundary."""
         around = self.text[max(position - 1, 0) : position + 1]
         return len(around) < 2 or position == 0 or not (around[0].isalnum() and around[1].isalnum())

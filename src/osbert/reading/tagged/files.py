@@ -200,7 +200,12 @@ class _Reader:
     def _object(self, value: Mapping[str, Any], number: int) -> None:
         """Add an object with words and tags, or with a text and its entities."""
         if words := _first_name(value, _WORDS):
-            row = self._words(value, words)
+            tags = _first_name([name for name, cell in value.items() if cell is not None], _TAGS)
+            if self.labelled and not tags:
+                raise ValueError(f"it has {words}, but no tags ({', '.join(_TAGS)})")
+            row = words_of(value, words, tags)
+            if not row.words:
+                raise ValueError("the text is empty. Remove the line")
             row.lines = [number] * len(row.words)
             self.rows.append(row)
         else:
@@ -213,15 +218,6 @@ class _Reader:
             sorted(marked + words, key=lambda sentence: sentence.line) if marked and words else marked + words
         )
         return self.tagged_file
-
-    def _words(self, value: Mapping[str, Any], words: str) -> TaggedWords:
-        tags = _first_name([name for name, cell in value.items() if cell is not None], _TAGS)
-        if self.labelled and not tags:
-            raise ValueError(f"it has {words}, but no tags ({', '.join(_TAGS)})")
-        rows = words_of(value, words, tags)
-        if not rows.words:
-            raise ValueError("the text is empty. Remove the line")
-        return rows
 
     def _read_entities(self, value: Mapping[str, Any], line: int) -> Sentence:
         texts = (self.reading.text,) if self.reading.text else _TEXTS

@@ -58,7 +58,9 @@ def read_columns(
             continue
         if not width:
             width, first = len(cells), number
-            tag_index = _find_tags(cells, column)
+            tag_index = column - 1 if column > 0 else width + (column or -1)
+            if not 0 < tag_index < width:  # the word is first, its tag behind it
+                tag_index = None
             if tag_index is None and labelled:
                 reason = f"--column {column} of {width}" if column else "one column"
                 problems.add(
@@ -80,13 +82,6 @@ def read_columns(
             if tag_index is not None:
                 sentence.tags = sentence.tags or []
                 sentence.tags.append(cells[tag_index].strip())
-
-
-def _find_tags(cells: Sequence[str], column: int) -> int | None:
-    """Return the index of the tag among the cells of a line, None if there is no such column behind the word."""
-    column = column or -1
-    index = column - 1 if column > 0 else len(cells) + column
-    return index if 0 < index < len(cells) else None
 
 
 def words_of(value: Mapping[str, Any], words: str, tags: str) -> TaggedWords:
