@@ -11,7 +11,6 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -34,7 +33,7 @@ from osbert.corpus.writer import (
     shard_name,
 )
 from osbert.errors import Problems, UserError
-from osbert.files import disk_full, foreign, refuse_foreign, write_json
+from osbert.files import disk_needed, foreign, refuse_foreign, write_json
 from osbert.lock import hold_lock
 from osbert.reading.documents import probe, read_input
 from osbert.reading.inputs import Input, OpenInput, Repairs, find_inputs
@@ -91,18 +90,15 @@ def _warnings(report: Mapping[str, Any]) -> list[str]:
             "text (osbert tokenizer train), and if it is of whole words (--kind words), a larger one: --vocabulary, "
             "--minimum."
         )
-    return warnings + _repair_warnings(report["repairs"])
-
-
-def _repair_warnings(repairs: Mapping[str, Any]) -> list[str]:
-    descriptions = {
+    repairs = {
         "empty": "file(s) without any text",
         "boms": "byte-order mark(s) removed",
         "replaced": "run(s) of undecodable bytes replaced by U+FFFD",
         "records": "record(s) without a usable text left out",
         "skipped": "file(s) in archives left out, their ending is not known",
     }
-    return [f"{repairs[name]:,} {what}." for name, what in descriptions.items() if repairs[name]]
+    counts = report["repairs"]
+    return warnings + [f"{counts[name]:,} {what}." for name, what in repairs.items() if counts[name]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,7 +173,8 @@ class Build:
         """
         if self.report is not None:
             return self.report
-        with hold_lock(self.folder, file=self.building / "lock"), self._disk_errors():
+        kept = "after the last finished shard"
+        with hold_lock(self.folder, file=self.building / "lock"), disk_needed(self.folder, goes_on=kept):
             self._look()  # again: another build may have been at work since `prepare`
             if self.report is not None:
                 return self.report
@@ -409,16 +406,3 @@ class Build:
     def _remove_temporary(self) -> None:
         (self.folder / STATE).unlink(missing_ok=True)
         shutil.rmtree(self.building, ignore_errors=True)
-
-    @contextmanager
-    def _disk_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            if not disk_full(error):
-                raise
-            raise UserError(
-                f"{self.folder}: the disk is full. {len(self.state.shards)} finished shards are kept: make room and "
-                "give the same command again.",
-                code="not-written",
-            ) from error

@@ -109,7 +109,9 @@ def encode_portion(
     # First kept sentence of each line; a line is kept if the next line starts later.
     firsts = sentences_before[np.array([*lines, len(sentences)])]
     line_mask = firsts[:-1] < firsts[1:]
-    words = ~tokenizer.continuation[ids] if segment is None else _segment_words(sentences, tokenizer, segment)
+    words = ~tokenizer.continuation[ids]
+    if segment is not None:
+        words = np.frombuffer(b"".join(map(word_finder(tokenizer, segment), sentences)), np.bool_)
     begins = (np.cumsum(lengths) - lengths)[lengths > 0]
     if phrases is not None:
         words = phrases.merge_words(words, ids, np.append(begins, len(ids)))
@@ -132,11 +134,6 @@ def _space_sentences(line: str, *, first: bool) -> Iterator[str]:
     """Yield the sentences of a line, with a space before each that text precedes; `first`: the first line of a text."""
     for start, end in split(line):
         yield " " * (line[start - 1].isspace() if start else not first) + line[start:end]
-
-
-def _segment_words(sentences: Sequence[str], tokenizer: AnyTokenizer, segment: Segmenter) -> NDArray[np.bool_]:
-    """Return for each piece of the sentences whether it starts a word, of which `segment` finds those of ideographs."""
-    return np.frombuffer(b"".join(map(word_finder(tokenizer, segment), sentences)), np.bool_)
 
 
 def _capitals(sentences: Sequence[str], tokenizer: AnyTokenizer) -> NDArray[np.bool_]:

@@ -87,11 +87,9 @@ class PieceStore(Protocol):
 
     def arrays(self, shard: Mapping[str, Any], vocabulary: int) -> Mapping[str, Any]:
         """Return the arrays of a shard by name, of which slices can be taken. `shard`: its entry in the manifest."""
-        ...
 
     def prepare(self, reads: Sequence[Callable[[], None]]) -> None:
         """Do some reads of slices, several at a time."""
-        ...
 
 
 class Corpus:

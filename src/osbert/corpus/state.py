@@ -6,9 +6,8 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from osbert.corpus.filters import Filters
 from osbert.errors import UserError
 from osbert.extensions import require_extension
 from osbert.files import read_sealed, write_sealed
@@ -22,6 +21,20 @@ from osbert.text.words import Words, segmenter
 STATE = "building.json"
 CONTENT = "sha256"
 """The fact with the hash of an input's content; corpora of earlier versions do not have it."""
+
+Language = Literal["", "en", "de", "fr", "es", "it", "pt", "nl", "ru", "uk", "zh", "ja", "ko", "el", "he", "th"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Filters:
+    """Filters of documents in text from the web, which work in tasks applies (--executor); by default all are kept."""
+
+    language: Language = ""
+    """Keep only documents in this language; "" for any."""
+    quality: bool = False
+    """Drop documents that do not look like prose: menus, tables, lists of words."""
+    near_duplicates: bool = False
+    """Drop near-duplicates of earlier documents, detected by MinHash over 5-grams of words."""
 
 
 @dataclass(frozen=True, kw_only=True)

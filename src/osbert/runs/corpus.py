@@ -10,10 +10,9 @@ from pathlib import Path
 
 from osbert.corpus.build import Build
 from osbert.corpus.encode import PART
-from osbert.corpus.filters import Filters, Language
 from osbert.corpus.mixture import Mixture
 from osbert.corpus.shards import MANIFEST, Corpus, open_corpus
-from osbert.corpus.state import BuildSettings
+from osbert.corpus.state import BuildSettings, Filters, Language
 from osbert.corpus.task_options import EXECUTORS, Executor, PendingTasks, TaskOptions, TaskPlan, cores  # noqa: F401
 from osbert.errors import Problems, UserError
 from osbert.extensions import require_extension
@@ -78,7 +77,6 @@ class CorpusSettings(DocumentOptions, TaskOptions):
         )
 
     def plan(self) -> TaskPlan | None:
-        """Return how the build is distributed; None without an executor. Raises UserError for conflicting settings."""
         if not 0 < self.shard_tokens < 2**32 - 2**26:  # places within a shard are kept in 32 bits
             raise UserError(
                 f"--shard-tokens must be from 1 to {2**32 - 2**26:,}, not {self.shard_tokens:,}.", code="invalid-value"

@@ -21,8 +21,7 @@ from typing import Any
 
 from osbert.corpus.build import Build, BuildProgress, Watcher
 from osbert.corpus.encode import PORTION, Portion, encode_portion
-from osbert.corpus.filters import Filters
-from osbert.corpus.state import BuildSettings, Position
+from osbert.corpus.state import BuildSettings, Filters, Position
 from osbert.corpus.task_options import TaskPlan
 from osbert.corpus.writer import ShardWriter, lines_folder
 from osbert.errors import UserError

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from osbert.corpus.filters import Filters
+from osbert.corpus.state import Filters
 from osbert_lab.languages import LEAST, SHORT_WORDS
 
 SAMPLE = 20_000

@@ -17,9 +17,8 @@ from pathlib import Path
 import pytest
 
 from osbert.corpus.build import Build
-from osbert.corpus.filters import Filters
 from osbert.corpus.shards import Corpus
-from osbert.corpus.state import BuildSettings
+from osbert.corpus.state import BuildSettings, Filters
 from osbert.corpus.task_options import PendingTasks, TaskPlan
 from osbert.reading.inputs import find_inputs
 from osbert_lab.executors.corpus_tasks import divide_inputs, encode_in_tasks, union_length

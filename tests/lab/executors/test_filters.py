@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from osbert.corpus.filters import Filters
+from osbert.corpus.state import Filters
 from osbert_lab.executors.filters import language_of, reads_well, rejecting_filter
 
 TEXTS = {
