@@ -244,7 +244,7 @@ def score(
     return score_file(folder, texts, out=Path(out), scoring=scoring, opening=opening, watch=watch)
 
 
-@takes_settings_of("osbert.runs.rows.vector_options:VectorOptions", "osbert.runs.file_options:TextTaskOptions", OPENING)
+@takes_settings_of("osbert.runs.rows.vector_output:VectorOptions", "osbert.runs.file_options:TextTaskOptions", OPENING)
 def embed(
     model: str | Path, file: str | Path, *, out: str | Path, watch: Watch = ignore, **options: Unpack[EmbedKeywords]
 ) -> FileVectors:

@@ -22,7 +22,7 @@ from osbert.interop.opening import CAREFUL
 from osbert.runs.contract import Notice
 from osbert.runs.file_options import TextFile, TextTaskOptions
 from osbert.runs.rows.standard_input import STREAM
-from osbert.runs.rows.vector_options import VectorOptions
+from osbert.runs.rows.vector_output import VectorOptions, fitting, form_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,8 +33,6 @@ class VectorArguments(VectorOptions):
 
 
 def _check(arguments: Mapping[str, Any]) -> None:
-    from osbert.runs.rows.vector_output import fitting, form_of
-
     out, vectors = arguments.get("out", STREAM), arguments.get("vectors") or VectorArguments()
     if out != STREAM:
         fitting(vectors, form_of(out, vectors), out)

@@ -94,10 +94,13 @@ def predict(
 def print_prediction(run: Path, texts: tuple[str, ...], opening: Opening, naming: LabelOptions | None) -> Result:
     """Print the prediction for one text, or for several that the run reads together; return its fields."""
     from osbert.inference.engine import load
-    from osbert.runs.predict_single import by_names, predict_single
+    from osbert.runs.predict_single import predict_single
 
-    model = load(run, opening=opening)
-    engine: Any = by_names(model, naming) if naming else model
+    engine: Any = load(run, opening=opening)
+    if naming:
+        from osbert.inference.label_predictor import LabelPredictor
+
+        engine = LabelPredictor(engine, naming.names(), naming)
     prediction = predict_single(engine, texts)
     report_remarks(engine, print_notices(sys.stderr))
     print(*map(one_line, prediction.lines()), sep="\n")

@@ -12,7 +12,7 @@ from osbert.console.opening_options import OpeningOptions, resolve_model
 from osbert.console.output import Result, print_notices
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL
-from osbert.server.libraries import check_libraries
+from osbert.server import check_libraries
 from osbert.server.limits import ServerLimits
 
 if TYPE_CHECKING:

@@ -126,7 +126,6 @@ class FileTaskOptions(FileOptions, TaskOptions):
     """How a file is read for a fine-tuned run, and on how many processes or machines its rows are worked on."""
 
     def as_settings(self, task: Task) -> dict[str, Any]:
-        """Return what is not left open about the file."""
         names = [field.name for field in dataclasses.fields(FileOptions)]
         return FileOptions(**{name: getattr(self, name) for name in names}).as_settings(task)
 

@@ -12,7 +12,6 @@ from osbert.tasks import Prediction
 
 if TYPE_CHECKING:
     from osbert.inference.label_predictor import LabelPredictor
-    from osbert.inference.label_settings import LabelOptions
 
 
 @dataclass(frozen=True)
@@ -35,13 +34,6 @@ class FilledText:
     def as_dict(self) -> dict[str, Any]:
         """Return the pieces by their fields."""
         return {"fills": [[fill._asdict() for fill in mask] for mask in self.fills]}
-
-
-def by_names(engine: Engine, naming: LabelOptions) -> LabelPredictor:
-    """Return what predicts classes by name with a model. Raises UserError."""
-    from osbert.inference.label_predictor import LabelPredictor  # late: a run's own labels need none of it
-
-    return LabelPredictor(engine, naming.names(), naming)
 
 
 def predict_single(engine: Engine | LabelPredictor, texts: tuple[str, ...]) -> Prediction | FilledText:

@@ -47,7 +47,6 @@ class RowStream:
     """A stream, which gets each window at once."""
 
     def __init__(self, write: Callable[[bytes], object]) -> None:
-        """Call `write` with the bytes of each window."""
         self._write = write
         self.sizes: dict[str, int] = {}
         self.tally: dict[str, Any] = {}

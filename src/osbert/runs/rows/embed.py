@@ -32,8 +32,16 @@ from osbert.runs.rows.contract import ROWS, RowJob, RowSink, RowSource, RowStrea
 from osbert.runs.rows.machine import GrowingFiles, RowMachine, open_machine
 from osbert.runs.rows.standard_input import NAME, STREAM
 from osbert.runs.rows.texts import TAKEN, TextRows
-from osbert.runs.rows.vector_options import VectorOptions
-from osbert.runs.rows.vector_output import LINES, Output, fitting, form_of, is_streamed, open_stream, refuse_half
+from osbert.runs.rows.vector_output import (
+    LINES,
+    Output,
+    VectorOptions,
+    fitting,
+    form_of,
+    is_streamed,
+    open_stream,
+    refuse_half,
+)
 from osbert.runs.rows.vector_parts import RowBatches, name_column_files
 from osbert.runs.rows.vector_reuse import EarlierVectors, describe_reuse
 from osbert.terminal import format_count
@@ -98,7 +106,6 @@ class EmbeddingSource(RowSource["EmbeddingJob"]):
     """The output of an earlier call, whose vectors are used again."""
 
     def with_paths(self, file: Path, out: Path | None) -> Self:
-        """Return the source with local paths. Raises UserError if the output is the input, or half of other vectors."""
         if out is None:
             return super().with_paths(file, out)
         rows_file = beside(out) if self.output == ".npy" else None
@@ -109,11 +116,9 @@ class EmbeddingSource(RowSource["EmbeddingJob"]):
         return replace(super().with_paths(file, out), rows_file=rows_file, earlier=earlier)
 
     def with_absolute_paths(self) -> Self:
-        """Return the source for a task, which may run in another folder."""
         return replace(super().with_absolute_paths(), earlier=self.earlier and self.earlier.absolute())
 
     def open(self) -> EmbeddingJob:
-        """Open the model and the file. Raises UserError if the model cannot read the rows."""
         rows = TextRows.open(self.file, self.reading, name=self.name)
         options = self.options
         engine, weights = self.load_model(options.device)
@@ -172,11 +177,9 @@ class EmbeddingJob(RowJob):
 
     @property
     def description(self) -> str:
-        """The file and its detected form."""
         return self.rows.describe()
 
     def describe(self) -> Iterator[str]:
-        """Yield the description of the file, and remarks on the model and its settings."""
         yield self.description
         if self.source.options.update and self.source.earlier is None:
             yield "There is no earlier output that --update could use: all texts are embedded."
@@ -193,19 +196,15 @@ class EmbeddingJob(RowJob):
 
     @property
     def window_size(self) -> tuple[int, int]:
-        """The limits of a window: rows, and characters."""
         return self.batches.window_size
 
     def sizes(self, row: Row) -> tuple[int, int]:
-        """Return 1 and the characters of a row."""
         return 1, sum(len(row.values[name]) for name in self.rows.columns.texts)
 
     def read(self, problems: Problems) -> Iterator[Row]:
-        """Yield the rows with text."""
         return self.rows.rows()
 
     def compute(self, window: Sequence[Row], sink: RowSink) -> tuple[dict[str, bytes], dict[str, int]]:
-        """Return the columns of the rows."""
         return self.batches.compute(window, self.rows.columns.texts, sink)
 
 

@@ -60,7 +60,6 @@ class ExplanationSource(RowSource["ExplanationJob"]):
         return super().with_paths(file, out)
 
     def open(self) -> ExplanationJob:
-        """Open the model and the file. Raises UserError."""
         engine, weights = self.load_model()
         task = engine.fine_tuned.source.switch_data(self.file, self.reading.as_settings(engine.fine_tuned))
         inputs = task.source.inputs(self.file)
@@ -118,6 +117,7 @@ class ExplanationJob(RowJob):
     """The rows of a file, with the model whose predictions are explained; an explained row is a line of JSON."""
 
     work = "explanation"
+    window_size = WINDOW, 1
 
     source: ExplanationSource
     engine: Engine
@@ -125,11 +125,9 @@ class ExplanationJob(RowJob):
 
     @property
     def description(self) -> str:
-        """The file and its detected form."""
         return self.rows.describe
 
     def check(self, watch: Watch) -> int:
-        """Read the whole file and return its number of rows. Raises UserError that lists all unusable ones."""
         problems = Problems(heading=f"{self.source.file} cannot be used")
         count = 0
         for _, record in self.rows.rows(problems):
@@ -141,19 +139,12 @@ class ExplanationJob(RowJob):
             raise UserError(f"{self.source.file} has no rows to explain.", code="no-data")
         return count
 
-    @property
-    def window_size(self) -> tuple[int, int]:
-        """The limits of a window."""
-        return WINDOW, 1
-
     def read(self, problems: Problems) -> Iterator[tuple[Row, Record | None]]:
-        """Yield the rows with their records; None for a row without text."""
         return iter(self.rows.rows(problems))
 
     def compute(
         self, window: Sequence[tuple[Row, Record | None]], sink: RowSink
     ) -> tuple[dict[str, bytes], dict[str, int]]:
-        """Return the explained rows as lines of JSON."""
         from osbert.inference.explain import explain_records
 
         records = [record for _, record in window if record is not None]
@@ -172,12 +163,6 @@ class ExplanationJob(RowJob):
                 )
             lines.append(explained_row.as_line())
         return {ROWS: "".join(lines).encode()}, {}
-
-
-def read_explained_rows(path: Path) -> Iterator[ExplainedRow]:
-    """Yield the rows that a job has written."""
-    with path.open(encoding="utf-8") as file:
-        yield from map(ExplainedRow.of_line, file)
 
 
 STRONGEST = 5
@@ -229,9 +214,9 @@ def explain_file(
         assert machine.work is not None  # of a path
         grown = machine.run()
         machine.work.out.mkdir(exist_ok=True)
-        explained_rows = read_explained_rows(grown.path(ROWS))
         explanation = _FileExplanation(job=machine.job, count=grown.tally[READ])
-        tally = explanation.write(machine.work.out, out, explained_rows)
+        with grown.path(ROWS).open(encoding="utf-8") as lines:
+            tally = explanation.write(machine.work.out, out, map(ExplainedRow.of_line, lines))
         machine.work.end()
     return tally
 
@@ -253,10 +238,25 @@ class _FileExplanation:
         form = CsvTable(RowLayout(file=folder / FILES[0], columns=self.job.rows.columns, headings=headings))
         form.style = replace(form.style, newline=ROW_END)
         write_form(form, folder / FILES[0], self._results(headings, explained_rows))
-        totals = self._words()
+        totals: dict[str, Any] = {
+            "settings": asdict(self.job.source.weighing),
+            "trust": dict(trust(self.totals)),
+            "labels": {
+                label: {
+                    "explanations": count,
+                    "for": self.totals.strongest(label),
+                    "against": self.totals.strongest(label, against=True),
+                }
+                for label, count in self.totals.counts.items()
+            },
+        }
         with writing_output(folder / FILES[1]) as aside:
             aside.write_text(as_json(plain(totals)), encoding="utf-8", errors="backslashreplace")
-        self._report(folder / FILES[2])
+        examples = [example for label_examples in self.examples.values() for example in label_examples]
+        described = with_addresses(self.job.rows.describe)
+        lead = f"Which words decide, over {format_count(self.count, 'row')}: {described}"
+        title = f"Why {display_name(self.job.source.model)} says so"
+        write_report(folder / FILES[2], title, word_sections(self.totals, examples), lead=lead)
         return ExplanationTally(
             folder=out,
             rows=self.count,
@@ -286,30 +286,6 @@ class _FileExplanation:
         # At most EXAMPLES + 1 items: the ones with the highest scores so far, and the new one.
         examples.sort(key=lambda example: -example[0].score)
         del examples[EXAMPLES:]
-
-    def _words(self) -> dict[str, Any]:
-        """Return the content of words.json."""
-        labels = {
-            label: {
-                "explanations": count,
-                "for": self.totals.strongest(label),
-                "against": self.totals.strongest(label, against=True),
-            }
-            for label, count in self.totals.counts.items()
-        }
-        return {
-            "settings": asdict(self.job.source.weighing),
-            "trust": dict(trust(self.totals)),
-            "labels": labels,
-        }
-
-    def _report(self, path: Path) -> None:
-        examples = [example for label_examples in self.examples.values() for example in label_examples]
-        described = with_addresses(self.job.rows.describe)
-        lead = f"Which words decide, over {format_count(self.count, 'row')}: {described}"
-        write_report(
-            path, f"Why {display_name(self.job.source.model)} says so", word_sections(self.totals, examples), lead=lead
-        )
 
 
 def _cells(explanation: Explanation) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from osbert.inference.engine import Engine
 from osbert.inference.label_predictor import SAMPLE, LabelPredictor, candidate_record
 from osbert.inference.label_settings import LabelNames, LabelOptions, list_names, name_problems, split_names
 from osbert.reading.table import Row
-from osbert.runs.rows.predict import PredictionJob, PredictionSource
+from osbert.runs.rows.predict import CHARACTERS, PredictionJob, PredictionSource
 from osbert.runs.rows.table import Results
 from osbert.tasks import Record
 from osbert.tasks.tables.classes import parse_list
@@ -32,7 +32,6 @@ class LabelNamesSource(PredictionSource):
     naming: LabelOptions
 
     def load_model(self, device: str = "auto", *, resumable: bool = True) -> tuple[Any, str]:
-        """Return the predictor in place of an engine, and the fingerprint of the model's weights."""
         engine, weights = super().load_model(device, resumable=resumable)
         assert isinstance(engine, Engine)
         predictor = LabelPredictor(engine, self.labels, self.naming)
@@ -58,24 +57,19 @@ class LabelNamesSource(PredictionSource):
 class LabelNamesJob(PredictionJob):
     """The rows of a file with the classes that are asked for; `column`: that of rows' own labels, "" for none."""
 
+    window_size = SEQUENCES, CHARACTERS
+
     engine: Any
     column: str
     cell_labels: dict[str, LabelNames] = field(default_factory=dict)
     """The labels in each cell that was read, so that equal cells have the same ones."""
 
-    @property
-    def window_size(self) -> tuple[int, int]:
-        """About the most sequences, and characters, in memory at a time."""
-        return SEQUENCES, super().window_size[1]
-
     def sizes(self, row: tuple[Row, Record | None]) -> tuple[int, int]:
-        """Return the most sequences of a row, and its number of characters."""
         record = row[1]
         candidates = getattr(record, "candidates", None) or self.engine.labels
         return (len(candidates) or 1, super().sizes(row)[1]) if record else (1, 0)
 
     def read(self, problems: Problems) -> Iterator[tuple[Row, Record | None]]:
-        """Yield the rows with their records, and labels of their own where they have any."""
         for row, record in super().read(problems):
             if record is None or not self.column:
                 yield row, record
@@ -107,7 +101,6 @@ class LabelNamesJob(PredictionJob):
             self.cell_labels[cell] = names
 
     def results(self, window: Sequence[tuple[Row, Record | None]], tally: Mapping[str, int]) -> Results:
-        """Return the rows with their predictions, calibrated on the first rows of the file if on any."""
         if self.engine.calibrates:
             first = (record for _, record in self.read(self.before.problems()) if record is not None)
             self.engine.calibrate([*islice(first, SAMPLE)])

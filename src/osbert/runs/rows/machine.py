@@ -48,11 +48,19 @@ class GrowingFiles:
         self.folder = folder
         self.sizes: dict[str, int] = {}
         self.tally: dict[str, Any] = {}
-        noted = self._read_progress()
+        progress = folder / PROGRESS
+        noted = read_own(progress, self._again) if progress.is_file() else {}
         if noted:
             self.sizes, self.tally = noted["sizes"], noted["tally"]
         for name, size in self.sizes.items():
-            self._cut(self.path(name), size)
+            path = self.path(name)
+            actual_size = path.stat().st_size if path.is_file() else 0
+            if actual_size < size:
+                raise UserError(
+                    f"{path} has {actual_size:,} bytes, but {size:,} were written: it is damaged. {self._again}",
+                    code="damaged-file",
+                )
+            os.truncate(path, size)
         self._hashes = {name: _hash(self.path(name)) for name in self.sizes}
         self._refuse_others(noted.get("hashes", {}))
 
@@ -81,10 +89,6 @@ class GrowingFiles:
         """Read all files. Raises UserError if one differs from what was written."""
         self._refuse_others({name: _hash(self.path(name)).hexdigest() for name in self.sizes})
 
-    def _read_progress(self) -> dict[str, Any]:
-        path = self.folder / PROGRESS
-        return read_own(path, self._again) if path.is_file() else {}
-
     def _refuse_others(self, hashes: Mapping[str, str]) -> None:
         for name, hashed in self._hashes.items():
             if hashed.hexdigest() != hashes[name]:
@@ -95,15 +99,6 @@ class GrowingFiles:
     @property
     def _again(self) -> str:
         return f"Remove {self.folder} to start again."
-
-    def _cut(self, path: Path, size: int) -> None:
-        actual_size = path.stat().st_size if path.is_file() else 0
-        if actual_size < size:
-            raise UserError(
-                f"{path} has {actual_size:,} bytes, but {size:,} were written: it is damaged. {self._again}",
-                code="damaged-file",
-            )
-        os.truncate(path, size)
 
 
 def _hash(path: Path) -> Any:
@@ -215,37 +210,27 @@ def open_workspace(out: Path | None, what: str) -> Iterator[tuple[Path, Unfinish
 
 
 @contextmanager
-def local_files(file: Path, out: Path | None) -> Iterator[tuple[Path, Path | None]]:
-    """Yield a file and an output as local paths, where the user gave addresses; the output is uploaded at the end.
-
-    Copies are held until the end of the block, and its errors name their addresses. Raises UserError as `local_copy`
-    and `local_output`.
-    """
-    with ExitStack() as held:
-        held.enter_context(reading_copies())
-        local_out = held.enter_context(local_output(out, inputs=[file])) if out else None
-        yield local_copy(file), local_out
-
-
-@contextmanager
 def open_machine(source: RowSource[Job], out: Path | None, watch: Watch) -> Iterator[RowMachine[Job]]:
     """Open the model and the file of a source, and claim the output `out`; None for a stream.
 
     Raises UserError if a path or an option cannot be used.
     """
-    with local_files(source.file, out) as (file, local_out):
-        source = source.with_paths(file, local_out)
-        with open_workspace(local_out, source.work_name) as (folder, work):
-            # Standard input is copied to the folder, so that a resumed command can read it again.
-            path = resolve_input(file, folder, form=source.form)
-            plan = source.reading.plan() if isinstance(source.reading, TaskOptions) else None
-            if plan is not None and work is None:  # the parts of a file alone can wait for each other
-                raise UserError("--executor needs an output file: give --out.", code="options-exclude-each-other")
-            source = replace(source, file=path, name=as_given(str(path), folder))
-            job = source.open()
-            for line in job.describe():
-                watch(Notice(as_given(line, folder)))
-            yield RowMachine(job=job, source=source, folder=folder, work=work, plan=plan, watch=watch)
+    with ExitStack() as held:
+        # Copies of what is on an object store are held until the end; the output is uploaded then.
+        held.enter_context(reading_copies())
+        local_out = held.enter_context(local_output(out, inputs=[source.file])) if out else None
+        source = source.with_paths(local_copy(source.file), local_out)
+        folder, work = held.enter_context(open_workspace(local_out, source.work_name))
+        # Standard input is copied to the folder, so that a resumed command can read it again.
+        path = resolve_input(source.file, folder, form=source.form)
+        plan = source.reading.plan() if isinstance(source.reading, TaskOptions) else None
+        if plan is not None and work is None:  # the parts of a file alone can wait for each other
+            raise UserError("--executor needs an output file: give --out.", code="options-exclude-each-other")
+        source = replace(source, file=path, name=as_given(str(path), folder))
+        job = source.open()
+        for line in job.describe():
+            watch(Notice(as_given(line, folder)))
+        yield RowMachine(job=job, source=source, folder=folder, work=work, plan=plan, watch=watch)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from osbert.inference.engine import Engine
 
 TEXTS, CHARACTERS = 4096, 2**22
+"""About the most texts, and characters, in memory at a time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +64,6 @@ class PredictionSource(ResultSource["PredictionJob"]):
     written: PredictionOptions
 
     def open(self) -> PredictionJob:
-        """Open the model and the file. Raises UserError."""
         written = self.written
         engine, weights = self.load_model(resumable=bool(self.output.kept))
         task = engine.fine_tuned.source.switch_data(self.file, self.reading.as_settings(engine.fine_tuned))
@@ -109,6 +109,7 @@ class PredictionJob(TableJob):
     """The rows of a file, with the engine that predicts them and the form that writes them."""
 
     work = "prediction"
+    window_size = TEXTS, CHARACTERS
 
     engine: Engine
     task: Task
@@ -119,26 +120,17 @@ class PredictionJob(TableJob):
 
     @property
     def description(self) -> str:
-        """The file and its detected form."""
         return self.inputs.describe
 
     def describe(self) -> Iterator[str]:
-        """Yield remarks on the model, the description of the file, and what is left out of the output."""
         yield from super().describe()
         if left_out := self.columns.left_out(self.task):
             yield left_out
 
-    @property
-    def window_size(self) -> tuple[int, int]:
-        """About the most texts, and characters, in memory at a time."""
-        return TEXTS, CHARACTERS
-
     def sizes(self, row: tuple[Row, Record | None]) -> tuple[int, int]:
-        """Return the numbers of texts and characters of a row."""
         return (1, 0) if row[1] is None else (len(row[1].texts), sum(map(len, row[1].texts)))
 
     def read(self, problems: Problems) -> Iterator[tuple[Row, Record | None]]:
-        """Yield the rows with their records; None for a row without text."""
         return iter(self.inputs.rows(problems))
 
     def check_row(self, row: tuple[Row, Record | None], problems: Problems) -> Row:
@@ -157,7 +149,6 @@ class PredictionJob(TableJob):
         return table_row
 
     def results(self, window: Sequence[tuple[Row, Record | None]], tally: Mapping[str, int]) -> Results:
-        """Return the rows with their predictions."""
         predictions = iter(self.engine.predict_records([record for _, record in window if record is not None]))
         rows: list[tuple[Row, RowResult]] = []
         for row, record in window:

@@ -114,11 +114,9 @@ class WrittenPrediction(RowResult):
     withheld: int = 0
 
     def cells(self) -> Mapping[str, Any]:
-        """Return the cells of a table's row."""
         return self.columns.cells(self.task, self.prediction, self.withheld)
 
     def fields(self) -> Mapping[str, Any]:
-        """Return the fields of a JSON object."""
         return self.columns.fields(self.prediction, self.withheld)
 
 

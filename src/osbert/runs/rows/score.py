@@ -73,11 +73,9 @@ class FourDecimals(float):
     """
 
     def __new__(cls, value: float) -> FourDecimals:
-        """Round a number."""
         return super().__new__(cls, round(value, 4))
 
     def __str__(self) -> str:
-        """Format it with four decimals."""
         return f"{float(self):.4f}"
 
 
@@ -101,7 +99,6 @@ class ScoringSource(ResultSource["ScoringJob"]):
     device: str
 
     def open(self) -> ScoringJob:
-        """Open the model and the file. Raises UserError, as for a model without a language head."""
         rows = TextRows.open(self.file, self.reading, name=self.name)
         form = self.output.choose_form(rows.layout(COLUMNS))
         engine, weights = self.load_model(self.device, resumable=bool(self.output.kept))
@@ -143,7 +140,6 @@ class ScoringJob(TextJob):
         return row
 
     def results(self, window: Sequence[Row], tally: Mapping[str, int]) -> Results:
-        """Return the rows with their scores; empty texts have none."""
         texts = [text for row in window if (text := self.text(row)).strip()]
         scores = score_texts(self.model, self.engine.packer, texts, self.options.masking)
         remaining = iter(scores)

@@ -16,7 +16,7 @@ import numpy as np
 from osbert.errors import UserError
 from osbert.inference.vectors.files import Column
 from osbert.models.forms import VectorKind
-from osbert.runs.rows.vector_options import VectorOptions
+from osbert.runs.rows.vector_output import VectorOptions
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array  # which takes a tenth of a second to import, for dense vectors too

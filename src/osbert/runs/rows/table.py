@@ -53,17 +53,14 @@ class TableJob(RowJob):
         """Return the rows to write for a window after those of `tally`, with their results, and the window's counts."""
 
     def compute(self, window: Sequence[Any], sink: RowSink) -> tuple[dict[str, bytes], dict[str, int]]:
-        """Return the text of the rows, and their counts."""
         rows, counts = self.results(window, sink.tally)
         text = "".join(write_rows(self.form, rows, first=sink.tally.get(ROWS, 0)))
         return {ROWS: _encode(text)}, {ROWS: len(rows)} | counts
 
     def begin(self) -> bytes:
-        """Return what the form writes before the first row."""
         return _encode(self.form.begin())
 
     def end(self, tally: Mapping[str, int]) -> bytes:
-        """Return what the form writes behind the last row."""
         return _encode(self.form.end(tally.get(ROWS, 0)))
 
 
@@ -77,7 +74,6 @@ class ResultSource(RowSource[Job]):
     output: RowOutput
 
     def with_paths(self, file: Path, out: Path | None) -> Self:
-        """Return the source with local paths. Raises UserError if the output is the input or a file of the model."""
         output = replace(self.output, path=out, stream=None) if out else self.output
         output.refuse_inputs((file, *(self.model / name for name in (*OURS, FACTS))))
         return replace(self, file=file, output=output)
@@ -161,7 +157,6 @@ class LostFields:
     """Collects, while the whole file is read, the fields of its rows that a form cannot hold."""
 
     def __init__(self, form: RowForm) -> None:
-        """Collect nothing yet."""
         self._form = form
         self._columns = set(form.layout.columns)
         self._late: dict[str, int] = {}

@@ -144,6 +144,7 @@ class TextRows:
 class TextJob(TableJob):
     """A job that computes a result for each row of texts; a row has one text, unless `check` is another."""
 
+    window_size = WINDOW, 1
     verb: ClassVar[str]
     with_blanks: ClassVar[bool] = False
     """Whether blank lines are rows of the output."""
@@ -152,16 +153,9 @@ class TextJob(TableJob):
 
     @property
     def description(self) -> str:
-        """The file and its detected form."""
         return self.rows.describe()
 
-    @property
-    def window_size(self) -> tuple[int, int]:
-        """The limits of a window."""
-        return WINDOW, 1
-
     def read(self, problems: Problems) -> Iterator[Row]:
-        """Yield the rows."""
         return self.rows.rows(blanks=self.with_blanks)
 
     def check(self, watch: Watch) -> int:

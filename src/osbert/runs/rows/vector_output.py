@@ -1,19 +1,19 @@
-"""Where vectors are written: the form, what it can hold, and JSON lines that go to a stream as they are made."""
+"""How vectors are made, and where they are written: the form, what it can hold, and streams."""
 
 from __future__ import annotations
 
 import os
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, get_args
 
+from osbert.data.long_texts import Long  # noqa: F401  (the command line looks up inherited fields' types here)
 from osbert.errors import UserError
 from osbert.files import is_stream
 from osbert.inference.vectors.files import beside
 from osbert.inference.vectors.quantizing import NumberType
-from osbert.inference.vectors.settings import NAMED
-from osbert.runs.rows.vector_options import VectorOptions
+from osbert.inference.vectors.settings import NAMED, EmbeddingOptions, Pooling  # noqa: F401
 
 SUFFIXES = (".npy", ".npz", ".parquet", ".jsonl")
 """The forms in which vectors are written."""
@@ -21,6 +21,27 @@ LINES = "features"
 """The name of the column that holds JSON lines."""
 Output = Path | BinaryIO
 """A file; or a pipe or device by its path, or a stream that is open, none of which can be gone on with."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VectorOptions(EmbeddingOptions):
+    """How vectors are made, and on what."""
+
+    tokens: int = 4096
+    """Most tokens in one pass through the model."""
+    device: str = "auto"
+    """cpu, cuda or cuda:N; auto is a GPU where there is one."""
+    dtype: NumberType = "float32"
+    """int8: a quarter of the bytes; a vector keeps its direction, not its length. binary: bits beside int8, 9/32 of the
+    bytes; a search has the bits in memory, 1/32, and reads only the int8 vectors of candidates. How many of the 10
+    nearest texts a search then still finds is measured and reported."""
+    update: bool = False
+    """Use the vectors that --out has already again: only texts that are new are embedded, and those that FILE does not
+    have any more go."""
+    out_form: str = ""
+    """The form of the output: npy, npz, parquet or jsonl; by the ending of --out when left open."""
+    keep_columns: bool = False
+    """Keep the file's other columns beside the vectors, as text; in JSON lines as they were."""
 
 
 def describe_output(out: Output) -> str:
@@ -47,9 +68,8 @@ def form_of(out: Output, options: VectorOptions) -> str:
     form = f".{options.out_form}" if options.out_form else suffix or (".jsonl" if is_streamed(out) else "")
     if form not in SUFFIXES:
         raise UserError(
-            f"{describe_output(out)}: vectors are written as {', '.join(SUFFIXES)}: give one as the "
-            "ending of --out, or as "
-            "--out-form.",
+            f"{describe_output(out)}: vectors are written as {', '.join(SUFFIXES)}: give one as the ending of --out, "
+            "or as --out-form.",
             code="unknown-output-format",
         )
     return form
@@ -91,8 +111,8 @@ def fitting(options: VectorOptions, form: str, out: Output) -> VectorOptions:
         )
     if form == ".jsonl" and options.layers in NAMED:
         raise UserError(
-            f"{describe_output(out)}: JSON lines of tokens number the layers: give --layers as "
-            "numbers, such as -1,-2,-3,-4.",
+            f"{describe_output(out)}: JSON lines of tokens number the layers: give --layers as numbers, such as "
+            "-1,-2,-3,-4.",
             code="unknown-output-format",
         )
     return options

@@ -92,7 +92,6 @@ def find_duplicates(
 
 
 def _write(out: Path, opened: VectorFile, duplicates: Duplicates, sizes: NDArray[np.int64]) -> None:
-    """Write the rows of all groups, in the order of the file."""
     numbers = np.cumsum(sizes > 1)  # of groups, by the order of what is kept
     kept_lines: dict[int, int] = {}
     columns = ["group", "line", "kept", "kept_line", "cosine", *opened.text_names]

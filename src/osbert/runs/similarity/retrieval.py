@@ -388,7 +388,8 @@ def evaluate_retrieval(
             write_run(run, systems[scores[0].name], scores[0].name)
         if out is not None:
             columns = ["query", "system", *(measure.name for measure in measures)]
-            write_values(out, columns, _list_scores(scores))
+            rows = ([query, of.name, *of.by_query[query].values()] for query in scores[0].by_query for of in scores)
+            write_values(out, columns, rows)
     return RetrievalEvaluation(
         criterion=measures[0].name,
         queries=len(data.judgements),
@@ -505,12 +506,8 @@ class CorpusSearch:
             done += len(window)
             self.watch(RetrievalProgress(done, count, what))
         if truncated:
-            self.watch(
-                Notice(
-                    f"{truncated:,} of {count:,} {what} are longer than {embedder.packer.length} tokens "
-                    "and were not read to their end. --long window reads all."
-                )
-            )
+            longer = f"{truncated:,} of {count:,} {what} are longer than {embedder.packer.length} tokens"
+            self.watch(Notice(f"{longer} and were not read to their end. --long window reads all."))
 
 
 def _require_words(ids: Iterable[str]) -> None:
@@ -521,10 +518,3 @@ def _require_words(ids: Iterable[str]) -> None:
             "them, or remove --run.",
             code="invalid-value",
         )
-
-
-def _list_scores(systems: Sequence[SystemScores]) -> Iterator[list[object]]:
-    """Yield a row with the scores of each query and system: the table that --out writes."""
-    for query in systems[0].by_query:
-        for system in systems:
-            yield [query, system.name, *system.by_query[query].values()]

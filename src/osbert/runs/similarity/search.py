@@ -205,7 +205,11 @@ class SearchRequest:
         engine = load(source, device=self.options.device)
         kind = KINDS[opened.kind]
         kind.require_comparable(opened, (0,))
-        _require_model(engine, weights, opened)
+        if (weights, engine.tokenizer.fingerprint) != (opened.settings["weights"], opened.settings["tokenizer"]):
+            raise UserError(
+                f"{opened.path} was made with another model than the one that is now in {engine.folder}.",
+                code="mismatched-base",
+            )
         embedder = make_embedder(engine, _query_settings(engine, opened, self.options.role))
         kind.require_comparable(opened, embedder.shape)
         return embedder
@@ -405,18 +409,8 @@ def _query_settings(engine: Engine, opened: VectorFile, role: str | None) -> Vec
 def _source(folder: Path, vectors: Path, opening: Opening) -> Folder:
     if not folder.is_dir():
         raise UserError(
-            f"{vectors} was made with the model in {display_path(folder)}, which is not there, or not "
-            "on this machine. Say "
-            "where: --model, with a folder or an address.",
+            f"{vectors} was made with the model in {display_path(folder)}, which is not there, or not on this machine. "
+            "Say where: --model, with a folder or an address.",
             code="missing-file",
         )
     return open_folder(folder, opening)
-
-
-def _require_model(engine: Engine, weights: str, opened: VectorFile) -> None:
-    """Raise UserError unless the file was made with this model."""
-    if (weights, engine.tokenizer.fingerprint) != (opened.settings["weights"], opened.settings["tokenizer"]):
-        raise UserError(
-            f"{opened.path} was made with another model than the one that is now in {engine.folder}.",
-            code="mismatched-base",
-        )

@@ -56,22 +56,18 @@ class SearchSource(ResultSource["SearchJob"]):
 
     @property
     def inputs(self) -> tuple[Path, ...]:
-        """The paths of the vectors, of their model and of the queries."""
         return self.request.vectors, self.model, self.file
 
     def with_paths(self, file: Path, out: Path | None) -> Self:
-        """Return the source with local paths. Raises UserError if the output is an input."""
         self.output.refuse_inputs((self.request.vectors,))
         return super().with_paths(file, out)
 
     def with_absolute_paths(self) -> Self:
-        """Return the source for a task, which may run in another folder."""
         source = super().with_absolute_paths()
         request = replace(self.request, vectors=self.request.vectors.absolute(), model=source.model)
         return replace(source, request=request)
 
     def open(self) -> SearchJob:
-        """Open the vectors, their model and the queries. Raises UserError if the queries have other columns."""
         opened = self.request.open_file()
         rows = TextRows.open(self.file, self.reading, name=self.name)
         names, columns = rows.columns.texts, opened.settings["columns"]
@@ -113,32 +109,24 @@ class SearchJob(TextJob):
     work = "search"
     verb = "search"
     unit = "text"
+    window_size = QUERIES, 1
 
     engine: LoadedModel
     embedder: Embedder
     finder: Finder
 
     def describe(self) -> Iterator[str]:
-        """Yield the description of the file, and remarks on the model."""
         return iter([self.description, *describe_embedder(self.embedder)])
 
-    @property
-    def window_size(self) -> tuple[int, int]:
-        """The limits of a window."""
-        return QUERIES, 1
-
     def check_row(self, row: Row, problems: Problems) -> Row:
-        """Return the query, which needs no check."""
         return row
 
     def check(self, watch: Watch) -> int:
-        """Read the whole file and return the number of queries."""
         for line in self.rows.check():
             watch(Notice(line))
         return self.rows.count
 
     def results(self, window: Sequence[Row], tally: Mapping[str, int]) -> Results:
-        """Return a row for each text near a query."""
         queries = [tuple(row.values[name] for name in self.rows.columns.texts) for row in window]
         rows: list[tuple[Row, RowResult]] = []
         for query, neighbourhood in zip(window, search_window(self.embedder, self.finder, queries), strict=True):

@@ -20,7 +20,7 @@ from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.file_options import EmbeddedOptions, TextFile
 from osbert.runs.rows.embed import embed_file
 from osbert.runs.rows.standard_input import NAME, STREAM
-from osbert.runs.rows.vector_options import VectorOptions
+from osbert.runs.rows.vector_output import VectorOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,14 +73,12 @@ class VectorInput:
             )
         texts = self.data if isinstance(self.data, Path) else _write_texts(self.data, folder / "texts.jsonl")
         options = VectorOptions(device=self.options.device)
-        file = TextFile(texts, self.options)
-        written = embed_file(
-            self.model, file, out=folder / "vectors.npy", vectors=options, opening=self.opening, watch=watch
-        )
+        file, out = TextFile(texts, self.options), folder / "vectors.npy"
+        written = embed_file(self.model, file, out=out, vectors=options, opening=self.opening, watch=watch)
         # Without the name of the temporary file, which is gone when the user reads this.
         for line in written.describe():
             watch(Notice(line.partition(" -> ")[0]))
-        return folder / "vectors.npy"
+        return out
 
     def _refuse_idle(self, vectors: Path) -> None:
         """Raise UserError at options for texts that are embedded, where the vectors are there already."""

@@ -48,11 +48,9 @@ class ValueResult(RowResult):
     nested: Mapping[str, Any] = field(default_factory=dict)
 
     def cells(self) -> Mapping[str, Any]:
-        """Return the cells of a table's row."""
         return {name: "" if value is None else value for name, value in self.values.items()}
 
     def fields(self) -> Mapping[str, Any]:
-        """Return the fields of a JSON object."""
         return {**self.values, **self.nested}
 
 
@@ -112,7 +110,6 @@ class RowForm:
     """Whether NaN and infinity in the input's columns become null, because JSON has no such numbers."""
 
     def __init__(self, layout: RowLayout) -> None:
-        """Prepare for one output."""
         self.layout = layout
 
     @classmethod
@@ -155,11 +152,9 @@ class CellForm(RowForm):
         raise NotImplementedError
 
     def begin(self) -> str:
-        """Return the line of headings."""
         return self.line(self.names)
 
     def row(self, row: ResultRow) -> str:
-        """Return one row."""
         values = (row.row.values.get(name, "") for name in self.layout.columns)
         return self.line([*values, *row.result.cells().values()])
 
@@ -170,7 +165,6 @@ class WholeForm(RowForm):
     is_text = False
 
     def row(self, row: ResultRow) -> str:
-        """Return the cells of the row and those of its result as JSON."""
         cells = {name: None if cell == "" else cell for name, cell in row.result.cells().items()}
         line = as_json([self.row_values(row.row), cells]) + "\n"
         return line.encode("utf-8", "replace").decode()  # these forms hold no half of a surrogate pair

@@ -31,7 +31,6 @@ class CsvTable(CellForm):
     suffix: ClassVar[str] = ".csv"
 
     def __init__(self, layout: RowLayout) -> None:
-        """Prepare for one output."""
         super().__init__(layout)
         table = layout.table
         usual = CellStyle(delimiter="\t" if self.suffix == ".tsv" else ",")
@@ -39,11 +38,9 @@ class CsvTable(CellForm):
         self.style = replace(style, start="") if layout.bare else style
 
     def begin(self) -> str:
-        """Return the line of headings, behind what the input's file starts with."""
         return self.style.start + super().begin()
 
     def line(self, cells: Sequence[object]) -> str:
-        """Return a line of cells."""
         line = io.StringIO()
         written: Iterable[object] = map(guard_cell, cells) if self.layout.spreadsheet_safe else cells
         if self.layout.on_terminal:  # where nobody sees the quotes around a cell that forges rows

@@ -13,16 +13,13 @@ class JsonObject(RowForm):
 
     @classmethod
     def suits(cls, layout: RowLayout, *, alike: bool) -> bool:
-        """Return whether rows have ids."""
         return layout.name_row is not None
 
     def row(self, row: ResultRow) -> str:
-        """Return one entry."""
         assert self.layout.name_row is not None  # `suits`
         value = "" if row.result.prediction is None else row.result.prediction.value
         before = ",\n" if row.number else "{"
         return f"{before}{as_json(self.layout.name_row(row.row))}: {as_json(value)}"
 
     def end(self, rows: int) -> str:
-        """Return the end of the object."""
         return "}\n" if rows else "{}\n"

@@ -12,13 +12,11 @@ class JsonLines(RowForm):
     drops_nonfinite = True
 
     def __init__(self, layout: RowLayout) -> None:
-        """Take the line ends from the input."""
         super().__init__(layout)
         table = layout.table
         self.newline = table.format.newline if table and table.format.kind == "jsonl" else "\n"
 
     def row(self, row: ResultRow) -> str:
-        """Return one row as an object."""
         fields = row.result.fields()
         values = row.row.source or row.row.values
         names = free_names(list(fields), {*self.layout.columns, *values})

@@ -18,11 +18,9 @@ class MarkdownTable(CellForm):
     endings = ("md",)
 
     def begin(self) -> str:
-        """Return the line of headings and the line below it."""
         return super().begin() + self.line(["---"] * len(self.names))
 
     def line(self, cells: Sequence[object]) -> str:
-        """Return a line of cells."""
         line = f"| {' | '.join(map(escape_cell, cells))} |"
         return (one_line(line) if self.layout.on_terminal else line) + "\n"
 

@@ -38,7 +38,6 @@ class ParquetTable(WholeForm):
         return {} if self.typed else super().row_values(row)
 
     def finish(self, part: Path, out: Path) -> None:
-        """Write the table."""
         kinds, result_kinds = self._kinds(part)
         features: dict[bytes, bytes] = {}
         if self.typed:

@@ -35,11 +35,9 @@ class JsonRecords(RowForm):
         return alike and isinstance(layout.table, AnnotatedTable | WholeTable)
 
     def begin(self) -> str:
-        """Return the beginning of an array."""
         return "[" if self.is_array else ""
 
     def row(self, row: ResultRow) -> str:
-        """Return one record."""
         record = row.row.record or row.row.source or row.row.values
         prediction, withheld = row.result.prediction, row.result.withheld
         suggestion = Suggestion.of(prediction.as_dict()) if prediction else Suggestion()
@@ -52,5 +50,4 @@ class JsonRecords(RowForm):
         return f"{',' if row.number else ''}\n{text}" if self.is_array else f"{text}{self.newline}"
 
     def end(self, rows: int) -> str:
-        """Return the end of an array."""
         return ("\n]\n" if rows else "]\n") if self.is_array else ""

@@ -30,7 +30,7 @@ class WorkbookTable(WholeForm):
     longest_cell = LONGEST
 
     def __init__(self, layout: RowLayout) -> None:
-        """Prepare for one output. Raises UserError if openpyxl is not installed."""
+        """Raise UserError if openpyxl is not installed."""
         super().__init__(layout)
         try:
             import openpyxl
@@ -42,7 +42,6 @@ class WorkbookTable(WholeForm):
         self.library: Any = openpyxl
 
     def finish(self, part: Path, out: Path) -> None:
-        """Write the workbook."""
         columns = dict.fromkeys(self.layout.columns)
         for values, _ in read_part(part):
             columns |= dict.fromkeys(values)
