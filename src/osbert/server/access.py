@@ -57,7 +57,8 @@ class Hosts:
 
         A missing Host is allowed: HTTP/1.0 clients may leave it out, browsers never do.
         """
-        if host is not None and not self._answers_to(_split(host)[0]):
+        name = "" if host is None else _split(host)[0]
+        if host is not None and not (self._is_known(name) or _is_address(name) or (name and "*" in self.names)):
             raise Refusal(
                 421, f"This server does not answer to the host name {host[:100]!r}. Add it with --host-names.",
                 field="Host",
@@ -67,9 +68,6 @@ class Hosts:
                 403, f"Pages of {origin[:100]!r} may not use this server. Allow the origin with osbert serve --cors.",
                 field="Origin",
             )  # fmt: skip
-
-    def _answers_to(self, name: str) -> bool:
-        return self._is_known(name) or _is_address(name) or (bool(name) and "*" in self.names)
 
     def _may_ask(self, origin: str, host: str) -> bool:
         if origin in self.origins or "*" in self.origins:
@@ -92,13 +90,11 @@ class HostCheck:
     """Middleware that passes on the requests that `hosts` allows and answers the others with `refuse`."""
 
     def __init__(self, app: Any, *, hosts: Hosts, refuse: Callable[[Refusal, str], Response]) -> None:
-        """Wrap `app`."""
         self.app = app
         self.hosts = hosts
         self.refuse = refuse
 
     async def __call__(self, scope: Any, receive: Any, send: Callable[[Any], Awaitable[None]]) -> None:
-        """Pass a request on to the application, or refuse it."""
         answer = self.app
         if scope["type"] == "http":
             headers = Headers(scope=scope)

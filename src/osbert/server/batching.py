@@ -56,7 +56,6 @@ class Queue:
     """
 
     def __init__(self, *, tokens: int, wait: float) -> None:
-        """Create an empty queue."""
         self.tokens = tokens
         self.wait = wait
         # a dict keeps the order of insertion and removes by number in O(1)

@@ -159,7 +159,6 @@ class LingeringTransport:
         self.lingers = False
 
     def __getattr__(self, name: str) -> Any:
-        """Return what the real transport has."""
         return getattr(self.wire, name)
 
     def is_closing(self) -> bool:

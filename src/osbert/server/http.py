@@ -75,13 +75,11 @@ class SlicedResponse(Response):
     """
 
     def __init__(self, slices: Sequence[bytes], status: int, headers: Mapping[str, str]) -> None:
-        """Send `slices` one after the other."""
         size = str(sum(map(len, slices)))
         super().__init__(None, status, {**headers, "content-length": size}, media_type="application/json")
         self.slices = slices
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the response."""
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         for number, body in enumerate(self.slices, 1):
             await send({"type": "http.response.body", "body": body, "more_body": number < len(self.slices)})
@@ -98,7 +96,6 @@ class EventStream(StreamingResponse):
     ended: Callable[[int], None]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the events."""
         try:
             await super().__call__(scope, receive, send)
         finally:

@@ -27,7 +27,6 @@ class Intake:
     """Reads and parses bodies, and counts the bytes of all bodies that are being received."""
 
     def __init__(self, limits: ServerLimits) -> None:
-        """Apply `limits` to every body."""
         self.limits = limits
         self.coming = 0
         self._thread = ThreadPoolExecutor(

@@ -45,16 +45,8 @@ class ServerLimits:
     def check(self) -> None:
         """Raise UserError that lists every limit out of range."""
         problems = Problems(heading="The server cannot be started with these limits")
-        for name in (
-            "queue",
-            "body",
-            "texts",
-            "characters",
-            "most_pieces",
-            "most_beams",
-            "connections",
-            "batch_tokens",
-        ):
+        sizes = ("queue", "body", "texts", "characters", "most_pieces", "most_beams", "connections", "batch_tokens")
+        for name in sizes:
             if getattr(self, name) < 1:
                 problems.add(
                     f"--{name.replace('_', '-')} must be at least 1, not {getattr(self, name)}", code="invalid-value"

@@ -15,7 +15,6 @@ class Log:
     """A log on standard error."""
 
     def __init__(self) -> None:
-        """Create a log that has written no line."""
         self._written: dict[str, float] = {}
 
     def write(self, line: str) -> None:

@@ -15,7 +15,6 @@ class ServerMetrics:
     """The counters of one server, in a registry of their own."""
 
     def __init__(self) -> None:
-        """Create the metrics, all 0."""
         registry = self.registry = CollectorRegistry()
         self.requests = Counter(
             "osbert_requests_total", "Requests by path and status; 499: the client went away.", ["path", "status"],

@@ -229,13 +229,15 @@ class WorkerPool:
         while True:
             try:
                 self._check_folders()
-                stamps = self._stamps()
+                stamps = [RunFolder(run.folder).stamps() for run in self.orders.runs]  # equal for unchanged files
                 async with self._start_worker(known=stamps == self._verified) as (reader, worker):
                     report = await _message(reader)
                     if isinstance(report, LoadFailure):
                         raise WorkerLoadError(report)
                     failures = 0
-                    self._recover()
+                    if self.problem:
+                        self._log.write_again("osbert serve: the models are loaded again.")
+                    self.problem = self._logged = ""
                     self._verified = stamps
                     if not first.done():
                         first.set_result(report.remarks)
@@ -263,18 +265,10 @@ class WorkerPool:
                 message = f"{run.folder}: there is no such folder."
                 raise WorkerLoadError(LoadFailure(message, run.name, code="missing-file"))
 
-    def _stamps(self) -> list[Any]:
-        """Return `RunFolder.stamps` of every model: equal stamps mean unchanged files."""
-        return [RunFolder(run.folder).stamps() for run in self.orders.runs]
-
     def _give_up(self, failed: LoadFailure) -> None:
         """Record why no worker can start, and refuse the waiting requests if there is no other worker."""
-        which = (
-            f"The model '{failed.model}' cannot be loaded again"
-            if failed.model
-            else "The models cannot be loaded again"
-        )
-        self.problem = f"{which}; the server goes on trying, and its log says why."
+        which = f"The model '{failed.model}'" if failed.model else "The models"
+        self.problem = f"{which} cannot be loaded again; the server goes on trying, and its log says why."
         if self._logged != failed.message:
             self._logged = failed.message
             self._log.write_again(f"osbert serve: a worker cannot be started again, for now: {failed.message}")
@@ -282,12 +276,6 @@ class WorkerPool:
             for number, pending in list(self.pending.items()):
                 del self.pending[number]
                 pending.answer.set_result(answer_refusal(number, Refusal(503, self.problem, retry_after=AGAIN)))
-
-    def _recover(self) -> None:
-        """Clear the recorded problem, and log that the models are loaded again."""
-        if self.problem:
-            self._log.write_again("osbert serve: the models are loaded again.")
-        self.problem = self._logged = ""
 
     async def _watch(self) -> None:
         """Kill workers that have sent nothing for `patience` seconds although they were pinged."""
@@ -345,9 +333,8 @@ class WorkerPool:
             self._ready.remove(worker)
             self._bury(worker)
             status = await worker.process.wait()
-            self._log.write_again(
-                f"osbert serve: a worker died ({_describe_end(status)}); another takes over its requests."
-            )
+            end = f"killed by signal {-status}" if status < 0 else f"status {status}"
+            self._log.write_again(f"osbert serve: a worker died ({end}); another takes over its requests.")
 
     def _take(self, read: PassReport | PassStart | AnswerSlice, worker: _Worker) -> None:
         """Record the requests of a pass that begins, or pass on the answers and parts of one that ended."""
@@ -394,11 +381,6 @@ async def _message(reader: asyncio.StreamReader) -> Any:
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Kill a process and wait for its end."""
     with contextlib.suppress(ProcessLookupError):
         process.kill()
     await process.wait()
-
-
-def _describe_end(status: int) -> str:
-    return f"killed by signal {-status}" if status < 0 else f"status {status}"

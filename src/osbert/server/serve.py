@@ -100,13 +100,10 @@ def run(orders: Orders, limits: ServerLimits, address: Address, *, workers: int,
     Raises UserError if the port is taken or a model cannot be loaded.
     """
     with listening(address) as door:
-        if not address.keys.digests and not _is_local(door):
-            watch(
-                Notice(
-                    f"Anyone who can reach {address.host} may send requests. --keys FILE restricts the server to "
-                    "clients with a key."
-                )
-            )
+        is_local = ipaddress.ip_address(door.getsockname()[0].partition("%")[0]).is_loopback
+        if not address.keys.digests and not is_local:
+            restriction = "--keys FILE restricts the server to clients with a key."
+            watch(Notice(f"Anyone who can reach {address.host} may send requests. {restriction}"))
         pool = WorkerPool(orders, limits, ServerMetrics(), workers=workers)
         asyncio.run(_run(pool, address, door, watch))
 
@@ -164,7 +161,3 @@ def _unheard(address: Address, error: OSError) -> UserError:
     return UserError(
         f"The server cannot listen on {address.host}, port {address.port}: {why}.", code="address-unavailable"
     )
-
-
-def _is_local(door: socket.socket) -> bool:
-    return ipaddress.ip_address(door.getsockname()[0].partition("%")[0]).is_loopback

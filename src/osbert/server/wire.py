@@ -90,7 +90,6 @@ class WorkerLoadError(Exception):
     """Raised if a worker cannot load a model."""
 
     def __init__(self, failed: LoadFailure) -> None:
-        """Keep the failure as `failed`."""
         super().__init__(failed.message)
         self.failed = failed
 

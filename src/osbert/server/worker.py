@@ -41,7 +41,7 @@ from osbert.server.wire import (
 )
 
 if TYPE_CHECKING:
-    from osbert.server.calls.contract import AnswerStep, Item
+    from osbert.server.calls.contract import AnswerStep
 
 SLICE = 0.05
 """Seconds of generation for one request before the worker turns to others; one step may take longer."""
@@ -57,14 +57,9 @@ class BatchKey(NamedTuple):
 
 
 @dataclass(kw_only=True, eq=False)
-class WritingJob:
+class WritingJob(ServerJob):
     """A request whose answer is generated in steps; `parts`: the number of parts sent."""
 
-    number: int
-    key: BatchKey
-    items: Sequence[Item]
-    deadline: float
-    request: dict[str, Any]
     steps: Iterator[AnswerStep]
     parts: int = 0
 
@@ -116,30 +111,19 @@ class Worker:
             return [answer_refusal(message.number, refusal)]
         except Exception as error:
             return [self._broken(message.number, message.request.get("model"), error)]
-        key = BatchKey(message.call, model.name, option, message.number if message.alone else None)
-        if steps is not None:
-            self.writing.append(
-                WritingJob(
-                    number=message.number,
-                    key=key,
-                    items=items,
-                    deadline=message.deadline,
-                    request=message.request,
-                    steps=steps,
-                )
-            )
-            return []
-        self.queue.add(
-            ServerJob(
-                number=message.number,
-                group=key,
-                items=items,
-                sizes=[item.tokens for item in items],
-                arrived=message.arrived,
-                deadline=message.deadline,
-                request=message.request,
-            )
-        )
+        job: dict[str, Any] = {
+            "number": message.number,
+            "group": BatchKey(message.call, model.name, option, message.number if message.alone else None),
+            "items": items,
+            "sizes": [item.tokens for item in items],
+            "arrived": message.arrived,
+            "deadline": message.deadline,
+            "request": message.request,
+        }
+        if steps is None:
+            self.queue.add(ServerJob(**job))
+        else:
+            self.writing.append(WritingJob(**job, steps=steps))
         return []
 
     def work(self, begun: Callable[[PassStart], None] = lambda start: None) -> PassReport:
@@ -178,7 +162,7 @@ class Worker:
             results = iter(call.read(model, [item for part in parts for item in part.items], group.option))
             for part in parts:
                 part.job.results += [next(results) for _ in part.items]
-            return [self._answer(part.job) for part in parts if part.last == len(part.job.items)]
+            return [self._answer(part.job, part.job.results) for part in parts if part.last == len(part.job.items)]
         except Exception as error:
             if len(parts) > 1:
                 # Remove the results that this pass appended before it failed: each job computes them again.
@@ -191,16 +175,15 @@ class Worker:
     def _write(self) -> PassReport:
         """Generate for SLICE seconds for the request that has waited longest; report its parts or its answer."""
         job = self.writing.popleft()
-        parts: list[WrittenPart] = []
+        key, parts = _group(job), list[WrittenPart]()
         begin = now = time.monotonic()
         try:
             while now < job.deadline:
                 part, results = next(job.steps)
                 now = time.monotonic()
                 if results is not None:
-                    answer = self._build_answer(job.number, job.key, job.request, job.items, results)
-                    tokens = sum(item.tokens for item in job.items)
-                    return PassReport([answer], job.key.model, len(job.items), tokens, now - begin, parts)
+                    answer = self._answer(job, results)
+                    return PassReport([answer], key.model, len(job.items), sum(job.sizes), now - begin, parts)
                 if part is not None:
                     parts.append(WrittenPart(job.number, job.parts, _json(part)))
                     job.parts += 1
@@ -208,18 +191,13 @@ class Worker:
                     self.writing.append(job)
                     return PassReport([], parts=parts)
         except Exception as error:
-            return PassReport([self._broken(job.number, job.key.model, error)], parts=parts)
-        return PassReport([answer_refusal(job.number, self.calls[job.key.call].too_late())], parts=parts)
+            return PassReport([self._broken(job.number, key.model, error)], parts=parts)
+        return PassReport([answer_refusal(job.number, self.calls[key.call].too_late())], parts=parts)
 
-    def _answer(self, job: ServerJob) -> WorkerAnswer:
-        return self._build_answer(job.number, _group(job), job.request, job.items, job.results)
-
-    def _build_answer(
-        self, number: int, key: BatchKey, request: Any, items: Sequence[Any], results: Sequence[Any]
-    ) -> WorkerAnswer:
-        """Return the answer to a request from the model's results for its items (`results`)."""
-        answer = self.calls[key.call].answer(self.models[key.model], request, items, results)
-        return WorkerAnswer(number, 200, _json(answer))
+    def _answer(self, job: ServerJob, results: Sequence[Any]) -> WorkerAnswer:
+        key = _group(job)
+        answer = self.calls[key.call].answer(self.models[key.model], job.request, job.items, results)
+        return WorkerAnswer(job.number, 200, _json(answer))
 
     def due(self, now: float) -> float | None:
         """Return the seconds until the next pass should begin, 0 for at once; None if there is no work."""

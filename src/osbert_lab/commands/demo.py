@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 from osbert.console.output import Result, for_people, print_events
 from osbert.lock import claim
-from osbert.server.libraries import check_libraries
+from osbert.server import check_libraries
 
 
 def demo(

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from pydantic import Field
 
 from osbert.errors import UserError
-from osbert.server.calls.contract import Call, Item, RequestFields, require_fit
+from osbert.server.calls.contract import Call, Item, Items, RequestFields, Results, require_fit
 from osbert.server.calls.models import ServerModel
 from osbert.server.calls.schemas import Refusal, Reply, Request
 
@@ -72,15 +71,11 @@ class AttentionCall(Call):
             raise Refusal(422, what, field="text")
         return [item]
 
-    def read(self, model: ServerModel, items: Sequence[Item], option: Any) -> Sequence[Any]:
-        """Return `TextAttention.record` for each text."""
+    def read(self, model: ServerModel, items: Items, option: Any) -> Results:
         from osbert.analysis.attention import read_attention
 
         backbone = model.engine.learner.backbone
         return [read_attention(backbone, item.value, model.name).record() for item in items]
 
-    def fields(
-        self, model: ServerModel, values: RequestFields, items: Sequence[Item], results: Sequence[Any]
-    ) -> dict[str, Any]:
-        """Return the record of the one text."""
+    def fields(self, model: ServerModel, values: RequestFields, items: Items, results: Results) -> dict[str, Any]:
         return {"attention": results[0]}

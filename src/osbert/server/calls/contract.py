@@ -16,6 +16,8 @@ from osbert.tasks import Record
 
 RequestFields = Mapping[str, Any]
 """A request's fields, by name."""
+Results = Sequence[Any]
+"""The model's results for the items of a request."""
 NOTHING = "There is nothing in it to read."
 
 
@@ -31,11 +33,14 @@ class Item(NamedTuple):
         return sum(map(len, self.examples))
 
 
+Items = Sequence[Item]
+
+
 class AnswerStep(NamedTuple):
     """A step of a generated answer: a part for a streaming client, if there is one, or at the end the results."""
 
     part: Mapping[str, Any] | None = None
-    results: Sequence[Any] | None = None
+    results: Results | None = None
 
 
 class Call:
@@ -66,24 +71,22 @@ class Call:
         """Return the options that requests must share to be read in one pass."""
         return None
 
-    def read(self, model: ServerModel, items: Sequence[Item], option: Any) -> Sequence[Any]:
+    def read(self, model: ServerModel, items: Items, option: Any) -> Results:
         """Return the model's result for each item. Runs in the worker, for items of several requests at once."""
         return model.engine.predict_encoded(items)
 
-    def steps(self, model: ServerModel, values: RequestFields, items: Sequence[Item]) -> Iterator[AnswerStep] | None:
+    def steps(self, model: ServerModel, values: RequestFields, items: Items) -> Iterator[AnswerStep] | None:
         """Return an iterator over the steps of a generated answer, the last with its results; None if `read` answers.
 
         Between two steps the worker handles cancellations, deadlines and other requests.
         """
         return None
 
-    def fields(
-        self, model: ServerModel, values: RequestFields, items: Sequence[Item], results: Sequence[Any]
-    ) -> dict[str, Any]:
+    def fields(self, model: ServerModel, values: RequestFields, items: Items, results: Results) -> dict[str, Any]:
         """Return the model's results for the items (`results`) as the fields of the answer."""
         raise NotImplementedError
 
-    def answer(self, model: ServerModel, values: RequestFields, items: Sequence[Item], results: Sequence[Any]) -> Any:
+    def answer(self, model: ServerModel, values: RequestFields, items: Items, results: Results) -> Any:
         """Return the answer; with the pieces of each item's sequences if the request has `pieces`."""
         fields = {"model": model.name, **self.fields(model, values, items, results)}
         if values.get("pieces"):

@@ -11,7 +11,7 @@ from pydantic import Field
 from osbert.data.long_texts import Long
 from osbert.inference.vectors.settings import EmbeddingOptions
 from osbert.models.forms import Pooling
-from osbert.server.calls.contract import Call, Item, RequestFields, require_fit, require_pieces
+from osbert.server.calls.contract import Call, Item, Items, RequestFields, Results, require_fit, require_pieces
 from osbert.server.calls.models import ServerModel
 from osbert.server.calls.schemas import Reply, Request, Texts
 
@@ -74,7 +74,6 @@ class EmbedCall(Call):
         return items
 
     def option(self, values: RequestFields) -> EmbeddingOptions:
-        """Return the embedding options of the request."""
         return EmbeddingOptions(
             role=values.get("role"),
             pooling=values["pooling"],
@@ -83,14 +82,11 @@ class EmbedCall(Call):
             dimensions=values.get("dimensions") or 0,
         )
 
-    def read(self, model: ServerModel, items: Sequence[Item], option: Any) -> Sequence[Any]:
-        """Return the vectors (n, D) of n texts."""
+    def read(self, model: ServerModel, items: Items, option: Any) -> Results:
         vectors: Sequence[Any] = model.embedder(option, sparse=self.sparse).vectors([item.value for item in items])
         return vectors
 
-    def fields(
-        self, model: ServerModel, values: RequestFields, items: Sequence[Item], results: Sequence[Any]
-    ) -> dict[str, Any]:
+    def fields(self, model: ServerModel, values: RequestFields, items: Items, results: Results) -> dict[str, Any]:
         """Return the vectors as lists of numbers, and what was not read, or read in windows, if a text did not fit."""
         truncated = [sum(example.truncated for example in item.examples) for item in items]
         counts = [len(item.examples) for item in items]

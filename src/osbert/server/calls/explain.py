@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
 from osbert.analysis.settings import AttributionOptions, Baseline, Method
 from osbert.errors import nearest
-from osbert.server.calls.contract import Call, Item, RequestFields, item_of
+from osbert.server.calls.contract import Call, Item, Items, RequestFields, Results, item_of
 from osbert.server.calls.fill_mask import FillCall
 from osbert.server.calls.models import ServerModel
 from osbert.server.calls.schemas import NAME, Refusal, Reply, Request
@@ -101,12 +101,10 @@ class ExplainCall(Call):
         return [ExplainItem(*item) for item in read]
 
     def option(self, values: RequestFields) -> Hashable:
-        """Return the label to explain, and the options of the method."""
         names = ("method", "baseline", "points", "check")
         return values["label"], AttributionOptions(**{name: values[name] for name in names}, tolerance=ROUGH)
 
-    def read(self, model: ServerModel, items: Sequence[Item], option: Any) -> Sequence[Any]:
-        """Return a list of explanations for each item."""
+    def read(self, model: ServerModel, items: Items, option: Any) -> Results:
         from osbert.inference.explain import explain_masks, explain_records
 
         label, options = option
@@ -115,10 +113,7 @@ class ExplainCall(Call):
         explanations = explain_records(model.engine, [item.value for item in items], options, label=label)
         return [explained for _, explained in explanations]
 
-    def fields(
-        self, model: ServerModel, values: RequestFields, items: Sequence[Item], results: Sequence[Any]
-    ) -> dict[str, Any]:
-        """Return the explanations as objects."""
+    def fields(self, model: ServerModel, values: RequestFields, items: Items, results: Results) -> dict[str, Any]:
         return {"explanations": [[explanation.as_dict() for explanation in explained] for explained in results]}
 
 

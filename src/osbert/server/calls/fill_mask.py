@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from typing import Any
 
 from pydantic import BaseModel, Field
 
-from osbert.server.calls.contract import Call, Item, RequestFields, require_fit
+from osbert.server.calls.contract import Call, Item, Items, RequestFields, Results, require_fit
 from osbert.server.calls.models import ServerModel
 from osbert.server.calls.schemas import Refusal, Reply, Request, Texts
 
@@ -65,19 +65,14 @@ class FillCall(Call):
         return items
 
     def option(self, values: RequestFields) -> Hashable:
-        """Return the number of pieces for each mask."""
         return values["top"]
 
-    def read(self, model: ServerModel, items: Sequence[Item], option: Any) -> Sequence[Any]:
-        """Return the pieces for each mask of each text, the likeliest first."""
+    def read(self, model: ServerModel, items: Items, option: Any) -> Results:
         from osbert.inference.pieces import fill
 
         assert model.masks is not None
         engine = model.engine
         return fill(engine.learner, model.masks, [item.value for item in items], engine.tokenizer, top=option)
 
-    def fields(
-        self, model: ServerModel, values: RequestFields, items: Sequence[Item], results: Sequence[Any]
-    ) -> dict[str, Any]:
-        """Return the pieces and probabilities as objects."""
+    def fields(self, model: ServerModel, values: RequestFields, items: Items, results: Results) -> dict[str, Any]:
         return {"fills": [[[fill._asdict() for fill in mask] for mask in masks] for masks in results]}

@@ -15,7 +15,9 @@ from osbert.inference.label_settings import LabelNames, list_names, read_labels
 from osbert.server.calls.contract import (
     Call,
     Item,
+    Items,
     RequestFields,
+    Results,
     encode_record,
     item_of,
     require_fit,
@@ -59,7 +61,6 @@ class PredictRequest(Request, title="Predict"):
     multi: bool = Field(default=False, description="With labels: several may hold, or none. For models of entailment.")
 
     def parts(self) -> Iterator[tuple[str, str]]:
-        """Yield (field, text) for every text of the request."""
         yield from super().parts()
         yield from label_parts(self.labels)
         for index, record in enumerate(self.records or ()):
@@ -110,8 +111,7 @@ class NamingCall(Call):
             return None
         return list_names(labels), bool(values.get("multi") or values.get("nested"))
 
-    def read(self, model: ServerModel, items: Sequence[Item], option: Any) -> Sequence[Any]:
-        """Return the model's prediction for each item."""
+    def read(self, model: ServerModel, items: Items, option: Any) -> Results:
         if option is None:
             return super().read(model, items, option)
         return model.label_predictor(option[0], multi=option[1]).predict_encoded(items)
@@ -142,10 +142,7 @@ class PredictCall(NamingCall):
             for index, text in enumerate(texts or ())
         ]
 
-    def fields(
-        self, model: ServerModel, values: RequestFields, items: Sequence[Item], results: Sequence[Any]
-    ) -> dict[str, Any]:
-        """Return the predictions as objects."""
+    def fields(self, model: ServerModel, values: RequestFields, items: Items, results: Results) -> dict[str, Any]:
         if option := self.option(values):
             named = model.label_predictor(option[0], multi=option[1]).fine_tuned
             return {"predictions": [named.reply(prediction) for prediction in results]}
@@ -204,7 +201,6 @@ class TagRequest(Request, title="Tag"):
     nested: bool = Field(default=False, description="With labels: entities may stand within others.")
 
     def parts(self) -> Iterator[tuple[str, str]]:
-        """Yield (field, text) for every text of the request."""
         yield from super().parts()
         yield from label_parts(self.labels)
 
@@ -243,9 +239,7 @@ class TagCall(NamingCall):
             raise Refusal(422, "nested goes with labels.", field="nested")
         return [item_of(model, (text,), f"texts[{index}]", empty=True) for index, text in enumerate(values["texts"])]
 
-    def fields(
-        self, model: ServerModel, values: RequestFields, items: Sequence[Item], results: Sequence[Any]
-    ) -> dict[str, Any]:
+    def fields(self, model: ServerModel, values: RequestFields, items: Items, results: Results) -> dict[str, Any]:
         """Return the entities of each text, and the numbers of sequences if a text was read in several."""
         reply = model.engine.fine_tuned.reply
         counts = [len(item.examples) for item in items]
@@ -315,9 +309,7 @@ class AnswerCall(Call):
             raise Refusal(422, f"The input is {cut:,} pieces too long: the model reads {limit}.", field="question")
         return [item]
 
-    def fields(
-        self, model: ServerModel, values: RequestFields, items: Sequence[Item], results: Sequence[Any]
-    ) -> dict[str, Any]:
+    def fields(self, model: ServerModel, values: RequestFields, items: Items, results: Results) -> dict[str, Any]:
         """Return the answer (None if the model finds none) and the `n_best` likeliest candidates."""
         (item,), (prediction,) = items, results
         reply = model.engine.fine_tuned.reply(prediction)
@@ -377,9 +369,7 @@ class OwnCall(Call):
         # With `empty` what is too long is not refused; that no text is empty is known by now.
         return [item_of(model, texts, self.edge.request[0].name, empty=self.edge.cuts)]
 
-    def fields(
-        self, model: ServerModel, values: RequestFields, items: Sequence[Item], results: Sequence[Any]
-    ) -> dict[str, Any]:
+    def fields(self, model: ServerModel, values: RequestFields, items: Items, results: Results) -> dict[str, Any]:
         """Return the fields that the kind declares, made by `Task.reply`."""
         (item,), (prediction,) = items, results
         return {**model.engine.fine_tuned.reply(prediction), **windows(model, item)}

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from osbert.server.calls.contract import Call, Item, RequestFields
+from osbert.server.calls.contract import Call, Item, Items, RequestFields, Results
 from osbert.server.calls.embed import EmbedCall
 from osbert.server.calls.models import EMBED, ServerModel
 from osbert.server.calls.schemas import Refusal
@@ -38,11 +38,9 @@ class ClientCall(Call):
             raise Refusal(refusal.status, refusal.message, field=field) from None
 
     def option(self, values: RequestFields) -> Hashable:
-        """Return the options that requests must share to be read in one pass."""
         return self.call.option(self.translate(values))
 
-    def read(self, model: ServerModel, items: Sequence[Item], option: Any) -> Sequence[Any]:
-        """Return the results of `call`."""
+    def read(self, model: ServerModel, items: Items, option: Any) -> Results:
         return self.call.read(model, items, option)
 
 
@@ -72,11 +70,11 @@ def vector_request(texts: str | Sequence[str], **options: Any) -> RequestFields:
     return {"texts": [texts] if isinstance(texts, str) else texts, **usual, **options}
 
 
-def as_array(results: Sequence[Any]) -> NDArray[np.float32]:
+def as_array(results: Results) -> NDArray[np.float32]:
     """Return vectors (n, D) as one array of little-endian float32."""
     return np.stack(results).astype("<f4", copy=False)
 
 
-def count_tokens(items: Sequence[Item]) -> int:
+def count_tokens(items: Items) -> int:
     """Return the number of tokens that the model reads for items."""
     return sum(item.tokens for item in items)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
-from osbert.server.calls.contract import Item, RequestFields
+from osbert.server.calls.contract import Items, RequestFields, Results
 from osbert.server.calls.models import ServerModel
 from osbert.server.calls.schemas import Refusal, RequestBody, Texts
 from osbert.server.clients.contract import ClientVectors, as_array, count_tokens, vector_request
@@ -110,10 +109,7 @@ class EmbeddingsCall(ClientVectors):
         """Return the request to /v1/embed. Without a role, that is the model's default prompt."""
         return vector_request(values["input"], role=values["role"], dimensions=values["dimensions"])
 
-    def answer(
-        self, model: ServerModel, values: RequestFields, items: Sequence[Item], results: Sequence[Any]
-    ) -> dict[str, Any]:
-        """Return the vectors as OpenAI's list of objects."""
+    def answer(self, model: ServerModel, values: RequestFields, items: Items, results: Results) -> dict[str, Any]:
         vectors, tokens = as_array(results), count_tokens(items)
         as_text = values["encoding_format"] == "base64"
         spelt = [base64.b64encode(row.tobytes()).decode() if as_text else row.tolist() for row in vectors]

@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, Field, create_model
 
-from osbert.server.calls.contract import Item, RequestFields
+from osbert.server.calls.contract import Items, RequestFields, Results
 from osbert.server.calls.models import ServerModel
 from osbert.server.calls.predict import OwnCall
 from osbert.server.calls.schemas import Refusal, RequestBody
@@ -55,7 +55,6 @@ class RankingRequest(RequestBody):
     top_n: int | None = Field(default=None, ge=1, description="Return only so many documents, the best.")
 
     def parts(self) -> Iterator[tuple[str, str]]:
-        """Yield (field, text) for every text of the request."""
         yield "query", self.query
         yield from ((f"documents[{index}]", text) for index, text in enumerate(texts_of(self.documents)))
 
@@ -83,16 +82,14 @@ class RankedResults(ClientCall):
     """A call of another API for a ranking. `edge`: that of the served reranker."""
 
     def __init__(self, edge: Edge) -> None:
-        """Answer by the call of `edge`."""
         self.edge = edge
         self.call = OwnCall(edge)
         self.needs = edge.call
 
     def translate(self, values: RequestFields) -> RequestFields:
-        """Return the request to the reranker's own call."""
         return {"query": values["query"], "documents": texts_of(values["documents"])}
 
-    def ranking(self, model: ServerModel, items: Sequence[Item], results: Sequence[Any]) -> list[dict[str, Any]]:
+    def ranking(self, model: ServerModel, items: Items, results: Results) -> list[dict[str, Any]]:
         """Return the items of the ranking, the best first."""
         name = next(field.name for field in self.edge.answer if field.type == "ranking")
         ranked: list[dict[str, Any]] = self.call.fields(model, {}, items, results)[name]
@@ -114,7 +111,6 @@ class JinaCall(RankedResults):
     """The own call of a reranker, which Jina's clients and those of Cohere's first version can call, too."""
 
     def __init__(self, edge: Edge) -> None:
-        """Extend the schemas of the call of `edge`."""
         super().__init__(edge)
         self.what = self.call.what
         more: Any = {
@@ -126,9 +122,7 @@ class JinaCall(RankedResults):
         reply = self.call.reply
         self.reply = create_model(reply.__name__, __base__=reply, __doc__=reply.__doc__, **fields)
 
-    def answer(
-        self, model: ServerModel, values: RequestFields, items: Sequence[Item], results: Sequence[Any]
-    ) -> dict[str, Any]:
+    def answer(self, model: ServerModel, values: RequestFields, items: Items, results: Results) -> dict[str, Any]:
         """Return the answer of the call, and `results` and `usage` as Jina has them."""
         answer: dict[str, Any] = self.call.answer(model, values, items, results)
         texts = texts_of(values["documents"]) if values.get("return_documents") else None
@@ -168,10 +162,7 @@ class CohereCall(RankedResults):
     reply = CohereAnswer
     error = CohereError
 
-    def answer(
-        self, model: ServerModel, values: RequestFields, items: Sequence[Item], results: Sequence[Any]
-    ) -> dict[str, Any]:
-        """Return the ranking as Cohere's results."""
+    def answer(self, model: ServerModel, values: RequestFields, items: Items, results: Results) -> dict[str, Any]:
         ranked = ranked_documents(self.ranking(model, items, results), None, values["top_n"])
         return {"id": str(uuid.uuid4()), "results": ranked, "meta": {"api_version": {"version": "2"}}}
 

@@ -6,14 +6,14 @@ They name no model: the first that can answers. A text that is too long is refus
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from itertools import islice
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import BaseModel, Field
 
-from osbert.server.calls.contract import Item, RequestFields
+from osbert.server.calls.contract import Item, Items, RequestFields, Results
 from osbert.server.calls.embed import EmbedCall
 from osbert.server.calls.models import EMBED_SPARSE, ServerModel
 from osbert.server.calls.predict import PredictCall
@@ -101,7 +101,6 @@ class TEIPredictRequest(TruncatingRequest):
     raw_scores: Literal[False] = Field(default=False, description="Probabilities are returned, not scores.")
 
     def count(self) -> tuple[str, int]:
-        """Return the field of texts, and how many inputs it has."""
         return "inputs", len(self.inputs) if isinstance(self.inputs, list) else 1
 
 
@@ -133,7 +132,6 @@ class TEIEmbedCall(TEICall, ClientVectors):
     field_names = {"texts": "inputs", "role": "prompt_name"}
 
     def translate(self, values: RequestFields) -> RequestFields:
-        """Return the request to /v1/embed."""
         return vector_request(
             values["inputs"],
             role=values["prompt_name"],
@@ -142,10 +140,7 @@ class TEIEmbedCall(TEICall, ClientVectors):
             dimensions=values["dimensions"],
         )
 
-    def answer(
-        self, model: ServerModel, values: RequestFields, items: Sequence[Item], results: Sequence[Any]
-    ) -> list[list[float]]:
-        """Return the vectors."""
+    def answer(self, model: ServerModel, values: RequestFields, items: Items, results: Results) -> list[list[float]]:
         rows: list[list[float]] = as_array(results).tolist()
         return rows
 
@@ -155,7 +150,7 @@ class SparseCall(EmbedCall):
 
     sparse = True
 
-    def read(self, model: ServerModel, items: Sequence[Item], option: Any) -> Sequence[Any]:
+    def read(self, model: ServerModel, items: Items, option: Any) -> Results:
         """Return the weights of each text that are not 0, by the numbers of their pieces."""
         matrix: Any = super().read(model, items, option)
         weights = zip(matrix.indices.tolist(), matrix.data.tolist(), strict=True)
@@ -176,14 +171,10 @@ class TEISparseCall(TEICall):
     field_names = {"texts": "inputs", "role": "prompt_name"}
 
     def translate(self, values: RequestFields) -> RequestFields:
-        """Return the request to /v1/embed."""
         long = "truncate" if values["truncate"] else "error"
         return vector_request(values["inputs"], role=values["prompt_name"], long=long)
 
-    def answer(
-        self, model: ServerModel, values: RequestFields, items: Sequence[Item], results: Sequence[Any]
-    ) -> list[Any]:
-        """Return the weights of each text."""
+    def answer(self, model: ServerModel, values: RequestFields, items: Items, results: Results) -> list[Any]:
         return [*results]
 
 
@@ -196,7 +187,6 @@ class TEIRerankCall(TEICall, RankedResults):
     field_names = {"documents": "texts"}
 
     def translate(self, values: RequestFields) -> RequestFields:
-        """Return the request to the reranker's own call."""
         return super().translate({"query": values["query"], "documents": values["texts"]})
 
     def items(self, model: ServerModel, values: RequestFields) -> list[Item]:
@@ -212,10 +202,7 @@ class TEIRerankCall(TEICall, RankedResults):
                     raise Refusal(422, message, field=f"texts[{index}]")
         return items
 
-    def answer(
-        self, model: ServerModel, values: RequestFields, items: Sequence[Item], results: Sequence[Any]
-    ) -> list[dict[str, Any]]:
-        """Return the ranking."""
+    def answer(self, model: ServerModel, values: RequestFields, items: Items, results: Results) -> list[dict[str, Any]]:
         score, texts = "score" if values["raw_scores"] else "probability", values["texts"]
         return [
             {"index": item["index"], "score": item[score]}
@@ -235,7 +222,6 @@ class TEIPredictCall(TEICall):
     field_names = {"texts": "inputs"}
 
     def translate(self, values: RequestFields) -> RequestFields:
-        """Return the request to /v1/predict."""
         return {"texts": [given[0] if len(given) == 1 else given for given in _inputs(values["inputs"])]}
 
     def items(self, model: ServerModel, values: RequestFields) -> list[Item]:
@@ -246,11 +232,14 @@ class TEIPredictCall(TEICall):
             raise Refusal(422, f"The model {model.name} ({model.edge.kind}) predicts no labels.", field="inputs")
         return super().items(model, values)
 
-    def answer(
-        self, model: ServerModel, values: RequestFields, items: Sequence[Item], results: Sequence[Any]
-    ) -> list[Any]:
-        """Return the labels of the one input, or of each input of a list."""
-        predictions = [list(_by_probability(prediction.probabilities)) for prediction in results]
+    def answer(self, model: ServerModel, values: RequestFields, items: Items, results: Results) -> list[Any]:
+        predictions = [
+            [
+                {"score": probability, "label": label}
+                for label, probability in sorted(prediction.probabilities.items(), key=lambda pair: -pair[1])
+            ]
+            for prediction in results
+        ]
         inputs = values["inputs"]
         return predictions if isinstance(inputs, list) and isinstance(inputs[0], list) else predictions[0]
 
@@ -264,11 +253,6 @@ def _inputs(inputs: Any) -> list[Any]:
     if isinstance(inputs, str):
         return [[inputs]]
     return [inputs] if isinstance(inputs[0], str) else list(inputs)
-
-
-def _by_probability(probabilities: Mapping[str, float]) -> Iterator[dict[str, Any]]:
-    for label, probability in sorted(probabilities.items(), key=lambda pair: -pair[1]):
-        yield {"score": probability, "label": label}
 
 
 def model_info(facts: Mapping[str, Any], limits: Mapping[str, int], version: str) -> dict[str, Any]:
