@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -145,9 +145,8 @@ class RunComparison:
         right = " McNemar's test is the exact one, two-sided." if any(test.right for test in self.tests) else ""
         uniform = any(run.method == "Wilson" for run in self.runs)
         wilson = " The interval of a run whose rows are all right, or all wrong, is Wilson's." if uniform else ""
-        several = (
-            f" The p-values are corrected for {len(self.tests)} pairs by Holm's method." if len(self.tests) > 1 else ""
-        )
+        pairs = len(self.tests)
+        several = f" The p-values are corrected for {pairs} pairs by Holm's method." if pairs > 1 else ""
         return (
             f"Intervals and differences of {self.criterion}: percentile bootstrap over {len(self.records):,} rows, the "
             f"same samples for all runs.{wilson}{right}{several} They say how far other rows could change the result, "
@@ -183,9 +182,12 @@ def compare(
         names = run_names(runs)
         evaluations: list[Evaluation] = []
         for name, run in zip(names, runs, strict=True):
-            # What the first run reads without an error is not the data's fault alone.
-            with _naming(name) if evaluations else nullcontext():
+            try:
                 evaluations.append(evaluate(run, data=data, split=split, options=options, watch=once))
+            except UserError as error:
+                if not evaluations:  # what the first run reads without an error is not the data's fault alone
+                    raise
+                raise UserError(f"{name}: {error}", code=error.code, codes=error.codes) from error
         comparison = compare_evaluations(names, evaluations)
         if claimed is not None:
             comparison_report(claimed, comparison)
@@ -244,10 +246,8 @@ def comparison_report(path: Path, comparison: RunComparison) -> Path:
         (comparison.records[row], [Answer(outcome=run.outcomes[row], model=run.name) for run in comparison.runs])
         for row in rows[:SHOWN]
     ]
-    summary = (
-        f"The runs answer {len(rows):,} of {len(comparison.records):,} rows differently; those farthest "
-        "apart come first."
-    )
+    differing = f"The runs answer {len(rows):,} of {len(comparison.records):,} rows differently"
+    summary = f"{differing}; those farthest apart come first."
     sections = [
         Section(
             heading="Scores",
@@ -258,15 +258,6 @@ def comparison_report(path: Path, comparison: RunComparison) -> Path:
     ]
     title = f"{len(comparison.runs)} runs compared on {len(comparison.records):,} rows"
     return write_report(path, title, sections)
-
-
-@contextmanager
-def _naming(run: str) -> Iterator[None]:
-    """Put the name of a run before the message of an error."""
-    try:
-        yield
-    except UserError as error:
-        raise UserError(f"{run}: {error}", code=error.code, codes=error.codes) from error
 
 
 def _once(watch: Watch) -> Watch:
@@ -305,11 +296,8 @@ def _refuse_others(name: str, first: Evaluation, other_name: str, other: Evaluat
         )
     rows = itertools.zip_longest(first.records, other.records)
     for number, (record, other_record) in enumerate(rows, 1):
-        if (
-            record is None
-            or other_record is None
-            or (record.texts, record.label) != (other_record.texts, other_record.label)
-        ):
+        contents = [(row.texts, row.label) for row in (record, other_record) if row is not None]
+        if len(contents) < 2 or contents[0] != contents[1]:
             location = (record or other_record).place
             raise UserError(
                 f"{name} and {other_name} read different rows: the first difference is row {number} ({location}). "

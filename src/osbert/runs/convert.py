@@ -31,7 +31,7 @@ from osbert.interop.conversion import (
     write_model_as,
 )
 from osbert.interop.foreign_forms import OSBERT_FORMS, find_file_form, folder_form_names, form_of_file
-from osbert.interop.huggingface.folders import Report, TensorRow
+from osbert.interop.huggingface.folders import TensorRow
 from osbert.interop.onnx.files import require_writers
 from osbert.interop.onnx.padded import objections, scoring_task
 from osbert.interop.opening import CAREFUL, Opening
@@ -44,30 +44,6 @@ from osbert.terminal import format_count, in_columns
 ONNX_BOUND = 1e-4
 """Largest tolerated difference: onnxruntime sums in another order and computes attention with padding."""
 LAYER = re.compile(r"\blayer[._](\d+)\b")
-
-
-def describe_model(model: ModelParts) -> str:
-    """Describe the result in one line."""
-    sizes = model.learner.backbone.architecture
-    source = model.source
-    osbert_title = "a run of osbert's" if source.form == "osbert" else "Hugging Face's"
-    title = source.foreign.form.title if source.foreign else osbert_title
-    heads = ", ".join(model.learner.heads) or "no head"
-    task = f"; task {model.task.name}" if model.task else ""
-    pieces = f"{len(source.tokenizer):,} pieces"
-    return f"{title}, {sizes.layers} layers of {sizes.width}, {pieces}; {heads}{task}"
-
-
-def table_lines(report: Report) -> Iterator[str]:
-    """Yield the table of all tensors, and the totals."""
-    rows = merge_layers(report.rows)
-    yield from in_columns(
-        [(row.name, " x ".join(map(str, row.shape)) or "number", row.status, mark(row), row.remark) for row in rows],
-        indent="  ",
-    )
-    totals = {status: len(report.select_names(status)) for status in ("loaded", "new", "unused")}
-    summary = ", ".join(f"{number:,} {status}" for status, number in totals.items())
-    yield f"{summary}; {count(report.problems) if report.problems else 'no problem'}"
 
 
 def mark(row: TensorRow) -> str:
@@ -125,7 +101,14 @@ class SourceModel:
     @property
     def description(self) -> str:
         """A one-line description of the result."""
-        return describe_model(self.model)
+        model, source = self.model, self.model.source
+        sizes = model.learner.backbone.architecture
+        osbert_title = "a run of osbert's" if source.form == "osbert" else "Hugging Face's"
+        title = source.foreign.form.title if source.foreign else osbert_title
+        heads = ", ".join(model.learner.heads) or "no head"
+        task = f"; task {model.task.name}" if model.task else ""
+        pieces = f"{len(source.tokenizer):,} pieces"
+        return f"{title}, {sizes.layers} layers of {sizes.width}, {pieces}; {heads}{task}"
 
     @property
     def tensors(self) -> Sequence[TensorRow]:
@@ -133,9 +116,17 @@ class SourceModel:
         return self.model.report.rows
 
     def lines(self) -> Iterator[str]:
-        """Yield a line on the model, and the table of all tensors."""
+        """Yield a line on the model, and the table of all tensors with their totals."""
         yield f"{self.path}: {self.description}"
-        yield from table_lines(self.model.report)
+        report = self.model.report
+        cells = [
+            (row.name, " x ".join(map(str, row.shape)) or "number", row.status, mark(row), row.remark)
+            for row in merge_layers(report.rows)
+        ]
+        yield from in_columns(cells, indent="  ")
+        totals = {status: len(report.select_names(status)) for status in ("loaded", "new", "unused")}
+        summary = ", ".join(f"{number:,} {status}" for status, number in totals.items())
+        yield f"{summary}; {count(report.problems) if report.problems else 'no problem'}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,7 +165,9 @@ def convert(
         with claim(target) as claimed_path:
             return Conversion(target=target, notes=form.read(source, claimed_path), problems=[])
     with claim(target) as claimed_path:
-        check_target(source, claimed_path)
+        require_free(claimed_path)
+        if not source.exists() and not list(source.parent.glob(f"{source.name}.*")):
+            raise UserError(f"{source} does not exist.", code="missing-file")
         hint = TaskHint(kind=settings.task, labels=settings.labels)
         model = open_model(source, hint, opening, watch)
         problems = model.report.problems
@@ -208,13 +201,6 @@ def open_model(source: Path, hint: TaskHint, opening: Opening, watch: Watch) -> 
         )
     watch(SourceModel(path=source, model=model))
     return model
-
-
-def check_target(source: Path, target: Path) -> None:
-    """Raise UserError if the target cannot be written, or the source does not exist."""
-    require_free(target)
-    if not source.exists() and not list(source.parent.glob(f"{source.name}.*")):
-        raise UserError(f"{source} does not exist.", code="missing-file")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -38,7 +38,6 @@ class EvaluationScores(dict[str, float]):
     """The scores of a run by name, as a dict. `confusion`: its confusion matrix; None if the task has no classes."""
 
     def __init__(self, metrics: Mapping[str, float], confusion: ConfusionMatrix | None = None) -> None:
-        """Hold the scores, and the matrix."""
         super().__init__(metrics)
         self.confusion = confusion
 
@@ -133,7 +132,6 @@ def evaluate(
 def _evaluate(
     run: Path, data: Data, *, split: str, out: Path | None, options: EvaluationOptions, watch: Watch
 ) -> Evaluation:
-    """Score a run on local data."""
     from osbert.inference.engine import load as load_engine  # torch takes seconds to import
 
     data_path = Path(data) if isinstance(data, str | Path) else None
@@ -187,16 +185,11 @@ def require_score_form(out: Path) -> None:
 
 
 def write_evaluation(path: Path, evaluation: Evaluation, *, name: str) -> None:
-    """Write the scores of the run `name`: as a page into an .html file, else as one JSON object."""
-    if path.suffix.lower() == ".html":
-        evaluation_report(path, evaluation, name=name)
+    """Write the scores of the run `name`: an .html page, with scores by label and length and examples, else JSON."""
+    if path.suffix.lower() != ".html":
+        with writing_output(path) as aside:
+            aside.write_text(as_json(plain(evaluation)), encoding="utf-8", errors="backslashreplace")
         return
-    with writing_output(path) as aside:
-        aside.write_text(as_json(plain(evaluation)), encoding="utf-8", errors="backslashreplace")
-
-
-def evaluation_report(path: Path, evaluation: Evaluation, *, name: str) -> Path:
-    """Write the page of an evaluation of the run `name`: scores, by label and by length, examples. Returns its path."""
     result = TaskResult(
         task=evaluation.task,
         records=evaluation.records,
@@ -205,7 +198,7 @@ def evaluation_report(path: Path, evaluation: Evaluation, *, name: str) -> Path:
     )
     scores = scores_table(evaluation.metrics, score_intervals(result.task, result.predictions, result.records))
     sections = [Section(heading="Scores", parts=[scores]), *result_sections(result)]
-    return write_report(path, f"{name} on {len(evaluation.records):,} rows", sections)
+    write_report(path, f"{name} on {len(evaluation.records):,} rows", sections)
 
 
 def origin(data: Path, records: Sequence[Record], *, shared: bool) -> str:

@@ -183,7 +183,8 @@ def export(
     out = out or default_out(run, "-int8" if settings.int8 else "-onnx")
     with claim(out) as claimed_path:
         require_free(claimed_path)
-        engine = open_run(run, opening, watch)
+        engine = load_engine(run, device="cpu", opening=opening)
+        report_remarks(engine, watch)
         _require_form(engine, run)
         if engine.task is None and engine.writes:
             watch(Notice(f"The export of {run} returns states of texts; it does not generate text."))
@@ -193,17 +194,11 @@ def export(
             write(engine, run, folder, int8=settings.int8)
             if settings.unchecked:
                 return Export(folder=out)
-            comparison = compare_engines(engine, load_engine(folder, opening=opening), rows)
+            exported = load_engine(folder, opening=opening)
+            comparison = compare_predictions(engine, exported, *rows) if rows else compare_states(engine, exported)
             watch(comparison)
             refuse(comparison, settings.tolerance)
     return Export(folder=out, comparison=comparison)
-
-
-def open_run(run: Path, opening: Opening, watch: Watch) -> Engine:
-    """Open a run, and give notice of what is odd about its folder."""
-    engine = load_engine(run, device="cpu", opening=opening)
-    report_remarks(engine, watch)
-    return engine
 
 
 def development(
@@ -236,11 +231,6 @@ def development(
     split = "all" if data is not None and data.is_file() else "dev"
     task, by_split = load(task, (split,), fit=False)
     return task, by_split[split]
-
-
-def compare_engines(engine: Engine, exported: Engine, rows: tuple[Task, Sequence[Record]] | None) -> ExportComparison:
-    """Return how the export differs from the run on the rows; without rows, in its states."""
-    return compare_predictions(engine, exported, *rows) if rows else compare_states(engine, exported)
 
 
 def write(engine: Engine, run: Path, folder: Path, *, int8: bool) -> None:

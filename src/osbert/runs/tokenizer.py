@@ -224,7 +224,6 @@ def _check_out(out: Path) -> None:
 def _count(
     counter: WordCounter | ChunkCounter, texts: Texts, out: Path, settings: FileSettings, watch: Watch
 ) -> Repairs:
-    """Count the words of all texts; return the repairs in their files."""
     repairs = Repairs()
     files, texts = files_or_texts(texts)
     if files:

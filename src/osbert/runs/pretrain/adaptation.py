@@ -12,7 +12,6 @@ import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -126,13 +125,13 @@ def write_rows(texts: Iterable[str], stream: Any, field: str = "text") -> None:
 def _inside(path: Path, without: Path | None) -> list[Path]:
     """Return the files in a folder that hold texts; the path itself if it is a file, or a folder without any."""
     problems = Problems(heading="These texts cannot be read")
-    files = files_below(path, problems, without=without, known=_holds_texts) if path.is_dir() else []
+
+    def holds_texts(name: str) -> bool:
+        return kind_of(name) is not None or plain_suffix(Path(name)) in TABLES
+
+    files = files_below(path, problems, without=without, known=holds_texts) if path.is_dir() else []
     problems.stop_if_any()
     return files or [path]
-
-
-def _holds_texts(name: str) -> bool:
-    return kind_of(name) is not None or plain_suffix(Path(name)) in TABLES
 
 
 def _columns(table: Table, column: str) -> TextColumns:
@@ -194,27 +193,19 @@ def adapt(request: AdaptationRequest, *, watch: Watch = ignore, wish: Interrupti
     with wish.at_once():
         # Two adaptations must not write the parts of one folder; pretraining locks it again by itself.
         with claim(request.out):
-            main = _prepare(request, partial(_pass_notice, watch))
+            # The progress of building a corpus would mix with that of training: notices alone are passed on.
+            main = _prepare(request, lambda event: watch(event) if isinstance(event, Notice) else None)
         plan = main.plan()
         fresh = [name for name in first_weights(plan)[1] if name in plan.objectives]
     if fresh:
         heads = _of_heads(main, plan, fresh)
-        watch(
-            Notice(
-                f"{request.model} has no head for {' and '.join(fresh)}. A new head is trained first on the frozen "
-                "encoder, so that its errors do not disturb what the encoder has learned."
-            )
-        )
+        why = "so that its errors do not disturb what the encoder has learned"
+        missing = f"{request.model} has no head for {' and '.join(fresh)}"
+        watch(Notice(f"{missing}. A new head is trained first on the frozen encoder, {why}."))
         pretrain(heads, watch=watch, wish=wish)
         _keep_held_out(request.model, heads.out)
         main = replace(main, origin=heads.out)
     return pretrain(main, watch=watch, wish=wish)
-
-
-def _pass_notice(watch: Watch, event: Any) -> None:
-    """Pass on the notices of a corpus build but not its progress, which would mix with that of training."""
-    if isinstance(event, Notice):
-        watch(event)
 
 
 def _prepare(request: AdaptationRequest, watch: Watch) -> PretrainRequest:
@@ -297,12 +288,8 @@ def _objective(request: AdaptationRequest, origin: Origin, name: str, watch: Wat
             if twice
             else "Masked pieces teach it more of a domain than the same text twice (SimCSE), which it can do already."
         )
-        watch(
-            Notice(
-                f"{request.model} is a sentence encoder: its pooling ({sentences.pooling}), normalisation and "
-                f"length are kept. {why}"
-            )
-        )
+        kept = f"its pooling ({sentences.pooling}), normalisation and length are kept"
+        watch(Notice(f"{request.model} is a sentence encoder: {kept}. {why}"))
     return settings, any(getattr(chosen, table_of(objective)).marked for objective in chosen.objectives)
 
 

@@ -69,7 +69,6 @@ def with_general(plan: PretrainPlan, general: Corpus) -> PretrainPlan:
 
 
 def _general_loader(plan: PretrainPlan, general: Corpus) -> PretrainingLoader | Stages:
-    """Return the loader of all general text."""
     data = replace(plan.settings.data, held_out=0.0)
     whole = replace(plan, corpus=general, settings=replace(plan.settings, data=data))
     return whole.loader(length=data.length)

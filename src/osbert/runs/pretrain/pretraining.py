@@ -18,23 +18,16 @@ from osbert.lock import claim, hold_lock
 from osbert.remote import FolderForm, OutputFolder, output_folder
 from osbert.runs.contract import Notice, Run, Watch, ignore
 from osbert.runs.pretrain.first_weights import with_general
-from osbert.runs.pretrain.methods import Method
 from osbert.runs.pretrain.passes import with_passes
 from osbert.runs.pretrain.pretraining_run import MODELS, PretrainingRun
-from osbert.runs.pretrain.settings import PretrainPlan, find_method, read_plan
+from osbert.runs.pretrain.settings import Method, PretrainPlan, find_method, read_plan
 from osbert.training.checkpoint import CHECKPOINTS, MANIFEST
 from osbert.training.distributed import Group, join_group
 from osbert.training.interruption import Interruption, StopRequest
 from osbert.training.run_folder import FACTS, SCRATCH, RunFolder
 from osbert.training.tracking import NAME, read_lines
 
-FORM = FolderForm(
-    marker=FACTS,
-    scratch=SCRATCH,
-    left_there=(MODELS,),
-    checkpoints=CHECKPOINTS,
-    seal=MANIFEST,
-)
+FORM = FolderForm(marker=FACTS, scratch=SCRATCH, left_there=(MODELS,), checkpoints=CHECKPOINTS, seal=MANIFEST)
 """A run folder on an object store."""
 
 
@@ -60,12 +53,7 @@ class PretrainRequest:
     def plan(self) -> PretrainPlan:
         """Open and check all inputs. Raises UserError that lists everything wrong."""
         plan = read_plan(
-            self.recipe,
-            self.settings,
-            corpus=self.corpus,
-            out=self.out,
-            origin=self.origin,
-            opening=self.opening,
+            self.recipe, self.settings, corpus=self.corpus, out=self.out, origin=self.origin, opening=self.opening
         )
         if self.general is not None:
             plan = with_general(plan, open_corpus(self.general))
@@ -95,8 +83,13 @@ def pretrain(request: PretrainRequest, *, watch: Watch = ignore, wish: Interrupt
     wish = wish or Interruption()  # one that was not entered catches no signal
     table = recipe.read(request.recipe) if request.recipe else {}
     method = find_method(table)
-    settings = method and _read_method_settings(method, request, table)
-    form = replace(FORM, scratch=(*FORM.scratch, *method.scratch)) if method else FORM
+    form = FORM
+    settings: Any = None
+    if method:
+        form = replace(FORM, scratch=(*FORM.scratch, *method.scratch))
+        schema = method.schema(table)
+        overlaid = recipe.override(dict(table), request.settings, schema=schema)
+        settings = recipe.build(schema, overlaid, where=request.recipe)
     inputs = [folder for folder in (request.corpus, request.origin, request.general) if folder is not None]
     with join_group() as group, ExitStack() as held:
         if group.rank:
@@ -147,12 +140,6 @@ def _pretrain(request: PretrainRequest, group: Group, watch: Watch, wish: Interr
             taken = (time.monotonic() - plan.begun) / 60
             watch(Notice(f"Planned {plan.budget['minutes']:g} minutes, took {taken:.3g}."))
     return complete
-
-
-def _read_method_settings(method: Method, request: PretrainRequest, table: Mapping[str, Any]) -> Any:
-    """Return the settings of a recipe of another method, overlaid with those of the request."""
-    schema = method.schema(table)
-    return recipe.build(schema, recipe.override(dict(table), request.settings, schema=schema), where=request.recipe)
 
 
 def _run_method(

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from osbert import __version__, components, recipe
 from osbert.corpus.shards import Corpus, open_corpus
@@ -23,8 +23,9 @@ from osbert.interop.tokenizers import read_any_tokenizer
 from osbert.models.settings import settings_of
 from osbert.models.sizes import Sizes
 from osbert.objectives import Objective
-from osbert.runs.pretrain.methods import Method
+from osbert.runs.contract import Watch
 from osbert.text.file_tokenizer import AnyTokenizer
+from osbert.training.interruption import Interruption
 from osbert.training.optimizer import OptimizerSettings
 from osbert.training.run_folder import RunFolder
 from osbert.training.settings import TrainingSettings
@@ -59,7 +60,6 @@ class DataSettings(LoaderSettings):
     """Most tokens in a sequence in those last steps."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError for fractions out of range."""
         super().__post_init__()
         if not 0 <= self.long_share <= 1:
             raise ValueError(f"long_share must be a fraction from 0 to 1, not {self.long_share}")
@@ -69,37 +69,27 @@ def conflicts(objectives: Mapping[str, Objective], data: DataSettings, model: Si
     """Yield a message for each pair of objectives or settings that conflict."""
     for name, objective in objectives.items():
         if data.duplicates and objective.course():
-            yield (
-                f"data.duplicates = {data.duplicates} repeats the masks of earlier epochs, which "
-                f"{name}.later_rates or unit_from changes in the course of the run. Leave one out."
-            )
+            masks = f"data.duplicates = {data.duplicates} repeats the masks of earlier epochs"
+            yield f"{masks}, which {name}.later_rates or unit_from changes in the course of the run. Leave one out."
     layout_names = [name for name, objective in objectives.items() if objective.lays_out()]
     if data.cross_documents and layout_names:
-        yield (
-            f"data.cross_documents does nothing with {layout_names[0]}, which lays out sequences of its "
-            "own. Leave one out."
-        )
+        nothing = f"data.cross_documents does nothing with {layout_names[0]}"
+        yield f"{nothing}, which lays out sequences of its own. Leave one out."
     if data.streams and layout_names:
-        yield (
-            f"data.streams = true cuts the text regardless of sequences, but {layout_names[0]} lays out "
-            "its own. Drop one."
-        )
+        cut = "data.streams = true cuts the text regardless of sequences"
+        yield f"{cut}, but {layout_names[0]} lays out its own. Drop one."
     if (memory := getattr(model, "memory", 0)) and not data.streams:
         yield f"model.memory is {memory}, but no sequence continues an earlier one. Set data.streams = true."
-    yield from (
-        _together(objectives, layout_names) if data.curriculum == "together" else _in_turn(objectives, data, model)
-    )
+    together = data.curriculum == "together"
+    yield from _together(objectives, layout_names) if together else _in_turn(objectives, data, model)
 
 
 def _together(objectives: Mapping[str, Objective], layout_names: list[str]) -> Iterator[str]:
-    """Yield the conflicts of objectives that are trained on the same sequences; `layout_names`: those that lay them
-    out."""
+    """Yield the conflicts of objectives that are trained on the same sequences, which `layout_names` lay out."""
     for other in layout_names[1:]:
         # The loader asks the first alone: no sequence would have a target of the other.
-        yield (
-            f"{layout_names[0]} and {other} both lay out sequences. Leave one out, or set data.curriculum "
-            '= "continual".'
-        )
+        both = f"{layout_names[0]} and {other} both lay out sequences"
+        yield f'{both}. Leave one out, or set data.curriculum = "continual".'
     kinds = {name: type(objective) for name, objective in objectives.items()}
     hiding = [name for name, kind in kinds.items() if kind.corrupts() and not kind.before_noise]
     for name in (name for name, kind in kinds.items() if kind.alone and len(hiding) > 1):
@@ -141,8 +131,6 @@ def fit_first_position(settings: Any, tokenizer: AnyTokenizer) -> tuple[Any, lis
 
 VERIFIED = 2**30
 """Most bytes of a corpus that is compared with its hashes before each run: a second or two."""
-
-
 BASIC = ("objectives", "family")
 """Settings that determine which other settings exist."""
 
@@ -170,9 +158,8 @@ class Recipe:
             raise ValueError(f"minutes must be above 0, or 0 to train for training.steps, not {self.minutes}")
         if self.forgetting is not None and not self.forgetting > 0:
             raise ValueError(f"forgetting must be above 0, not {self.forgetting}")
-        if (
-            self.forgetting and (training := getattr(self, "training", None)) and not training.evaluate_every
-        ):  # in `schema`
+        training = getattr(self, "training", None)  # of a class that `schema` has made
+        if self.forgetting and training and not training.evaluate_every:
             raise ValueError(
                 "--forgetting is checked at each evaluation, but training.evaluate_every = 0 means none: give a "
                 "number of steps, or --forgetting none"
@@ -192,6 +179,30 @@ def schema(objectives: Sequence[str], *, family: str | None = None, trust: bool 
         ("training", TrainingSettings),
     ]
     return dataclasses.make_dataclass("FullRecipe", parts, bases=(Recipe,), frozen=True, kw_only=True)
+
+
+class Method(Protocol):
+    """A method of pretraining with settings and a loop of its own, which another package adds.
+
+    An entry point in the group `osbert.runs.pretrain.methods` leads to it, named for the setting by which its recipes
+    choose it, such as `vectors`. Its module does not import torch.
+    """
+
+    about: str
+    """What its recipes do, for messages: "learns vectors of words without context"."""
+    scratch: tuple[str, ...]
+    """Files of its run folder that are not uploaded to an object store."""
+
+    def schema(self, table: Mapping[str, Any]) -> type:
+        """Return the settings class of a recipe. Raises UserError if the method does not know it."""
+
+    def check(self, recipe: str, *, processes: int, is_continued: bool) -> None:
+        """Raise UserError if it cannot run in so many processes of torchrun, or go on from another encoder."""
+
+    def learn(
+        self, name: str, settings: Any, *, corpus: Corpus, out: Path, watch: Watch, wish: Interruption, begun: float
+    ) -> bool:
+        """Start the run in `out`, or resume it; return False if a wish has stopped it."""
 
 
 def find_method(table: Mapping[str, Any]) -> Method | None:
@@ -270,6 +281,7 @@ class PretrainPlan:
 
     def facts(self) -> dict[str, Any]:
         """Return facts that identify the inputs, and those for the report. No folders: data may move."""
+        folder = None if self.origin is None else self.origin.folder
         return {
             "osbert": __version__,
             "recipe": self.name,
@@ -280,11 +292,7 @@ class PretrainPlan:
             "vocabulary": len(self.tokenizer),
             "unigram_entropy": self.corpus.unigram_entropy,
             "origin": None if self.origin is None else self.origin.fingerprint,
-            **(
-                {}
-                if self.origin is None
-                else hub_facts(self.origin.folder) | RunFolder(self.origin.folder).origin_facts
-            ),
+            **(hub_facts(folder) | RunFolder(folder).origin_facts if folder else {}),
             **({} if self.budget is None else {"budget": dict(self.budget)}),
         }
 
@@ -435,15 +443,11 @@ def _check(plan: PretrainPlan, problems: Problems) -> None:
         for objection in objective.objections(settings.model):
             problems.add(objection, code="invalid-setting")
         if objective.marked and not corpus.marks_capitals:
-            message = (
-                f"{name} needs a corpus with marks of capital letters. Build {corpus.folder} again with --capitals."
-            )
-            problems.add(message, code="invalid-setting")
+            needed = f"{name} needs a corpus with marks of capital letters"
+            problems.add(f"{needed}. Build {corpus.folder} again with --capitals.", code="invalid-setting")
         if not objective.weight > 0:
-            message = (
-                f"{name}.weight is {objective.weight}, but must be above 0. To train without {name}, leave it out."
-            )
-            problems.add(message, code="invalid-setting")
+            wrong = f"{name}.weight is {objective.weight}, but must be above 0"
+            problems.add(f"{wrong}. To train without {name}, leave it out.", code="invalid-setting")
     _check_form(plan, problems)
     try:
         choose(settings.training.device, settings.training.precision)
@@ -466,10 +470,8 @@ def _check_lengths(plan: PretrainPlan, problems: Problems) -> None:
     names = ("length", "long_length") if settings.data.long_share else ("length",)
     for name in names:
         length = getattr(settings.data, name)
-        if length > settings.model.length:
-            message = (
-                f"data.{name} is {length:,}, but model.length allows sequences of {settings.model.length:,} tokens."
-            )
+        if length > (most := settings.model.length):
+            message = f"data.{name} is {length:,}, but model.length allows sequences of {most:,} tokens."
             problems.add(message, code="invalid-setting")
         for named, objective in plan.objectives.items():
             if length < (least := objective.shortest(plan.tokenizer.form)):
