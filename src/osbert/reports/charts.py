@@ -73,9 +73,9 @@ class _Field:
         title = f"<title>{escape(text)}</title>"
         return f'<text class="tick end" x="{self.left - 8:.1f}" y="{y + 4:.1f}">{label}{title}</text>'
 
-    def grid(self, height: float, *, percent: bool) -> list[str]:
+    def grid(self, height: float, *, percent: bool = False, count: int = 4) -> list[str]:
         parts = []
-        for value in ticks(*self.ends, count=4):
+        for value in ticks(*self.ends, count=count):
             x, label = self.across(value), f"{value:.0%}" if percent else short(value)
             parts.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{height - BOTTOM:g}"/>')
             parts.append(f'<text class="tick middle" x="{x:.1f}" y="{height - BOTTOM + 18:g}">{label}</text>')
@@ -98,7 +98,7 @@ def interval_plot(
         [row.name for row in finite_rows], WIDTH - RIGHT - (notes + 10 if notes else 0), ends or _ends(values)
     )
     height = TOP + BOTTOM + ROW * len(finite_rows)
-    parts = field.grid(height, percent=False)
+    parts = field.grid(height)
     if math.isfinite(mark):
         x = field.across(mark)
         parts.append(f'<line class="mark" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{height - BOTTOM:g}"/>')
@@ -148,9 +148,10 @@ def _field(names: Sequence[str], right: float, ends: tuple[float, float]) -> _Fi
     return _Field(left=min(WIDEST_NAMES, max(len(name) for name in names) * LETTER) + 16, right=right, ends=ends)
 
 
-def _ends(values: Sequence[float]) -> tuple[float, float]:
+def _ends(values: Sequence[float], *, relative: float = 0.05, absolute: float = 0.05) -> tuple[float, float]:
+    """Return the limits of a scale; around equal values the margin is `relative` to them, around 0 `absolute`."""
     low, high = min(values), max(values)
-    margin = (high - low) * 0.06 or abs(high) * 0.05 or 0.05
+    margin = (high - low) * 0.06 or abs(high) * relative or absolute
     return low - margin, high + margin
 
 
@@ -177,15 +178,11 @@ def strip_plot(strips: Sequence[Strip], *, title: str) -> str:
     values = [dot.value for strip in strips for dot in strip.dots]
     if not values:
         return picture([], title=title, height=TOP + BOTTOM + STRIP_ROW)
-    scale = _Scale.of(values)
+    scale = _Field(left=STRIP_LEFT, right=WIDTH - RIGHT, ends=_ends(values, relative=0.02, absolute=0.01))
     rows = [_levels([scale.across(dot.value) for dot in strip.dots]) for strip in strips]
     room = [NAME_ROW + max(STRIP_ROW, STRIP_ROW - NEAR + NEAR * max(levels, default=0)) for levels in rows]
     height = TOP + BOTTOM + sum(room)
-    parts = []
-    for value in ticks(*scale.ends):
-        x = scale.across(value)
-        parts.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{height - BOTTOM:g}"/>')
-        parts.append(f'<text class="tick middle" x="{x:.1f}" y="{height - BOTTOM + 18:g}">{short(value)}</text>')
+    parts = scale.grid(height, count=5)
     for index, (strip, levels) in enumerate(zip(strips, rows)):
         top = TOP + sum(room[:index])
         parts.append(
@@ -193,23 +190,6 @@ def strip_plot(strips: Sequence[Strip], *, title: str) -> str:
         )
         parts += _strip_row(strip, scale, levels, top + (room[index] + NAME_ROW) / 2)
     return picture(parts, title=title, height=height)
-
-
-@dataclass(frozen=True)
-class _Scale:
-    """The horizontal scale."""
-
-    ends: tuple[float, float]
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> _Scale:
-        low, high = min(values), max(values)
-        margin = (high - low) * 0.06 or abs(high) * 0.02 or 0.01
-        return cls((low - margin, high + margin))
-
-    def across(self, value: float) -> float:
-        low, high = self.ends
-        return STRIP_LEFT + (value - low) / (high - low) * (WIDTH - RIGHT - STRIP_LEFT)
 
 
 def _levels(positions: Sequence[float]) -> list[int]:
@@ -225,7 +205,7 @@ def _levels(positions: Sequence[float]) -> list[int]:
     return levels
 
 
-def _strip_row(strip: Strip, scale: _Scale, levels: Sequence[int], y: float) -> list[str]:
+def _strip_row(strip: Strip, scale: _Field, levels: Sequence[int], y: float) -> list[str]:
     parts = []
     counted = [dot.value for dot in strip.dots if dot.look != "hollow"]
     if counted:

@@ -140,8 +140,9 @@ def paragraph(text: str) -> str:
 
 def table(rows: Iterable[Sequence[object]], *, head: Sequence[str] = ()) -> str:
     """Return a table of plain values and Links."""
-    lines = [("th", head)] if head else []
-    return "<table>" + "".join(_row(tag, cells) for tag, cells in [*lines, *(("td", row) for row in rows)]) + "</table>"
+    lines = [*([("th", head)] if head else []), *(("td", row) for row in rows)]
+    spelt = ("".join(_cell(tag, cell) for cell in cells) for tag, cells in lines)
+    return f"<table>{''.join(f'<tr>{cells}</tr>' for cells in spelt)}</table>"
 
 
 @dataclass(frozen=True)
@@ -155,10 +156,6 @@ class Link:
 def code(text: str) -> str:
     """Return preformatted text in a fixed-width font."""
     return f"<pre>{escape(text)}</pre>"
-
-
-def _row(tag: str, cells: Sequence[object]) -> str:
-    return "<tr>" + "".join(_cell(tag, cell) for cell in cells) + "</tr>"
 
 
 def _cell(tag: str, value: object) -> str:
@@ -262,8 +259,10 @@ def _answering(kind: Answers, objectives: Mapping[str, Objective]) -> dict[str, 
 
 def _describe_shift(lines: Sequence[Mapping[str, Any]]) -> Iterable[str]:
     """Yield how the losses on both texts changed when training continued on another corpus."""
-    keys = [key for key in dict.fromkeys(key for line in lines for key in line) if _is_of_other_text(key)]
-    for of, _, name in (key.partition(".") for key in keys):
+    for key in dict.fromkeys(key for line in lines for key in line):
+        of, _, name = key.partition(".")
+        if of not in OTHERS or name.count(".") != 1 or not name.endswith(".loss"):
+            continue
         here, other_curve = curve(lines, f"{HELD_OUT}.{name}"), curve(lines, f"{of}.{name}")
         if here and other_curve:
             where = "on the one before" if of == BEFORE else "on general text"
@@ -272,11 +271,6 @@ def _describe_shift(lines: Sequence[Mapping[str, Any]]) -> Iterable[str]:
                 f"{here[0][1]:.2f} to {here[-1][1]:.2f} on this corpus, and from {other_curve[0][1]:.2f} to "
                 f"{other_curve[-1][1]:.2f} {where}."
             )
-
-
-def _is_of_other_text(key: str) -> bool:
-    """Return whether a key of metrics is a loss on text other than the run's own."""
-    return key.partition(".")[0] in OTHERS and key.count(".") == 2 and key.endswith(".loss")
 
 
 def _title(objective: str) -> str:
@@ -332,7 +326,8 @@ def _curves(
     lines: Sequence[Mapping[str, Any]], facts: Mapping[str, Any], objectives: Mapping[str, Objective]
 ) -> Iterable[str]:
     pieces, pairs = _answering("pieces", objectives), _answering("pair", objectives)
-    names = list(dict.fromkeys(key.rpartition(".")[0] for line in lines for key in line if _is_loss(key)))
+    keys = dict.fromkeys(key for line in lines for key in line if key.endswith(".loss"))
+    names = [key.removesuffix(".loss") for key in keys if key.partition(".")[0] not in (HELD_OUT, *OTHERS)]
     for name in names:
         coin = [Mark(value=math.log(2), label="a coin = ln 2")] if name in pairs else []
         marks = _lines_of_ignorance(facts) if name in pieces else coin
@@ -392,10 +387,6 @@ def _figures(lines: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> It
         yield "Share of it waiting for data", f"{last['loader_share']:.1%}"
     yield "Processor", str(finished.get("processor", "?"))
     yield "osbert", str(facts.get("osbert", "?"))
-
-
-def _is_loss(key: str) -> bool:
-    return key.endswith(".loss") and key.partition(".")[0] not in (HELD_OUT, *OTHERS)
 
 
 def _final(lines: Sequence[Mapping[str, Any]], name: str) -> tuple[float | None, str]:
