@@ -119,7 +119,7 @@ def parse_json(text: str, *, unique_keys: bool = False) -> Any:
     """
     # A cheap upper bound, which also counts characters in strings; the exact scan runs only if it is exceeded.
     opened = text.count("[") + text.count("{")
-    if opened > DEEPEST or _cost(opened, text.count(",")) > _cost_limit(text):
+    if opened > DEEPEST or _costs_too_much(opened, text.count(","), text):
         _require_bounded(text)
     try:
         return _STRICT.decode(text) if unique_keys else json.loads(text)
@@ -165,12 +165,8 @@ def native(what: object) -> Iterator[None]:
         ) from error
 
 
-def _cost_limit(text: str) -> int:
-    return FREE + TIMES * len(text)
-
-
-def _cost(containers: int, commas: int) -> int:
-    return CONTAINER * containers + VALUE * commas
+def _costs_too_much(containers: int, commas: int, text: str) -> bool:
+    return CONTAINER * containers + VALUE * commas > FREE + TIMES * len(text)
 
 
 def _require_bounded(text: str) -> None:
@@ -182,7 +178,7 @@ def _require_bounded(text: str) -> None:
         depth, deepest = _depths(outside, depth)
         if deepest > DEEPEST:
             raise JSONDecodeError(f"nested deeper than {DEEPEST} levels", text, 0)
-    if _cost(containers, commas) > _cost_limit(text):
+    if _costs_too_much(containers, commas, text):
         raise JSONDecodeError(f"{containers + commas:,} values are too many for {len(text):,} characters", text, 0)
 
 

@@ -61,7 +61,9 @@ def hold_lock(folder: Path, *, file: Path | None = None) -> Iterator[None]:
     lock, so the file of a dead process blocks nobody. Raises UserError that names the process which holds the lock.
     """
     file = file or folder / NAME
-    process, new_folders = os.getpid(), _make_folders(file.parent)
+    process, parents = os.getpid(), (file.parent, *file.parent.parents)
+    new_folders = [path for path in parents if not path.exists()]
+    file.parent.mkdir(parents=True, exist_ok=True)
     try:
         handle = _open_locked(file, folder)
         with contextlib.ExitStack() as held:
@@ -73,21 +75,13 @@ def hold_lock(folder: Path, *, file: Path | None = None) -> Iterator[None]:
             finally:
                 # A forked child must not remove the lock file, nor anyone a file that has been replaced meanwhile.
                 if os.getpid() == process and _leads_to(file, handle):
-                    with contextlib.suppress(
-                        OSError
-                    ):  # while still locked: a process that has opened the file sees that it is gone
+                    # While still locked: a process that has opened the file sees that it is gone.
+                    with contextlib.suppress(OSError):
                         file.unlink()
     finally:
-        for empty in reversed(new_folders):
+        for empty in new_folders:  # the innermost first
             with contextlib.suppress(OSError):
                 empty.rmdir()
-
-
-def _make_folders(folder: Path) -> list[Path]:
-    """Create a folder and its parents; return the new ones, outermost first."""
-    missing = [path for path in (folder, *folder.parents) if not path.exists()][::-1]
-    folder.mkdir(parents=True, exist_ok=True)
-    return missing
 
 
 def _open_locked(file: Path, output: Path) -> int:
@@ -97,7 +91,9 @@ def _open_locked(file: Path, output: Path) -> int:
         try:
             _take(handle, output)
             if _leads_to(file, handle):
-                _sign(handle)
+                with contextlib.suppress(OSError):  # on a full disk the lock still holds, only without a description
+                    os.ftruncate(handle, 0)
+                    os.write(handle, f"{_myself()}\n".encode("utf-8", "replace"))
                 return handle
         except BaseException:
             os.close(handle)
@@ -130,12 +126,6 @@ def _take(handle: int, output: Path) -> None:
             LockWarning,
             stacklevel=2,
         )
-
-
-def _sign(handle: int) -> None:
-    with contextlib.suppress(OSError):  # on a full disk the lock still holds, only without a description
-        os.ftruncate(handle, 0)
-        os.write(handle, f"{_myself()}\n".encode("utf-8", "replace"))
 
 
 def _holder(handle: int) -> str:

@@ -27,8 +27,6 @@ Schemas = Callable[[Sequence[str]], Sequence[type]]
 
 EMPTY = ("", '""', "[]", "none")
 """Defaults that a help text does not show."""
-
-
 FIRST = "Settings to look at first"
 """The heading in a verb's help above the few settings that most users change."""
 
@@ -117,25 +115,18 @@ def document_verb(import_path: str, words: Sequence[str] | None, flags: Mapping[
     settings: list[inspect.Parameter] = []
     if words is not None and hasattr(verb, "settings_schemas"):
         with suppress(ImportError, UserError):  # an unknown task or recipe
-            named_parameters = [
-                parameter for parameter in parameters if parameter.kind is not inspect.Parameter.VAR_POSITIONAL
-            ]
+            named_parameters = [value for value in parameters if value.kind is not inspect.Parameter.VAR_POSITIONAL]
             taken = {_option_name(parameter.name) for parameter in named_parameters}
             settings = [*_document_settings(verb.settings_schemas(words), taken, verb.first_settings)]
             parameters = named_parameters
+    for name, text in flags.items():
+        flag = Parameter(name=_option_name(name), negative=(), help=text, show_default=False, group="Output")
+        annotation = Annotated[bool, flag]
+        settings.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=False))
     # The signature is what cyclopts shows in the help and completes.
-    show_help.__signature__ = inspect.Signature([*parameters, *settings, *_flags(flags)])  # type: ignore[attr-defined]
+    show_help.__signature__ = inspect.Signature([*parameters, *settings])  # type: ignore[attr-defined]
     show_help.__doc__ = verb.__doc__
     return show_help
-
-
-def _flags(flags: Mapping[str, str]) -> Iterator[inspect.Parameter]:
-    """Yield flags, in a group of their own."""
-    for name, text in flags.items():
-        parameter = Parameter(name=_option_name(name), negative=(), help=text, show_default=False, group="Output")
-        yield inspect.Parameter(
-            name, inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[bool, parameter], default=False
-        )
 
 
 def _document_settings(schemas: Sequence[type], taken: set[str], first: Sequence[str]) -> Iterator[inspect.Parameter]:
@@ -146,9 +137,8 @@ def _document_settings(schemas: Sequence[type], taken: set[str], first: Sequence
     above = cyclopts.Group(FIRST, sort_key=0)
     kinds = {path: kind for schema in schemas for path, kind, _ in recipe.fields(schema)}
     meanings = _meanings(kinds)
-    rows = {
-        row[0]: row for schema in schemas for row in recipe.describe_settings(schema)
-    }  # tables that they share come once
+    # Tables that several schemas share come once.
+    rows = {row[0]: row for schema in schemas for row in recipe.describe_settings(schema)}
     order = {name: position for position, name in enumerate(first)}
     for path, kind, default, document in sorted(rows.values(), key=lambda row: order.get(_leaf(row[0]), len(order))):
         if _option_name(path) in taken:  # as the minutes of `osbert plan`

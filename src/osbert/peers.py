@@ -137,64 +137,14 @@ def _gpu(value: str, settings: Settings, known: Container[str]) -> str:
     return f"Give --device {'cpu' if value.startswith('-') else f'cuda:{value or 0}'}."
 
 
-def _passes(value: str, settings: Settings, known: Container[str]) -> str:
-    return "" if "epochs" not in known else "Fine-tuning counts passes over the training rows: give --epochs."
-
-
-def _steps(value: str, settings: Settings, known: Container[str]) -> str:
-    return "" if "steps" not in known else "Pretraining and adapting count steps: give --steps, or --minutes."
-
-
 def _scores(value: str, settings: Settings, known: Container[str]) -> str:
     period = f"{value} steps" if value.isdigit() else "200 steps"
     return f'Give --evaluate-every "{period}".' if "scores.evaluate_every" in known else ""
 
 
-def _stopping(value: str, settings: Settings, known: Container[str]) -> str:
-    if "patience" not in known:
-        return ""
-    return "Give --patience 3: the run then ends after three scores in a row that are not higher than the best."
-
-
-def _best(value: str, settings: Settings, known: Container[str]) -> str:
-    if "scores.keep" not in known:
-        return ""
-    return "Give --keep best: the weights with the best score by the task's criterion are then kept, however few rows."
-
-
-def _strategy(value: str, settings: Settings, known: Container[str]) -> str:
-    if "scores.evaluate_every" not in known:
-        return ""
-    return (
-        'Leave it out: every epoch is scored on the development rows. --evaluate-every "200 steps" scores more often; '
-        "--keep best or --keep last says which weights are kept."
-    )
-
-
-def _checkpoints(value: str, settings: Settings, known: Container[str]) -> str:
-    return "Leave it out: a finished run keeps one model, and no checkpoints." if "scores.keep" in known else ""
-
-
-def _average(value: str, settings: Settings, known: Container[str]) -> str:
-    advice = "Leave it out: in fine-tuning a moving average of the weights did not pay (docs/results.md)."
-    return advice if "scores.keep" in known else ""
-
-
-def _freeze(value: str, settings: Settings, known: Container[str]) -> str:
-    advice = "Give --frozen N for the N lowest layers; with --tuning none all of them are frozen."
-    return advice if "frozen" in known else ""
-
-
-def _flag(value: str, settings: Settings, known: Container[str]) -> str:
-    return f"It is given alone, or true or false, not {value}." if "scores.keep" in known else ""
-
-
-def _rank(value: str, settings: Settings, known: Container[str]) -> str:
-    return f"Give --tuning lora --rank {value}." if "rank" in known else ""
-
-
-def _advise(text: str) -> Advice:
-    return lambda value, settings, known: text
+def _advise(text: str, *, where: str = "") -> Advice:
+    """Return advice for verbs that have the setting `where`, by default for all; {value} stands for what was given."""
+    return lambda value, settings, known: text.format(value=value) if not where or where in known else ""
 
 
 OTHER: Mapping[str, Advice] = {
@@ -202,13 +152,29 @@ OTHER: Mapping[str, Advice] = {
     "warmup_steps num_warmup_steps warmup_updates": _warmup_steps,
     "fp16 half amp mixed_precision": _half,
     "gpu_id gpu": _gpu,
-    "steps max_steps num_steps train_steps num_train_steps max_update total_num_update": _passes,
-    "epochs num_epochs num_train_epochs max_epochs": _steps,
+    "steps max_steps num_steps train_steps num_train_steps max_update total_num_update": _advise(
+        "Fine-tuning counts passes over the training rows: give --epochs.", where="epochs"
+    ),
+    "epochs num_epochs num_train_epochs max_epochs": _advise(
+        "Pretraining and adapting count steps: give --steps, or --minutes.", where="steps"
+    ),
     "eval_steps evaluation_steps eval_every eval_frequency validate_interval_updates": _scores,
-    "eval_strategy evaluation_strategy save_strategy": _strategy,
-    "load_best_model_at_end metric_for_best_model": _best,
-    "save_total_limit": _checkpoints,
-    "early_stopping early_stop use_early_stopping": _stopping,
+    "eval_strategy evaluation_strategy save_strategy": _advise(
+        'Leave it out: every epoch is scored on the development rows. --evaluate-every "200 steps" scores more often; '
+        "--keep best or --keep last says which weights are kept.",
+        where="scores.evaluate_every",
+    ),
+    "load_best_model_at_end metric_for_best_model": _advise(
+        "Give --keep best: the weights with the best score by the task's criterion are then kept, however few rows.",
+        where="scores.keep",
+    ),
+    "save_total_limit": _advise(
+        "Leave it out: a finished run keeps one model, and no checkpoints.", where="scores.keep"
+    ),
+    "early_stopping early_stop use_early_stopping": _advise(
+        "Give --patience 3: the run then ends after three scores in a row that are not higher than the best.",
+        where="patience",
+    ),
     "eval_batch_size per_device_eval_batch_size per_gpu_eval_batch_size": _advise(
         "Leave it out: rows are scored in passes with a bounded number of tokens."
     ),
@@ -220,10 +186,15 @@ OTHER: Mapping[str, Advice] = {
         "Leave it out and name another --out, or remove the folder: nothing is overwritten."
     ),
     "do_train do_eval do_predict": _advise("These are verbs: osbert finetune, osbert evaluate, osbert predict."),
-    "ema use_ema model_ema": _average,
-    "freeze freeze_base freeze_encoder freeze_base_model": _freeze,
-    "keep_best keep_last": _flag,
-    "lora use_lora": _rank,
+    "ema use_ema model_ema": _advise(
+        "Leave it out: in fine-tuning a moving average of the weights did not pay (docs/results.md).",
+        where="scores.keep",
+    ),
+    "freeze freeze_base freeze_encoder freeze_base_model": _advise(
+        "Give --frozen N for the N lowest layers; with --tuning none all of them are frozen.", where="frozen"
+    ),
+    "keep_best keep_last": _advise("It is given alone, or true or false, not {value}.", where="scores.keep"),
+    "lora use_lora": _advise("Give --tuning lora --rank {value}.", where="rank"),
     "num_labels": _advise("Leave it out: labels are learnt from the training rows."),
 }
 """Names that stand for another unit, or for what is no setting here, and what to give in their place."""

@@ -134,12 +134,8 @@ def output_folder(
     Raises UserError if an input lies in the folder, if another process writes it, if something else lies there, and
     if it cannot be uploaded.
     """
-    stores = find_stores(given)
-    return (
-        nullcontext(OutputFolder(path=Path(given)))
-        if stores is None
-        else stores.write_folder(given, form, inputs, warn)
-    )
+    stores, local = find_stores(given), OutputFolder(path=Path(given))
+    return nullcontext(local) if stores is None else stores.write_folder(given, form, inputs, warn)
 
 
 def display_path(given: Path | str) -> str:

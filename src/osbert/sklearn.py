@@ -12,7 +12,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -70,7 +70,9 @@ class ModelFiles:
 
     def __getstate__(self) -> dict[str, bytes]:
         """Return the content of each file that predicting needs, by its path in the folder."""
-        return {str(path.relative_to(self.folder)): path.read_bytes() for path in self._paths()}
+        entries = (path for path in sorted(self.folder.iterdir()) if path.name not in LEFT_OUT)
+        files = (file for path in entries for file in [path, *sorted(path.rglob("*"))] if file.is_file())
+        return {str(file.relative_to(self.folder)): file.read_bytes() for file in files}
 
     def __setstate__(self, contents: dict[str, bytes]) -> None:
         """Write the files into a temporary folder."""
@@ -79,11 +81,6 @@ class ModelFiles:
             path = self.folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
-
-    def _paths(self) -> Iterator[Path]:
-        for path in sorted(self.folder.iterdir()):
-            if path.name not in LEFT_OUT:
-                yield from (file for file in [path, *sorted(path.rglob("*"))] if file.is_file())
 
 
 class ModelEstimator(BaseEstimator):
@@ -256,7 +253,6 @@ class TextEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ModelEstim
         normalize: bool | None = None,
         length: int | None = None,
     ) -> None:
-        """Keep the parameters as they are."""
         self.model = model
         self.role = role
         self.pooling = pooling

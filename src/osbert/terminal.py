@@ -83,7 +83,6 @@ class Screen:
     """A stream to a terminal that escapes control characters. rich bypasses it, since it writes its own."""
 
     def __init__(self, stream: TextIO) -> None:
-        """Write to `stream`."""
         self.rich_proxied_file = stream  # the name under which rich looks for it
 
     def write(self, text: str) -> int:
@@ -97,7 +96,6 @@ class Screen:
             self.write(line)
 
     def __getattr__(self, name: str) -> Any:
-        """Return the attribute of the wrapped stream."""
         return getattr(self.rich_proxied_file, name)
 
 

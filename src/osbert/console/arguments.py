@@ -78,20 +78,14 @@ class ValidationExemption:
         return core_schema.any_schema()
 
 
-def _read_model(kind: Any, tokens: Sequence[cyclopts.Token]) -> ModelArgument:
-    """Return the model that a word names; called by cyclopts."""
-    return ModelArgument(tokens[0].value)
-
-
-def _read_file(kind: Any, tokens: Sequence[cyclopts.Token]) -> FileArgument:
-    """Return the file that a word names; called by cyclopts."""
-    return FileArgument(tokens[0].value)
-
-
-ModelFolder = Annotated[Path, Parameter(converter=_read_model), ValidationExemption()]
+ModelFolder = Annotated[
+    Path, Parameter(converter=lambda kind, tokens: ModelArgument(tokens[0].value)), ValidationExemption()
+]
 """The type of an option for a model: a folder, or a name such as google-bert/bert-base-uncased or minilm."""
 
-InputFile = Annotated[Path, Parameter(converter=_read_file), ValidationExemption()]
+InputFile = Annotated[
+    Path, Parameter(converter=lambda kind, tokens: FileArgument(tokens[0].value)), ValidationExemption()
+]
 """The type of an option for an input file or folder, which is checked together with the options and the model."""
 
 

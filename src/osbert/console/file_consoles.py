@@ -39,7 +39,6 @@ class VocabularyConsole(EventConsole):
     """Shows the training of a vocabulary: the bytes read, on standard error if it is a terminal."""
 
     def __init__(self) -> None:
-        """Prepare a bar with the bytes read and the time left."""
         super().__init__()
         console = open_console(stderr=True)
         columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeElapsedColumn(), *LEFT)
@@ -47,7 +46,6 @@ class VocabularyConsole(EventConsole):
         self.task = self.bar.add_task("", total=None)
 
     def show(self, event: Any) -> None:
-        """Print one event for people."""
         if isinstance(event, VocabularyProgress):
             if not self.bar.live.is_started:
                 self.enter_context(self.bar)
@@ -62,13 +60,11 @@ class CorpusConsole(EventConsole):
     """Shows the building of a corpus: a bar on standard error, apart from the report on standard output."""
 
     def __init__(self) -> None:
-        """Prepare a bar with megabytes per second and the time left."""
         super().__init__()
         columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), _Rate(), *LEFT)
         self.bar = Progress(*columns, console=open_console(stderr=True))
 
     def show(self, event: Any) -> None:
-        """Print one event for people."""
         if not isinstance(event, BuildProgress):
             say(open_console(), event)
             return

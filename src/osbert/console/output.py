@@ -140,12 +140,10 @@ class EventConsole(ExitStack):
     """
 
     def __init__(self) -> None:
-        """Take the current output."""
         super().__init__()
         self.watch = watching(self.show)
 
     def __call__(self, event: Any) -> None:
-        """Handle one event."""
         self.watch(event)
 
     def show(self, event: Any) -> None:

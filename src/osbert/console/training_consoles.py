@@ -69,12 +69,10 @@ class TrainingConsole(EventConsole):
     """Shows runs that train, one after another: a bar on a terminal, elsewhere a line for each line of metrics."""
 
     def __init__(self) -> None:
-        """Print to standard output."""
         super().__init__()
         self.line: ProgressLine | None = None
 
     def show(self, event: Any) -> None:
-        """Print one event for people."""
         from osbert.training.progress import Progress as StepProgress  # late: it loads torch
 
         if isinstance(event, TrainingStart):
