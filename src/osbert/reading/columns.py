@@ -331,16 +331,11 @@ def choose(
         ("label", user_columns.label if labelled else ""),
     ):
         header.require(name, option=option)
-    label = (
-        user_columns.label
-        if user_columns.label in columns
-        else _label(columns, user_columns, listed, numbers, labelled)
-    )
-    text, pair = (
-        (user_columns.text, user_columns.pair)
-        if user_columns.text
-        else _texts(columns, user_columns.pair, label, listed)
-    )
+    text, pair, label = user_columns.text, user_columns.pair, user_columns.label
+    if label not in columns:
+        label = _label(columns, user_columns, listed, numbers, labelled)
+    if not text:
+        text, pair = _texts(columns, pair, label, listed)
     if missing := [name for name, column in (("text", text), ("label", label or not labelled)) if not column]:
         raise header.missing(" or ".join(missing), _advice(columns, missing))
     if len({text, pair, label} - {""}) < len([name for name in (text, pair, label) if name]):

@@ -339,7 +339,7 @@ def open_records(file: DataFile, reading: TableReading) -> Table | None:
     if suffix == ".parquet":
         return Table(file=file, format=find_format(file, reading))
     first_line = file.first_text.split("\n", 1)[0]
-    if suffix in _CELLS and not any(form.heading and form.heading in first_line for form in _record_forms()):
+    if suffix in _CELLS and not any(form.heading and form.heading in first_line for form in _forms(RecordForm)):
         return None
     try:
         return as_annotated(Table(file=file, format=find_format(file, reading)))
@@ -370,31 +370,28 @@ def _file_form(file: DataFile) -> type[FileForm] | None:
     if not file.path.exists():
         return None
     suffix = FOLDER if file.path.is_dir() else plain_suffix(file.path)
-    return next((form for form in _file_forms() if suffix in (form.suffixes or (suffix,)) and form.claims(file)), None)
+    return next(
+        (form for form in _forms(FileForm) if suffix in (form.suffixes or (suffix,)) and form.claims(file)), None
+    )
 
 
 @cache
-def _file_forms() -> tuple[type[FileForm], ...]:
-    names = components.names("reading.file_forms")
-    return tuple(components.find("reading.file_forms", name, base=FileForm) for name in names)
-
-
-@cache
-def _record_forms() -> tuple[type[RecordForm], ...]:
-    names = components.names("reading.record_forms")
-    return tuple(components.find("reading.record_forms", name, base=RecordForm) for name in names)
+def _forms(base: type) -> tuple[Any, ...]:
+    """Return the forms of files that are read whole, or those of annotation tools' records."""
+    folder = "reading.file_forms" if base is FileForm else "reading.record_forms"
+    return tuple(components.find(folder, name, base=base) for name in components.names(folder))
 
 
 def as_annotated(table: Table) -> AnnotatedTable | None:
     """Return a table read as that of an annotation tool; None if no record form claims one of its first records."""
     kind = table.format.kind
     if kind == "delimited":
-        if not any(form.heading in table.columns for form in _record_forms()):
+        if not any(form.heading in table.columns for form in _forms(RecordForm)):
             return None
     elif not table.format.objects:
         return None
     sample = [_record(row) for row in islice(table.rows(Problems(heading="", limit=0)), _LOOKED)]
-    form = next((form for form in _record_forms() if any(map(form.claims, sample))), None)
+    form = next((form for form in _forms(RecordForm) if any(map(form.claims, sample))), None)
     if form is None:
         return None
     record_form = form(sample)

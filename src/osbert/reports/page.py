@@ -68,6 +68,10 @@ OTHERS = {BEFORE: "corpus before", GENERAL: "general text"}
 """Names of the texts that were measured besides the held-out text of the own corpus."""
 COLLAPSED = 0.01
 """Recall below which such an objective has only learnt that its positive labels are rare."""
+MetricLines = Sequence[Mapping[str, Any]]
+"""The lines of a metrics.jsonl."""
+Objectives = Mapping[str, Objective]
+"""Objectives by name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,7 +171,7 @@ def _cell(tag: str, value: object) -> str:
     return f"<{tag}{look}>{escape(str(value))}</{tag}>"
 
 
-def pretraining_report(folder: Path, objectives: Mapping[str, Objective]) -> Path:
+def pretraining_report(folder: Path, objectives: Objectives) -> Path:
     """Write report.html into the run folder of a pretraining, from its metrics.jsonl, recipe.toml and run.json.
 
     `objectives`: its objectives by name; each declares the baseline of its figures.
@@ -189,7 +193,7 @@ def curve(lines: Iterable[Mapping[str, Any]], name: str) -> list[Point]:
     return [(line["step"], line[name]) for line in lines if line.get(name) is not None]
 
 
-def training_curves(lines: Sequence[Mapping[str, Any]], name: str, *, label: str, color: int = 0) -> list[Series]:
+def training_curves(lines: MetricLines, name: str, *, label: str, color: int = 0) -> list[Series]:
     """Return the smoothed training curve with the raw one faint behind it, and held-out curves if there are any."""
     points = curve(lines, name)
     window = max(1, len(points) // 25)
@@ -205,9 +209,7 @@ def training_curves(lines: Sequence[Mapping[str, Any]], name: str, *, label: str
     return curves
 
 
-def verdict(
-    lines: Sequence[Mapping[str, Any]], facts: Mapping[str, Any], objectives: Mapping[str, Objective]
-) -> list[str]:
+def verdict(lines: MetricLines, facts: Mapping[str, Any], objectives: Objectives) -> list[str]:
     """Return sentences on the final figures."""
     sentences = []
     entropy, chance = facts.get("unigram_entropy"), math.log(facts.get("vocabulary") or 1)
@@ -236,7 +238,7 @@ def verdict(
     return sentences or ["Nothing was measured."]
 
 
-def _warn_of_overfitting(lines: Sequence[Mapping[str, Any]], objectives: Mapping[str, Objective]) -> Iterable[str]:
+def _warn_of_overfitting(lines: MetricLines, objectives: Objectives) -> Iterable[str]:
     """Yield a sentence if the held-out loss is far above that of training, or if they are not comparable."""
     for name, objective in _answering("pieces", objectives).items():
         if course := objective.course():
@@ -247,7 +249,7 @@ def _warn_of_overfitting(lines: Sequence[Mapping[str, Any]], objectives: Mapping
             yield f"The held-out loss is {held_out - training:.2f} above the training loss: it overfits."
 
 
-def _answering(kind: Answers, objectives: Mapping[str, Objective]) -> dict[str, Objective]:
+def _answering(kind: Answers, objectives: Objectives) -> dict[str, Objective]:
     """Return the losses with this kind of labels, by name, with their objective."""
     return {
         name: objective
@@ -257,7 +259,7 @@ def _answering(kind: Answers, objectives: Mapping[str, Objective]) -> dict[str, 
     }
 
 
-def _describe_shift(lines: Sequence[Mapping[str, Any]]) -> Iterable[str]:
+def _describe_shift(lines: MetricLines) -> Iterable[str]:
     """Yield how the losses on both texts changed when training continued on another corpus."""
     for key in dict.fromkeys(key for line in lines for key in line):
         of, _, name = key.partition(".")
@@ -291,7 +293,7 @@ def _piece_verdict(figure: str, loss: float, entropy: float, chance: float) -> s
     return f"{figure}, no better than guessing (ln V = {chance:.2f}): the training has not begun to work, or diverged."
 
 
-def _pair_verdict(lines: Sequence[Mapping[str, Any]], name: str, title: str) -> Iterable[str]:
+def _pair_verdict(lines: MetricLines, name: str, title: str) -> Iterable[str]:
     """Yield the accuracy of an objective with a binary label for a pair of texts."""
     accuracy, where = _final(lines, f"{name}.accuracy")
     if accuracy is not None:
@@ -300,7 +302,7 @@ def _pair_verdict(lines: Sequence[Mapping[str, Any]], name: str, title: str) -> 
         yield f"{title} is right in {accuracy:.1%} of the {where} pairs: {skill}."
 
 
-def _rare_verdict(lines: Sequence[Mapping[str, Any]], name: str, title: str) -> Iterable[str]:
+def _rare_verdict(lines: MetricLines, name: str, title: str) -> Iterable[str]:
     """Yield sentences on an objective with rare positive labels, whose accuracy is high without any learning."""
     loss, where = _final(lines, f"{name}.loss")
     positive_rate, recall, precision = (
@@ -322,9 +324,7 @@ def _rare_verdict(lines: Sequence[Mapping[str, Any]], name: str, title: str) -> 
         yield f"It finds {recall:.1%} of {title}, and {precision:.1%} of what it takes for one is one."
 
 
-def _curves(
-    lines: Sequence[Mapping[str, Any]], facts: Mapping[str, Any], objectives: Mapping[str, Objective]
-) -> Iterable[str]:
+def _curves(lines: MetricLines, facts: Mapping[str, Any], objectives: Objectives) -> Iterable[str]:
     pieces, pairs = _answering("pieces", objectives), _answering("pair", objectives)
     keys = dict.fromkeys(key for line in lines for key in line if key.endswith(".loss"))
     names = [key.removesuffix(".loss") for key in keys if key.partition(".")[0] not in (HELD_OUT, *OTHERS)]
@@ -362,7 +362,7 @@ def _lines_of_ignorance(facts: Mapping[str, Any]) -> list[Mark]:
     return marks
 
 
-def _figures(lines: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+def _figures(lines: MetricLines, facts: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     finished = facts.get("finished", {})
     for name, value in (
         ("Parameters", finished.get("parameters")),
@@ -389,11 +389,11 @@ def _figures(lines: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> It
     yield "osbert", str(facts.get("osbert", "?"))
 
 
-def _final(lines: Sequence[Mapping[str, Any]], name: str) -> tuple[float | None, str]:
+def _final(lines: MetricLines, name: str) -> tuple[float | None, str]:
     """Return the last held-out value, else the last one of training, and the name of its source."""
     value = _last(lines, f"held_out.{name}")
     return (value, "held-out") if value is not None else (_last(lines, name), "training")
 
 
-def _last(lines: Sequence[Mapping[str, Any]], name: str) -> Any:
+def _last(lines: MetricLines, name: str) -> Any:
     return next((line[name] for line in reversed(lines) if line.get(name) is not None), None)

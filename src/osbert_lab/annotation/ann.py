@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from osbert.errors import UserError
 from osbert.reading.record_forms.contract import Suggestion
-from osbert.reading.table import WholeTable
-from osbert.runs.rows.forms.contract import ResultRow, RowForm, RowLayout
+from osbert.reading.table import Row, WholeTable
+from osbert.runs.rows.forms.contract import RowForm, RowLayout, RowResult
 from osbert_lab.annotation.brat import Brat, standoff
 
 
@@ -36,7 +36,7 @@ class Standoff(RowForm):
         """Return whether the rows are brat's."""
         return isinstance(layout.table, WholeTable) and layout.table.format.title == Brat.title
 
-    def row(self, row: ResultRow) -> str:
+    def row(self, row: Row, result: RowResult, number: int) -> str:
         """Return the entities of the text, a line each, with notes of their probabilities."""
-        suggestion = Suggestion.of(row.result.prediction.as_dict()) if row.result.prediction else Suggestion()
-        return "".join(f"{line}\n" for line in standoff(suggestion, row.row.values.get("text", "")))
+        suggestion = Suggestion.of(result.prediction.as_dict()) if result.prediction else Suggestion()
+        return "".join(f"{line}\n" for line in standoff(suggestion, row.values.get("text", "")))

@@ -12,7 +12,7 @@ from pydantic import Field
 from osbert.errors import Problems
 from osbert.reading.memory import tables
 from osbert.reading.table import AnnotatedTable, Row
-from osbert.runs.rows.forms.contract import ResultRow, RowLayout
+from osbert.runs.rows.forms.contract import RowLayout
 from osbert.runs.rows.forms.records import JsonRecords
 from osbert.runs.rows.prediction_settings import PredictionColumns, WrittenPrediction
 from osbert.server.calls.contract import Call, Item, RequestFields, item_of, windows
@@ -76,7 +76,7 @@ class AnnotateCall(Call):
         written = []
         for number, (row, prediction) in enumerate(zip(rows, results, strict=True)):
             result = WrittenPrediction(task=task, columns=PredictionColumns(), prediction=prediction)
-            written.append(form.row(ResultRow(number=number, row=row, result=result)))
+            written.append(form.row(row, result, number))
         counts = [windows(model, item).get("windows", 1) for item in items]
         return {
             "form": table.form.title,

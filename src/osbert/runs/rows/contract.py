@@ -28,6 +28,8 @@ ROWS = "rows"
 """The name of the part that holds the text of rows."""
 READ = "read"
 """The usual name of a job's cursor."""
+Appended = tuple[dict[str, bytes], dict[str, int]]
+"""What is appended to the parts of an output for a window of rows, and counts."""
 
 
 class RowSink(Protocol):
@@ -125,7 +127,7 @@ class RowJob(ABC):
             yield window
 
     @abstractmethod
-    def compute(self, window: Sequence[Any], sink: RowSink) -> tuple[dict[str, bytes], dict[str, int]]:
+    def compute(self, window: Sequence[Any], sink: RowSink) -> Appended:
         """Return what is appended to `sink` for a window of rows, and its counts."""
 
     def count_before(self, start: int) -> dict[str, int]:
@@ -140,7 +142,7 @@ class RowJob(ABC):
         """Return what stands behind the last row; None where results are no text of rows."""
         return None
 
-    def grow(self, sink: RowSink, stop: int) -> Iterator[tuple[dict[str, bytes], dict[str, int]]]:
+    def grow(self, sink: RowSink, stop: int) -> Iterator[Appended]:
         """Yield what is appended to `sink` for each window of rows from its tally to `stop`, and the new tally.
 
         Raises UserError if a row can no longer be read, or the file has changed.

@@ -27,8 +27,7 @@ from osbert.reading.table import Row
 from osbert.remote import address_of, display_path
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.file_options import TextFile
-from osbert.runs.rows import sparse_output
-from osbert.runs.rows.contract import ROWS, RowJob, RowSink, RowSource, RowStream
+from osbert.runs.rows.contract import ROWS, Appended, RowJob, RowSink, RowSource, RowStream
 from osbert.runs.rows.machine import GrowingFiles, RowMachine, open_machine
 from osbert.runs.rows.standard_input import NAME, STREAM
 from osbert.runs.rows.texts import TAKEN, TextRows
@@ -41,9 +40,18 @@ from osbert.runs.rows.vector_output import (
     is_streamed,
     open_stream,
     refuse_half,
+    require_form,
+    with_own_pooling,
 )
-from osbert.runs.rows.vector_parts import RowBatches, name_column_files
-from osbert.runs.rows.vector_reuse import EarlierVectors, describe_reuse
+from osbert.runs.rows.vector_parts import (
+    ARRAYS,
+    COUNTS,
+    NUMBER_TYPES,
+    RowBatches,
+    finish_sparse,
+    name_column_files,
+)
+from osbert.runs.rows.vector_reuse import EarlierVectors
 from osbert.terminal import format_count
 
 
@@ -70,7 +78,9 @@ class FileVectors:
         tally, settings = self.tally, self.settings
         target = f" -> {display_path(self.path)}" if self.path else ""
         yield f"{format_count(tally['rows'], 'text')}: vectors {self.shape}{target}"
-        yield from describe_reuse(tally)
+        if "reused" in tally:
+            new = tally["rows"] - tally["reused"]
+            yield f"{format_count(tally['reused'], 'text')} had a vector already; embedded: {new:,}."
         if self.recall is not None:
             bits = ", and bits choose the candidates of a search" if self.dtype == "binary" else ""
             recall = f"recall@10 against float32, of some of the texts as queries: {self.recall:.4f}"
@@ -133,8 +143,8 @@ class EmbeddingSource(RowSource["EmbeddingJob"]):
             )
         kind = embedder.settings.kind
         if kind in ("sparse", "multi"):
-            sparse_output.require_form(self.output, options, kind)
-        columns = (*sparse_output.ARRAYS, sparse_output.COUNTS) if kind == "sparse" else (BITS, ROW_CHECKSUMS)
+            require_form(self.output, options, kind)
+        columns = (*ARRAYS, COUNTS) if kind == "sparse" else (BITS, ROW_CHECKSUMS)
         taken = (*TAKEN, *columns)
         other_columns = rows.other_columns(taken) if options.keep_columns else {}
         facts = {
@@ -204,7 +214,7 @@ class EmbeddingJob(RowJob):
     def read(self, problems: Problems) -> Iterator[Row]:
         return self.rows.rows()
 
-    def compute(self, window: Sequence[Row], sink: RowSink) -> tuple[dict[str, bytes], dict[str, int]]:
+    def compute(self, window: Sequence[Row], sink: RowSink) -> Appended:
         return self.batches.compute(window, self.rows.columns.texts, sink)
 
 
@@ -225,7 +235,7 @@ def embed_file(
     Raises UserError for invalid arguments, and if the unfinished run had other arguments.
     """
     form = form_of(out, vectors or VectorOptions())
-    options = sparse_output.with_own_pooling(vectors or VectorOptions(), form, model)
+    options = with_own_pooling(vectors or VectorOptions(), form, model)
     # A stream cannot be resumed, so its columns grow in a temporary folder; a file's grow beside it and are kept.
     file = out if isinstance(out, Path) and not is_streamed(out) else None
     source = EmbeddingSource(
@@ -291,9 +301,7 @@ def _write(growing: GrowingFiles, job: EmbeddingJob, out: VectorOutput) -> float
     settings = {"osbert": __version__, "model": model, "file": file, **job.facts}
     settings["vectors"] = asdict(job.embedder.settings)
     settings.pop("update", None)  # so that the file is that of an embedding of all texts
-    kinds = {"vectors": "<f4", **sparse_output.NUMBER_TYPES} | {
-        name: "|u1" for name in growing.sizes if name + ENDS in growing.sizes
-    }
+    kinds = {"vectors": "<f4", **NUMBER_TYPES} | {name: "|u1" for name in growing.sizes if name + ENDS in growing.sizes}
     columns = {}
     names_by_file = name_column_files(settings.get("kept", ()))
     output_names = {file_name + end: name + end for file_name, name in names_by_file.items() for end in ("", ENDS)}
@@ -304,7 +312,7 @@ def _write(growing: GrowingFiles, job: EmbeddingJob, out: VectorOutput) -> float
         columns[output_names.get(name, name)] = Column(path=growing.path(name), dtype=dtype, shape=(rows, *inner))
     if job.embedder.settings.kind == "sparse":
         with tempfile.TemporaryDirectory(dir=growing.folder) as folder:
-            columns = sparse_output.finish_columns(columns, job.embedder.shape[-1], Path(folder))
+            columns = finish_sparse(columns, job.embedder.shape[-1], Path(folder))
             write_vectors(out, columns, {**settings, "rows": growing.tally["rows"]})
         return None
     if (dtype := job.source.options.dtype) == "float32":

@@ -21,7 +21,7 @@ from osbert.reports.page import write_report
 from osbert.runs.contract import Watch, ignore
 from osbert.runs.file_options import FileOptions
 from osbert.runs.json_lines import plain
-from osbert.runs.rows.contract import READ, ROWS, RowJob, RowSink, RowSource
+from osbert.runs.rows.contract import READ, ROWS, Appended, RowJob, RowSink, RowSource
 from osbert.runs.rows.forms.contract import RowLayout, RowResult, ValueResult
 from osbert.runs.rows.forms.csv import ROW_END, CsvTable
 from osbert.runs.rows.machine import open_machine
@@ -142,9 +142,7 @@ class ExplanationJob(RowJob):
     def read(self, problems: Problems) -> Iterator[tuple[Row, Record | None]]:
         return iter(self.rows.rows(problems))
 
-    def compute(
-        self, window: Sequence[tuple[Row, Record | None]], sink: RowSink
-    ) -> tuple[dict[str, bytes], dict[str, int]]:
+    def compute(self, window: Sequence[tuple[Row, Record | None]], sink: RowSink) -> Appended:
         from osbert.inference.explain import explain_records
 
         records = [record for _, record in window if record is not None]

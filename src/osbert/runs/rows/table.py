@@ -13,8 +13,8 @@ from osbert.errors import Problems
 from osbert.files import replace_file
 from osbert.reading.table import Row
 from osbert.runs.contract import Notice, Watch
-from osbert.runs.rows.contract import ROWS, RowJob, RowSink, RowSource, RowStream
-from osbert.runs.rows.forms.contract import ResultRow, RowForm, RowLayout, RowResult, ValueResult
+from osbert.runs.rows.contract import ROWS, Appended, RowJob, RowSink, RowSource, RowStream
+from osbert.runs.rows.forms.contract import RowForm, RowLayout, RowResult, ValueResult
 from osbert.runs.rows.machine import open_machine, open_workspace
 from osbert.runs.rows.output import RowOutput
 from osbert.terminal import format_count
@@ -52,7 +52,7 @@ class TableJob(RowJob):
     def results(self, window: Sequence[Any], tally: Mapping[str, int]) -> Results:
         """Return the rows to write for a window after those of `tally`, with their results, and the window's counts."""
 
-    def compute(self, window: Sequence[Any], sink: RowSink) -> tuple[dict[str, bytes], dict[str, int]]:
+    def compute(self, window: Sequence[Any], sink: RowSink) -> Appended:
         rows, counts = self.results(window, sink.tally)
         text = "".join(write_rows(self.form, rows, first=sink.tally.get(ROWS, 0)))
         return {ROWS: _encode(text)}, {ROWS: len(rows)} | counts
@@ -111,7 +111,7 @@ def write_table(source: ResultSource[Job], watch: Watch) -> tuple[Job, Mapping[s
 def write_rows(form: RowForm, rows: Iterable[tuple[Row, RowResult]], *, first: int = 0) -> Iterator[str]:
     """Yield the text of rows with their results; `first`: the index of the first one among the rows written."""
     for number, (row, result) in enumerate(rows, first):
-        yield form.row(ResultRow(number=number, row=row, result=result))
+        yield form.row(row, result, number)
 
 
 def write_form(form: RowForm, out: Path, rows: Iterable[tuple[Row, RowResult]]) -> int:

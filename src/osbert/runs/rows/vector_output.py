@@ -14,6 +14,7 @@ from osbert.files import is_stream
 from osbert.inference.vectors.files import beside
 from osbert.inference.vectors.quantizing import NumberType
 from osbert.inference.vectors.settings import NAMED, EmbeddingOptions, Pooling  # noqa: F401
+from osbert.models.forms import VectorKind
 
 SUFFIXES = (".npy", ".npz", ".parquet", ".jsonl")
 """The forms in which vectors are written."""
@@ -116,6 +117,37 @@ def fitting(options: VectorOptions, form: str, out: Output) -> VectorOptions:
             code="unknown-output-format",
         )
     return options
+
+
+def with_own_pooling(options: VectorOptions, form: str, model: Path) -> VectorOptions:
+    """Return the options with the pooling of a sparse model, or of one of many vectors, for JSON lines.
+
+    Their default is no pooling.
+    """
+    if form != ".jsonl" or options.pooling is not None:
+        return options
+    from osbert.interop.sentence_files import read_sentence_model  # loads torch
+
+    try:
+        sentences = read_sentence_model(model)
+    except UserError:  # of a model that osbert does not support, the states of the encoder
+        return options
+    if sentences is None or sentences.kind == "dense":
+        return options
+    return replace(options, pooling=sentences.pooling)  # type: ignore[arg-type]
+
+
+def require_form(form: str, options: VectorOptions, kind: VectorKind) -> None:
+    """Raise UserError if such vectors, which are not dense, cannot be written in this form, or with these options."""
+    if form not in (".npz", ".jsonl"):
+        raise UserError(
+            f"This model's vectors ({kind}) are written as .npz or .jsonl, not {form}. For dense ones, give a "
+            "--pooling such as mean.",
+            code="unknown-output-format",
+        )
+    for name, given in ((f"dtype {options.dtype}", options.dtype != "float32"), ("update", options.update)):
+        if given:
+            raise UserError(f"--{name} is for dense vectors.", code="options-exclude-each-other")
 
 
 def refuse_half(out: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,9 @@ from osbert.data.example import Example
 from osbert.inference.embedder import Embedder
 from osbert.inference.multi_vectors.vectors import MultiVectors
 from osbert.inference.sparse_vectors.pieces import name_piece, name_pieces
-from osbert.inference.vectors.files import ENDS
+from osbert.inference.vectors.files import ENDS, Column
 from osbert.reading.table import Row
-from osbert.runs.rows.contract import RowSink
-from osbert.runs.rows.sparse_output import split_columns
+from osbert.runs.rows.contract import Appended, RowSink
 from osbert.runs.rows.vector_output import LINES
 from osbert.runs.rows.vector_reuse import EarlierVectors
 
@@ -25,6 +25,13 @@ TEXTS = ("text", "pair")
 """Stored names of the columns of texts, whatever their names in the input."""
 DECIMALS = 6
 """Decimal places of the hidden states in JSON lines, as in extract_features.py of google-research/bert."""
+ARRAYS = ("data", "indices", "indptr", "shape", "format")
+"""The names of the arrays of scipy's CSR form, as `scipy.sparse.load_npz` reads them."""
+COUNTS = "counts"
+"""The name of the column with the number of weights of each row, of which `indptr` is made at the end: counts of a part
+of the rows, unlike offsets, do not depend on the rows before it."""
+NUMBER_TYPES = {"data": "<f4", "indices": "<i4"}
+"""The types of the columns that are not int64."""
 ROWS, CHARACTERS = 2**13, 2**19
 """Most texts in a window, and about the most characters: large enough for batches of texts of similar length."""
 
@@ -54,9 +61,7 @@ class RowBatches:
         """Whether the vectors are sparse."""
         return self.embedder.settings.kind == "sparse"
 
-    def compute(
-        self, rows: Sequence[Row], names: Sequence[str], sink: RowSink
-    ) -> tuple[dict[str, bytes], dict[str, int]]:
+    def compute(self, rows: Sequence[Row], names: Sequence[str], sink: RowSink) -> Appended:
         """Embed the rows' texts in the columns `names`; return what is appended to `sink`, and the counts."""
         texts = {key: [row.values[name] for row in rows] for key, name in zip(TEXTS, names)}
         groups = [
@@ -95,7 +100,7 @@ class RowBatches:
     def _vectors(self, values: Any, sink: RowSink) -> dict[str, bytes]:
         """Return the vectors; with many a text also the start of each text and the ids of the pieces."""
         if self.is_sparse:
-            return split_columns(values)
+            return split_sparse(values)
         if not isinstance(values, MultiVectors):
             return {"vectors": values.tobytes()}
         # Offsets (n + 1,) of the texts' vectors in the whole file. Later windows leave out the first one: it is the
@@ -156,6 +161,35 @@ class RowBatches:
         """Return pieces by name, as JSON."""
         vocabulary = self.embedder.packer.tokenizer.vocabulary
         return json.dumps([name_piece(piece, vocabulary) for piece in ids.tolist()], ensure_ascii=False)
+
+
+def split_sparse(matrix: Any) -> dict[str, bytes]:
+    """Return what sparse vectors (n, V) add to the growing columns."""
+    return {
+        "data": matrix.data.astype("<f4").tobytes(),
+        "indices": matrix.indices.astype("<i4").tobytes(),
+        COUNTS: np.diff(matrix.indptr).astype("<i8").tobytes(),
+    }
+
+
+def finish_sparse(columns: Mapping[str, Column], width: int, folder: Path) -> dict[str, Column]:
+    """Return the columns of a finished file, some of them written into `folder`; `width`: V. Raises OSError."""
+    counts = columns[COUNTS]
+    others = {name: column for name, column in columns.items() if name != COUNTS}
+    rows, total = counts.shape[0], 0
+    with (folder / "indptr.bin").open("wb") as file:
+        file.write(np.zeros(1, "<i8").tobytes())
+        for block in counts.blocks():
+            ends = total + np.cumsum(block)
+            file.write(ends.astype("<i8").tobytes())
+            total = int(ends[-1])
+    (folder / "shape.bin").write_bytes(np.array([rows, width], "<i8").tobytes())
+    (folder / "format.bin").write_bytes(b"csr")
+    return others | {
+        "indptr": Column(path=folder / "indptr.bin", dtype="<i8", shape=(rows + 1,)),
+        "shape": Column(path=folder / "shape.bin", dtype="<i8", shape=(2,)),
+        "format": Column(path=folder / "format.bin", dtype="|S3", shape=()),
+    }
 
 
 def name_column_files(columns: Iterable[str]) -> dict[str, str]:

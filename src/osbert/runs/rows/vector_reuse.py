@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from osbert.errors import UserError
 from osbert.inference.embedder import Embedder
 from osbert.inference.vectors.reading import open_vectors
-from osbert.terminal import format_count
 
 HASH = np.dtype([("first", "<u8"), ("second", "<u8")])
 """The hash of a text, or of both texts of a pair, as two numbers."""
@@ -77,10 +76,3 @@ class EarlierVectors:
 def _hash(texts: Sequence[str]) -> tuple[int, int]:
     digest = hashlib.blake2b(json.dumps([*texts]).encode(), digest_size=16).digest()
     return int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:], "little")
-
-
-def describe_reuse(tally: Mapping[str, int]) -> Iterator[str]:
-    """Yield how many texts had a vector already."""
-    if "reused" in tally:
-        new = tally["rows"] - tally["reused"]
-        yield f"{format_count(tally['reused'], 'text')} had a vector already; embedded: {new:,}."

@@ -186,11 +186,9 @@ class Miner:
 
     def by_vectors(self, model: Path, opening: Opening) -> Iterator[ScoredDocuments]:
         """Yield the documents of each query, ranked by an encoder and, if the options say so, BM25, with cosines."""
-        ranked = (
-            [self._rank(scores) for scores in self._score_words()]
-            if self.options.bm25
-            else [row[:0] for row in self.relevant]
-        )
+        ranked = [row[:0] for row in self.relevant]
+        if self.options.bm25:
+            ranked = [self._rank(scores) for scores in self._score_words()]
         kind, queries, blocks = self.search.encode(model, self.options, opening)
         if kind.score != "cosine":
             raise UserError(

@@ -80,15 +80,6 @@ class RowLayout:
     complete: bool = True
 
 
-@dataclass(frozen=True, kw_only=True)
-class ResultRow:
-    """A row with its result; `number`: its index among the rows written."""
-
-    number: int
-    row: Row
-    result: RowResult
-
-
 class RowForm:
     """Base class of output forms. Subclasses implement `row` and override other methods as needed."""
 
@@ -124,8 +115,8 @@ class RowForm:
         """Return what stands before the first row."""
         return ""
 
-    def row(self, row: ResultRow) -> str:
-        """Return the text of a row, with its line break."""
+    def row(self, row: Row, result: RowResult, number: int) -> str:
+        """Return the text of a row with its result, with its line break; `number`: its index among the rows written."""
         raise NotImplementedError
 
     def end(self, rows: int) -> str:
@@ -154,9 +145,9 @@ class CellForm(RowForm):
     def begin(self) -> str:
         return self.line(self.names)
 
-    def row(self, row: ResultRow) -> str:
-        values = (row.row.values.get(name, "") for name in self.layout.columns)
-        return self.line([*values, *row.result.cells().values()])
+    def row(self, row: Row, result: RowResult, number: int) -> str:
+        values = (row.values.get(name, "") for name in self.layout.columns)
+        return self.line([*values, *result.cells().values()])
 
 
 class WholeForm(RowForm):
@@ -164,9 +155,9 @@ class WholeForm(RowForm):
 
     is_text = False
 
-    def row(self, row: ResultRow) -> str:
-        cells = {name: None if cell == "" else cell for name, cell in row.result.cells().items()}
-        line = as_json([self.row_values(row.row), cells]) + "\n"
+    def row(self, row: Row, result: RowResult, number: int) -> str:
+        cells = {name: None if cell == "" else cell for name, cell in result.cells().items()}
+        line = as_json([self.row_values(row), cells]) + "\n"
         return line.encode("utf-8", "replace").decode()  # these forms hold no half of a surrogate pair
 
     def row_values(self, row: Row) -> Mapping[str, Any]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from osbert.runs.rows.forms.contract import ResultRow, RowForm, RowLayout, as_json
+from osbert.reading.table import Row
+from osbert.runs.rows.forms.contract import RowForm, RowLayout, RowResult, as_json
 
 
 class JsonObject(RowForm):
@@ -15,11 +16,11 @@ class JsonObject(RowForm):
     def suits(cls, layout: RowLayout, *, alike: bool) -> bool:
         return layout.name_row is not None
 
-    def row(self, row: ResultRow) -> str:
+    def row(self, row: Row, result: RowResult, number: int) -> str:
         assert self.layout.name_row is not None  # `suits`
-        value = "" if row.result.prediction is None else row.result.prediction.value
-        before = ",\n" if row.number else "{"
-        return f"{before}{as_json(self.layout.name_row(row.row))}: {as_json(value)}"
+        value = "" if result.prediction is None else result.prediction.value
+        before = ",\n" if number else "{"
+        return f"{before}{as_json(self.layout.name_row(row))}: {as_json(value)}"
 
     def end(self, rows: int) -> str:
         return "}\n" if rows else "{}\n"

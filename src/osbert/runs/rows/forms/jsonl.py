@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from osbert.runs.rows.forms.contract import ResultRow, RowForm, RowLayout, as_json, free_names
+from osbert.reading.table import Row
+from osbert.runs.rows.forms.contract import RowForm, RowLayout, RowResult, as_json, free_names
 
 
 class JsonLines(RowForm):
@@ -16,8 +17,8 @@ class JsonLines(RowForm):
         table = layout.table
         self.newline = table.format.newline if table and table.format.kind == "jsonl" else "\n"
 
-    def row(self, row: ResultRow) -> str:
-        fields = row.result.fields()
-        values = row.row.source or row.row.values
+    def row(self, row: Row, result: RowResult, number: int) -> str:
+        fields = result.fields()
+        values = row.source or row.values
         names = free_names(list(fields), {*self.layout.columns, *values})
         return as_json({**values, **dict(zip(names, fields.values()))}) + self.newline

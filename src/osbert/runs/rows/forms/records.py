@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from osbert.reading.form import JSON_ARRAY
 from osbert.reading.record_forms.contract import Suggestion
-from osbert.reading.table import AnnotatedTable, Table, WholeTable
-from osbert.runs.rows.forms.contract import ResultRow, RowForm, RowLayout, as_json, free_names
+from osbert.reading.table import AnnotatedTable, Row, Table, WholeTable
+from osbert.runs.rows.forms.contract import RowForm, RowLayout, RowResult, as_json, free_names
 
 
 def holds_array(table: Table | None) -> bool:
@@ -37,17 +37,17 @@ class JsonRecords(RowForm):
     def begin(self) -> str:
         return "[" if self.is_array else ""
 
-    def row(self, row: ResultRow) -> str:
-        record = row.row.record or row.row.source or row.row.values
-        prediction, withheld = row.result.prediction, row.result.withheld
+    def row(self, row: Row, result: RowResult, number: int) -> str:
+        record = row.record or row.source or row.values
+        prediction, withheld = result.prediction, result.withheld
         suggestion = Suggestion.of(prediction.as_dict()) if prediction else Suggestion()
         filled = self.form.add_suggestion(record, suggestion) if self.form else None
-        fields = row.result.fields()
+        fields = result.fields()
         if self.complete and (filled is not None or prediction is None or withheld):
             fields = {"abstained": withheld} if "abstained" in fields else {}
         names = free_names(list(fields), {*self.layout.columns, *record})  # a row need not have all of a record
         text = as_json({**(filled or record), **dict(zip(names, fields.values()))})
-        return f"{',' if row.number else ''}\n{text}" if self.is_array else f"{text}{self.newline}"
+        return f"{',' if number else ''}\n{text}" if self.is_array else f"{text}{self.newline}"
 
     def end(self, rows: int) -> str:
         return ("\n]\n" if rows else "]\n") if self.is_array else ""
