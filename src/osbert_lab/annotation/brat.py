@@ -15,8 +15,9 @@ from osbert.errors import UserError
 from osbert.guarded import LARGEST, read_bytes
 from osbert.reading.data_file import DataFile
 from osbert.reading.form import TableReading
-from osbert.reading.record_forms.contract import Suggestion, TextOffsets
+from osbert.reading.record_forms.contract import Suggestion
 from osbert.reading.table import FOLDER, Entry, FileForm
+from osbert_lab.annotation.record_values import TextOffsets
 
 _TEXT_BOUND = re.compile(r"(T\d+)\t(\S+) (\d+ \d+(?:;\d+ \d+)*)(?:\t(.*))?")
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
-from osbert.reading.record_forms.contract import RecordForm, Suggestion, TextOffsets, require_list, span_of, text_in
+from osbert.reading.record_forms.contract import RecordForm, Suggestion
+from osbert_lab.annotation.record_values import TextOffsets, require_list, span_of, text_in
 
 _SPANS = ("entities", "annotations", "labels", "label")
 _TRACES = ("Comments", "annotation_approver")

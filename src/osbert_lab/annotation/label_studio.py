@@ -11,7 +11,8 @@ from json import JSONDecodeError
 from typing import Any, ClassVar
 
 from osbert.guarded import parse_json
-from osbert.reading.record_forms.contract import RecordForm, Suggestion, TextOffsets, objects, require_list, span_of
+from osbert.reading.record_forms.contract import RecordForm, Suggestion
+from osbert_lab.annotation.record_values import TextOffsets, objects, require_list, span_of
 
 _OWN = ("annotator", "annotation_id", "created_at", "updated_at", "lead_time")
 """Fields of JSON-MIN and CSV exports besides the data and the annotations."""

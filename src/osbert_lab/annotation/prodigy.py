@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from osbert.reading.record_forms.contract import RecordForm, Suggestion, objects, require_list, span_of, text_in
+from osbert.reading.record_forms.contract import RecordForm, Suggestion
+from osbert_lab.annotation.record_values import objects, require_list, span_of, text_in
 
 _ANSWERS = ("accept", "reject", "ignore")
 _HASHES = ("_input_hash", "_task_hash")

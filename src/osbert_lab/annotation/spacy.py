@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from osbert.reading.record_forms.contract import RecordForm, objects, require_list, span_of, text_in
+from osbert.reading.record_forms.contract import RecordForm
 from osbert.reading.tagged.schemes import OUTSIDE, read_tags
 from osbert.text.words import Range
+from osbert_lab.annotation.record_values import objects, require_list, span_of, text_in
 
 _ANNOTATIONS = ("entities", "ents", "cats", "spans", "links", "words", "tags", "heads", "deps")
 

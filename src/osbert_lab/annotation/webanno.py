@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 from osbert.errors import UserError
 from osbert.reading.data_file import DataFile
 from osbert.reading.form import TableReading, read_text
-from osbert.reading.record_forms.contract import TextOffsets
 from osbert.reading.table import Entry, FileForm
+from osbert_lab.annotation.record_values import TextOffsets
 
 _HEAD = "#FORMAT=WebAnno TSV 3"
 _TOKEN = re.compile(r"(\d+-\d+(?:\.\d+)?)\t(\d+)-(\d+)\t([^\t]*)((?:\t[^\t]*)*)")

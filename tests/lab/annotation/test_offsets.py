@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from osbert.reading.record_forms.contract import TextOffsets
+from osbert_lab.annotation.record_values import TextOffsets
 
 TEXTS = st.text(alphabet="ab é漢🙂👩‍", min_size=1, max_size=20)
 
