@@ -213,40 +213,6 @@ def hold_out_known(kinds: Sequence[Collection[Hashable]], fraction: float) -> ND
     return held
 
 
-def deal_folds(labels: Sequence[Hashable], folds: int, *, groups: Sequence[Hashable] = ()) -> NDArray[np.int64]:
-    """Return the fold of each of n rows (n,), from 0; the same for the same rows.
-
-    Rows of a group are in one fold; without `groups` each row is a group. Groups are assigned from large to small,
-    those of equal size in random order. Each goes to the fold with the lowest fraction of its labels; ties go to the
-    smallest fold. Raises ValueError if there are fewer groups than folds.
-
-    >>> deal_folds(["a", "a", "a", "a", "b", "b"], 2).tolist().count(0)
-    3
-    """
-    members: dict[Hashable, list[int]] = {}
-    for row, group in enumerate(groups or range(len(labels))):
-        members.setdefault(group, []).append(row)
-    if len(members) < folds:
-        what = "groups of rows" if groups else "rows"
-        raise ValueError(f"there are {folds} folds, but {len(members)} {what}")
-    order = np.random.default_rng(0).permutation(len(members)).tolist()
-    dealt = [*members.values()]
-    totals = Counter(labels)
-    counts = {label: np.zeros(folds) for label in totals}
-    sizes = np.zeros(folds)
-    row_folds = np.zeros(len(labels), np.int64)
-    for rows in sorted((dealt[number] for number in order), key=len, reverse=True):
-        label_counts = Counter(labels[row] for row in rows)
-        # Cost of each fold: the fraction of each label that it has already, weighted by the labels of this group.
-        costs = np.sum([count * counts[label] / totals[label] for label, count in label_counts.items()], axis=0)
-        fold = min(range(folds), key=lambda number: (costs[number], sizes[number]))
-        row_folds[rows] = fold
-        sizes[fold] += len(rows)
-        for label, count in label_counts.items():
-            counts[label][fold] += count
-    return row_folds
-
-
 def _size(rows: int, fraction: float) -> int:
     """Return the number of rows in a fraction: at least one and never all."""
     return min(max(round(fraction * rows), 1), rows - 1)

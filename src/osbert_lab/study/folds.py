@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from osbert import recipe
 from osbert.data.example import Integers
@@ -18,7 +20,6 @@ from osbert.evaluation.compare import summaries
 from osbert.files import write_text
 from osbert.inference.engine import load
 from osbert.interop.opening import Opening
-from osbert.reading.splits import deal_folds
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.finetune.finetune import all_rows
 from osbert.runs.finetune.plan import FinetunePlan
@@ -205,3 +206,37 @@ def _plain(value: Any) -> Any:
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
+
+
+def deal_folds(labels: Sequence[Hashable], folds: int, *, groups: Sequence[Hashable] = ()) -> NDArray[np.int64]:
+    """Return the fold of each of n rows (n,), from 0; the same for the same rows.
+
+    Rows of a group are in one fold; without `groups` each row is a group. Groups are assigned from large to small,
+    those of equal size in random order. Each goes to the fold with the lowest fraction of its labels; ties go to the
+    smallest fold. Raises ValueError if there are fewer groups than folds.
+
+    >>> deal_folds(["a", "a", "a", "a", "b", "b"], 2).tolist().count(0)
+    3
+    """
+    members: dict[Hashable, list[int]] = {}
+    for row, group in enumerate(groups or range(len(labels))):
+        members.setdefault(group, []).append(row)
+    if len(members) < folds:
+        what = "groups of rows" if groups else "rows"
+        raise ValueError(f"there are {folds} folds, but {len(members)} {what}")
+    order = np.random.default_rng(0).permutation(len(members)).tolist()
+    dealt = [*members.values()]
+    totals = Counter(labels)
+    counts = {label: np.zeros(folds) for label in totals}
+    sizes = np.zeros(folds)
+    row_folds = np.zeros(len(labels), np.int64)
+    for rows in sorted((dealt[number] for number in order), key=len, reverse=True):
+        label_counts = Counter(labels[row] for row in rows)
+        # Cost of each fold: the fraction of each label that it has already, weighted by the labels of this group.
+        costs = np.sum([count * counts[label] / totals[label] for label, count in label_counts.items()], axis=0)
+        fold = min(range(folds), key=lambda number: (costs[number], sizes[number]))
+        row_folds[rows] = fold
+        sizes[fold] += len(rows)
+        for label, count in label_counts.items():
+            counts[label][fold] += count
+    return row_folds
