@@ -1,14 +1,12 @@
-"""Charts as SVG: intervals and bars of named rows, strips of dots for groups of runs, and the confusion matrix."""
+"""Charts as SVG: intervals and bars of named rows, and the confusion matrix."""
 
 from __future__ import annotations
 
 import math
-import statistics
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Literal
 
 from osbert.reports.plot import BOTTOM, LETTER, RIGHT, TOP, WIDTH, fit_text, picture, short, ticks
 
@@ -16,16 +14,6 @@ WIDEST_NAMES = 130
 """Most width for names of bars and intervals, in pixels."""
 ROW, THICK = 24, 9
 """Height of a row with an interval, and of a bar, in pixels."""
-NAME_ROW = 18
-"""Height of the name of a strip, above its dots, in pixels."""
-STRIP_ROW = 26
-"""Height of a strip without overlapping dots."""
-STRIP_LEFT = 16
-"""Left end of the scale of strips."""
-NEAR = 8.0
-"""Dots closer than this are placed at different heights, this far apart."""
-LEVELS = 11
-"""Most heights in a row; if still more dots coincide, some hide others."""
 MOST_LABELS = 20
 """Most labels in the picture: the most frequent ones; the others are combined."""
 OTHERS = "(others)"
@@ -57,7 +45,7 @@ class BarRow:
 
 
 @dataclass(frozen=True)
-class _Field:
+class PlotScale:
     """The horizontal scale between the names and the notes."""
 
     left: float
@@ -65,15 +53,18 @@ class _Field:
     ends: tuple[float, float]
 
     def across(self, value: float) -> float:
+        """Return the x of a value, in pixels."""
         low, high = self.ends
         return self.left + (min(max(value, low), high) - low) / (high - low) * (self.right - self.left)
 
     def name(self, text: str, y: float) -> str:
+        """Return the name of a row, before the scale."""
         label = escape(fit_text(text, self.left - 10))
         title = f"<title>{escape(text)}</title>"
         return f'<text class="tick end" x="{self.left - 8:.1f}" y="{y + 4:.1f}">{label}{title}</text>'
 
     def grid(self, height: float, *, percent: bool = False, count: int = 4) -> list[str]:
+        """Return about `count` vertical lines and their numbers, for a picture of this height."""
         parts = []
         for value in ticks(*self.ends, count=count):
             x, label = self.across(value), f"{value:.0%}" if percent else short(value)
@@ -95,7 +86,7 @@ def interval_plot(
     values = [value for row in finite_rows for value in (row.value, *row.interval, mark) if math.isfinite(value)]
     notes = max(len(row.note) for row in finite_rows) * LETTER
     field = _field(
-        [row.name for row in finite_rows], WIDTH - RIGHT - (notes + 10 if notes else 0), ends or _ends(values)
+        [row.name for row in finite_rows], WIDTH - RIGHT - (notes + 10 if notes else 0), ends or scale_ends(values)
     )
     height = TOP + BOTTOM + ROW * len(finite_rows)
     parts = field.grid(height)
@@ -144,82 +135,15 @@ def bar_plot(rows: Sequence[BarRow], series: Sequence[str], *, title: str, perce
     return picture(parts, title=title, keys=keys if len(keys) > 1 else [], height=height)
 
 
-def _field(names: Sequence[str], right: float, ends: tuple[float, float]) -> _Field:
-    return _Field(left=min(WIDEST_NAMES, max(len(name) for name in names) * LETTER) + 16, right=right, ends=ends)
+def _field(names: Sequence[str], right: float, ends: tuple[float, float]) -> PlotScale:
+    return PlotScale(left=min(WIDEST_NAMES, max(len(name) for name in names) * LETTER) + 16, right=right, ends=ends)
 
 
-def _ends(values: Sequence[float], *, relative: float = 0.05, absolute: float = 0.05) -> tuple[float, float]:
+def scale_ends(values: Sequence[float], *, relative: float = 0.05, absolute: float = 0.05) -> tuple[float, float]:
     """Return the limits of a scale; around equal values the margin is `relative` to them, around 0 `absolute`."""
     low, high = min(values), max(values)
     margin = (high - low) * 0.06 or abs(high) * relative or absolute
     return low - margin, high + margin
-
-
-@dataclass(frozen=True, kw_only=True)
-class Dot:
-    """One run: its value, tooltip and look; a hollow dot is not part of the median."""
-
-    value: float
-    label: str
-    look: Literal["dot", "best", "hollow"] = "dot"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Strip:
-    """A row of the plot: its name and its dots."""
-
-    name: str
-    dots: Sequence[Dot]
-
-
-def strip_plot(strips: Sequence[Strip], *, title: str) -> str:
-    """Return a <figure> of the strips on one scale; values that are not finite are skipped."""
-    strips = [Strip(name=strip.name, dots=[dot for dot in strip.dots if math.isfinite(dot.value)]) for strip in strips]
-    values = [dot.value for strip in strips for dot in strip.dots]
-    if not values:
-        return picture([], title=title, height=TOP + BOTTOM + STRIP_ROW)
-    scale = _Field(left=STRIP_LEFT, right=WIDTH - RIGHT, ends=_ends(values, relative=0.02, absolute=0.01))
-    rows = [_levels([scale.across(dot.value) for dot in strip.dots]) for strip in strips]
-    room = [NAME_ROW + max(STRIP_ROW, STRIP_ROW - NEAR + NEAR * max(levels, default=0)) for levels in rows]
-    height = TOP + BOTTOM + sum(room)
-    parts = scale.grid(height, count=5)
-    for index, (strip, levels) in enumerate(zip(strips, rows)):
-        top = TOP + sum(room[:index])
-        parts.append(
-            f'<text class="tick" x="4" y="{top + NAME_ROW - 5:.1f}">{escape(fit_text(strip.name, WIDTH - 8))}</text>'
-        )
-        parts += _strip_row(strip, scale, levels, top + (room[index] + NAME_ROW) / 2)
-    return picture(parts, title=title, height=height)
-
-
-def _levels(positions: Sequence[float]) -> list[int]:
-    """Return for each dot, at x = places, the lowest level without a near dot; level 0 is the centre line."""
-    levels: list[int] = [0] * len(positions)
-    before: list[int] = []
-    for number in sorted(range(len(positions)), key=positions.__getitem__):
-        # Dots are visited from left to right: only recent ones can be near.
-        before = [other for other in before if positions[number] - positions[other] < NEAR]
-        taken = {levels[other] for other in before}
-        levels[number] = next((level for level in range(LEVELS) if level not in taken), LEVELS - 1)
-        before.append(number)
-    return levels
-
-
-def _strip_row(strip: Strip, scale: _Field, levels: Sequence[int], y: float) -> list[str]:
-    parts = []
-    counted = [dot.value for dot in strip.dots if dot.look != "hollow"]
-    if counted:
-        x = scale.across(statistics.median(counted))
-        parts.append(f'<line class="median" x1="{x:.1f}" x2="{x:.1f}" y1="{y - 11:.1f}" y2="{y + 11:.1f}"/>')
-    for dot, level in zip(strip.dots, levels):
-        color = {"dot": "dot c0", "best": "dot c2", "hollow": "hollow c1"}[dot.look]
-        note = f"<title>{escape(dot.label)}: {dot.value:.4f}</title>"
-        size = 4.5 if dot.look == "best" else 3.5
-        up = y + (level + 1) // 2 * NEAR * (-1 if level % 2 else 1)  # 0, then above and below in turn
-        parts.append(
-            f'<circle class="{color}" cx="{scale.across(dot.value):.1f}" cy="{up:.1f}" r="{size}">{note}</circle>'
-        )
-    return parts
 
 
 def matrix_plot(pairs: Sequence[tuple[str, str]], *, title: str) -> str:

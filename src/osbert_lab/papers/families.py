@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from osbert import recipe
 from osbert.files import write_json, write_text
-from osbert.reports.charts import Dot, Strip, strip_plot
 from osbert.reports.page import Section, code, paragraph, table, write_report
 from osbert.terminal import in_columns
 from osbert.training.run_folder import RunFolder
@@ -29,6 +28,7 @@ from osbert_lab.papers.verdicts import (
 )
 from osbert_lab.papers.years import gains_section, timelines
 from osbert_lab.static_vectors.settings import vector_schema
+from osbert_lab.strips import Dot, Strip, strip_plot
 from osbert_lab.study.runner import is_finished
 
 REPORT = "report.html"

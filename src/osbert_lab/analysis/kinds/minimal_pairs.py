@@ -14,7 +14,6 @@ import numpy as np
 
 from osbert.analysis.scoring import Masking
 from osbert.evaluation.bootstrap import wilson_interval
-from osbert.reports.charts import Dot, Strip, strip_plot
 from osbert.reports.page import Section, table
 from osbert.reports.plot import explain_picture
 from osbert_lab.analysis.figures import DEVIATIONS, Figure, Floats, select_figures
@@ -22,6 +21,7 @@ from osbert_lab.analysis.judgements import MinimalPair, Pieces, lay_out_pieces, 
 from osbert_lab.analysis.kinds.contract import Advance, LanguageExperiment
 from osbert_lab.analysis.model import AnalysedModel
 from osbert_lab.analysis.sample import ItemSample
+from osbert_lab.strips import Dot, Strip, strip_plot
 
 PAIRS = "minimal_pairs"
 ENDS: dict[Masking, str] = {"piece": "", "word": "_word"}

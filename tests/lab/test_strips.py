@@ -9,8 +9,8 @@ import xml.etree.ElementTree as ElementTree
 from hypothesis import given
 from hypothesis import strategies as st
 
-from osbert.reports.charts import NEAR, Dot, Strip, strip_plot
 from osbert.reports.plot import WIDTH
+from osbert_lab.strips import NEAR, Dot, Strip, strip_plot
 
 VALUES = st.lists(st.floats(-1e3, 1e3, allow_nan=False) | st.just(math.nan), max_size=8)
 
