@@ -505,9 +505,26 @@ class PretrainKeywords(OptimizerKeywords, total=False):
     generator: float
     same_text_weight: float
     same_text_pooling: Literal["cls", "mean", "max", "weighted", "mean_sqrt", "last"]
-    temperature: float
+    same_text_temperature: float
     sentence_order_weight: float
     swapped: float
+    soft_pieces_weight: float
+    soft_pieces_rate: float
+    soft_pieces_later_rates: str | Sequence[float]
+    soft_pieces_later_from: str | Sequence[float]
+    soft_pieces_mask: float
+    soft_pieces_random: float
+    soft_pieces_limit: int
+    soft_pieces_unit: Literal["pieces", "words", "ngrams"]
+    soft_pieces_unit_from: float
+    soft_pieces_ngrams: str | Sequence[float]
+    soft_pieces_unigram_start: bool
+    teacher: str
+    start: Literal["layers", "random"]
+    soft: float
+    soft_pieces_temperature: float
+    states: float
+    attentions: float
     span_boundary_weight: float
     span_boundary_rate: float
     span_boundary_later_rates: str | Sequence[float]
@@ -575,6 +592,7 @@ class PretrainKeywords(OptimizerKeywords, total=False):
     unit: Literal["pieces", "words", "ngrams"]
     unit_from: float
     ngrams: str | Sequence[float]
+    temperature: float
     cells: int
     model_clip: float
     spelling: int

@@ -28,7 +28,8 @@ from osbert.objectives.mlm import MaskedLanguage
 from osbert.text.document import Document
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 
-NAMES = components.names("objectives")
+NAMES = [name for name in components.names("objectives") if name != "soft_pieces"]
+"""All but the one that needs a teacher (tests/lab/distillation)."""
 VOCABULARY = 300
 
 

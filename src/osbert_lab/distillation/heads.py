@@ -36,6 +36,15 @@ class Teacher:
             return self.learner.heads[self.name].outputs(self.states(batch), batch)
 
 
+def soft_divergence(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
+    """Return T^2 KL(softmax(teacher / T), softmax(student / T)) (...) of logits (..., K) (Hinton et al. 2015).
+
+    The square keeps the size of the gradients, which the temperature T divides by T^2.
+    """
+    student, teacher = (functional.log_softmax(logits / temperature, dim=-1) for logits in (student, teacher))
+    return functional.kl_div(student, teacher, reduction="none", log_target=True).sum(-1) * temperature**2
+
+
 class SoftTargetHead(Head):
     """The divergence of a head's outputs from a teacher's, both at a temperature T (Hinton et al. 2015, section 2).
 
@@ -86,14 +95,12 @@ class SoftTargetHead(Head):
         """Return the divergences (M,) of outputs (M, K) from the teacher's."""
         if self.kind == "numbers":
             return (student - teacher).square().mean(1)
-        student, teacher = student / self.temperature, teacher / self.temperature
         if self.kind == "labels":
             # A sigmoid is a softmax over the logits (x, 0).
             student, teacher = (
                 torch.stack([logits, torch.zeros_like(logits)], dim=-1) for logits in (student, teacher)
             )  # (M, K, 2)
-        logs = functional.log_softmax(student, dim=-1), functional.log_softmax(teacher, dim=-1)
-        each = functional.kl_div(*logs, reduction="none", log_target=True).sum(-1) * self.temperature**2
+        each = soft_divergence(student, teacher, self.temperature)
         return each.mean(1) if self.kind == "labels" else each
 
     def _of_spans(self, student: Tensor, teacher: Tensor, batch: Batch) -> Tensor:
