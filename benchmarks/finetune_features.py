@@ -17,11 +17,11 @@ from torch import Tensor
 
 from osbert.reading.tagged.schemes import read_tags, write_tags
 from osbert.tasks import Prediction, Record, Task
-from osbert.tasks.kinds.choose import Choose
 from osbert.tasks.kinds.regress import Regress
 from osbert.tasks.kinds.span import Span
 from osbert.tasks.kinds.span.questions import AnswerCandidate, AnswerPrediction
 from osbert.tasks.kinds.tag import Tag
+from osbert_lab.multiple_choice.choose import Choose
 
 IGNORED = -100
 """The label that torch's cross-entropy passes over."""

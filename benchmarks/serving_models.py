@@ -13,12 +13,12 @@ from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.tasks import Task
-from osbert.tasks.kinds.choose import Choose
 from osbert.tasks.kinds.classify import Classify
 from osbert.tasks.kinds.regress import Regress
 from osbert.tasks.kinds.span import Span
 from osbert.tasks.kinds.tag import Tag
 from osbert.text.tokenizer import SPECIALS, Tokenizer
+from osbert_lab.multiple_choice.choose import Choose
 
 PIECES = 30_522
 """Pieces of a vocabulary, as BERT's."""

@@ -15,7 +15,6 @@ from osbert.analysis.words import token_words, words_of_pieces
 from osbert.data.pack import Packer
 from osbert.interop.tokenizers import read_any_tokenizer
 from osbert.tasks import Record
-from osbert.tasks.kinds.choose import Choose
 from osbert.tasks.kinds.classify import Classify
 from osbert.tasks.kinds.span import Span
 from osbert.tasks.kinds.tag import Tag
@@ -59,8 +58,6 @@ def test_each_layout_knows_its_words() -> None:
     assert words(TOKENIZER, "a b c d e f", task=windowed, length=6)[1] == [[-1, 0, 1, 2, 3, -1], [-1, 2, 3, 4, 5, -1]]
     both = Classify(labels=("a", "b"), both_orders=True)
     assert words(TOKENIZER, "a", "b c", task=both)[1] == [[-1, 0, -1, 1, 2, -1], [-1, 1, 2, -1, 0, -1]]
-    choice = words(TOKENIZER, "a", "b", "b", task=Choose())
-    assert choice == (["a", "b", "b"], [[-1, 0, -1, 1, -1], [-1, 0, -1, 2, -1]])
     asked = words(TOKENIZER, "a b", "c d e f g h a b", task=Span(stride=2), length=9)
     assert asked[1][0] == [-1, 0, 1, -1, 2, 3, 4, 5, -1] and asked[1][1][4:8] == [4, 5, 6, 7]
 

@@ -37,7 +37,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "regress": {"center": 3.0, "scale": 2.0},
     "tag": {"types": ("X",), "decoder": "crf", "legal": True},
     "span": {"length": 20, "stride": 4},
-    "choose": {},
 }
 ASKED = {
     "span": [("the actor", "a good film . the actor plays a poor play " * 2), ("film", "bad")],
@@ -47,7 +46,7 @@ ASKED = {
 
 def made(kind: str, encoder: Path, folder: Path) -> Path:
     """Return a run folder of a task with random weights."""
-    task: Task = components.find("tasks", kind, base=Task)(**SETTINGS[kind])
+    task: Task = components.find("tasks", kind, base=Task)(**SETTINGS.get(kind, {}))
     read = open_folder(encoder)
     torch.manual_seed(3)
     head = task.head(read.backbone)
@@ -59,7 +58,7 @@ def made(kind: str, encoder: Path, folder: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("kind", SETTINGS)
+@pytest.mark.parametrize("kind", [*SETTINGS, pytest.param("choose", marks=pytest.mark.lab)])
 def test_every_kind_of_task_says_the_same(kind: str, encoder: Path, tmp_path: Path) -> None:
     run = load(made(kind, encoder, tmp_path / "run"))
     other = load(write_exported(tmp_path / "out", run.folder))

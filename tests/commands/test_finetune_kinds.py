@@ -17,7 +17,6 @@ from osbert.commands.evaluate import evaluate
 from osbert.commands.finetune import finetune
 from osbert.commands.predict import predict
 from osbert.inference.engine import load
-from osbert.runs.file_options import TextOptions
 from osbert.training.tracking import read_lines
 from refusals import refusal
 
@@ -167,40 +166,6 @@ def test_it_opens_as_their_question_answering(answering: Path) -> None:
     assert tokenizer.decode(inputs["input_ids"][0, first : last + 1]) == "good"
 
 
-def test_a_run_that_chooses(encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rng = random.Random(0)
-    for split, count in (("train", 120), ("val", 40)):
-        with (tmp_path / f"{split}.csv").open("w", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow(["sent1", "sent2", "ending0", "ending1", "ending2", "ending3", "label"])
-            for _ in range(count):
-                right = rng.randrange(4)
-                endings = [f"{'good' if place == right else rng.choice(['bad', 'poor'])} film" for place in range(4)]
-                writer.writerow(["the actor plays", "a", *endings, right])
-    out = tmp_path / "run"
-    finetune("choose", *SETTINGS, "--epochs", "4", "--micro-tokens", "64", model=encoder, data=tmp_path, out=out)
-    assert metrics(out)["accuracy"] > 0.9
-    told = json.loads((out / "run.json").read_text())["finished"]["calibration"]
-    assert tomllib.loads((out / "recipe.toml").read_text())["choose"]["temperature"] == told["temperature"] != 1
-    assert "probabilities: temperature" in capsys.readouterr().out
-    evaluate(out, data=tmp_path / "val.csv")
-    assert "accuracy" in capsys.readouterr().out
-    assert load(out).fine_tuned.temperature == told["temperature"]  # type: ignore[attr-defined]
-    predict(out, "the actor plays", "a bad film", "a good film", "a poor film")
-    assert capsys.readouterr().out.splitlines()[0] == "1"
-    (tmp_path / "new.csv").write_text("sent1,sent2,ending0,ending1,ending2,ending3\nthe actor,a,bad,good film,poor,\n")
-    predict(out, file=tmp_path / "new.csv", out=tmp_path / "out.csv")
-    (row,) = csv.DictReader((tmp_path / "out.csv").read_text().splitlines())
-    assert (row["prediction"], row["choice"]) == ("1", "a good film")
-    embed(out, tmp_path / "new.csv", out=tmp_path / "out.npz", reading=TextOptions(text="sent1", pair="ending1"))
-    long = ("choose", *SETTINGS, "--epochs", "1", "--length", "8")
-    with refusal("text-too-long", "train.csv", "2"):
-        finetune(*long, "--long", "error", model=encoder, data=tmp_path, out=tmp_path / "none")
-    with refusal("invalid-setting"):
-        finetune(*long, "--long", "window", model=encoder, data=tmp_path, out=tmp_path / "none")
-    assert not (tmp_path / "none").exists()
-
-
 def test_questions_in_a_table(encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     paragraphs = [f"{one} film {other}" for one in MARKED for other in MARKED]
     rows = [f"the film,{paragraph},{paragraph.split()[-1]}\n" for paragraph in paragraphs]
@@ -211,18 +176,3 @@ def test_questions_in_a_table(encoder: Path, tmp_path: Path, capsys: pytest.Capt
     assert "exact" in capsys.readouterr().out
     predict(tmp_path / "run", "the film", "bad actor")
     assert capsys.readouterr().out.splitlines()[0] in "bad actor"
-
-
-def test_choices_in_json_lines(encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = [
-        {"context": "a film", "choices": [one, "the actor", other][: 2 + number % 2], "label": number % 2}
-        for number, (one, other) in enumerate((one, other) for one in MARKED for other in MARKED)
-    ]
-    (tmp_path / "own.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    finetune("choose", *SETTINGS, "--epochs", "1", model=encoder, data=tmp_path / "own.jsonl", out=tmp_path / "run")
-    evaluate(tmp_path / "run", data=tmp_path / "own.jsonl")
-    assert "accuracy" in capsys.readouterr().out
-    predict(tmp_path / "run", file=tmp_path / "own.jsonl")
-    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [len(line["probabilities"]) for line in lines] == [2, 3] * 8
-    assert all(line["choices"][int(line["prediction"])] == line["choice"] for line in lines)

@@ -24,8 +24,6 @@ from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
 from osbert.reading.tagged import schemes as tags
 from osbert.tasks import Record, Task
-from osbert.tasks.kinds.choose import Choices, Choose
-from osbert.tasks.kinds.choose import names as choice_names
 from osbert.tasks.kinds.multilabel import Multilabel
 from osbert.tasks.kinds.rerank import Rerank
 from osbert.tasks.kinds.span import Span
@@ -62,12 +60,9 @@ def questions(task: Task) -> list[Record]:
 
 def choices(task: Task) -> list[Record]:
     """Return contexts with two choices, or three."""
-    found = []
-    for place, text in enumerate(TEXTS):
-        options = ("good", "bad film", "a")[: 2 + place % 2]
-        called = choice_names(len(options), "0")
-        found.append(Choices(number=place, texts=(text, *options), label=called[place % 2], names=called))
-    return found
+    rows = [(text, *("good", "bad film", "a")[: 2 + place % 2]) for place, text in enumerate(TEXTS)]
+    pairs = enumerate(rows)
+    return [dataclasses.replace(task.record_of(row), number=place, label=str(place % 2)) for place, row in pairs]
 
 
 def candidates(task: Task) -> list[Record]:
@@ -98,7 +93,6 @@ def written(task: Task) -> list[Record]:
 
 MAKERS: dict[type[Task], Callable[[Task], list[Record]]] = {
     Span: questions,
-    Choose: choices,
     Rerank: candidates,
     Tag: passages,
     Multilabel: several_labels,
@@ -107,10 +101,11 @@ MAKERS: dict[type[Task], Callable[[Task], list[Record]]] = {
 """How six records of a kind are made, the fourth far too long; the first kind that a task is of counts."""
 
 if importlib.util.find_spec("osbert_lab"):
+    from osbert_lab.multiple_choice.choose import Choose
     from osbert_lab.named_spans import NamedSpans
     from osbert_lab.writing.generate import Generate
 
-    MAKERS = {Generate: written, NamedSpans: passages, **MAKERS}
+    MAKERS = {Generate: written, NamedSpans: passages, Choose: choices, **MAKERS}
 
 
 def fitted(name: str) -> tuple[Task, list[Record]]:

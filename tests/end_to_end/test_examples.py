@@ -141,6 +141,7 @@ def test_answer_questions(tmp_path: Path, output: Output) -> None:
     assert all(line.split("%  ")[1] in "the good film" for line in answers if "%" in line)
 
 
+@pytest.mark.lab
 def test_choose_endings(tmp_path: Path, output: Output) -> None:
     chooser = write_run(tmp_path / "chooser", TASKS["chooser"])
     found = output("choose_endings", chooser, "a good", "film", "play")

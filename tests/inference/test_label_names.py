@@ -140,7 +140,7 @@ def test_what_cannot_be_predicted_is_refused(nli: Engine, sentences: Engine, run
         nli.predict([("a", "film")], labels=NAMES)
     with refusal("invalid-value", "zebra"):
         load(runs["pretrained"]).predict(TEXTS, labels=["film", "zebra"])
-    for name in ("tagger", "classifier", "pairs", "labeller", "number", "chooser", "reader", "encoder"):
+    for name in ("tagger", "classifier", "pairs", "labeller", "number", "windows", "reader", "encoder"):
         with refusal("unsupported-model"):
             load(runs[name]).predict(TEXTS, labels=NAMES)
     with pytest.raises(TypeError):

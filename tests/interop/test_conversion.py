@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import shutil
@@ -28,7 +29,6 @@ from osbert.models.contract import Learner
 from osbert.objectives import mlm, nsp, sentence_order
 from osbert.objectives.left_to_right import LeftToRight
 from osbert.tasks import Task
-from osbert.tasks.kinds.choose import Choose
 from osbert.tasks.kinds.classify import Classify
 from osbert.tasks.kinds.multilabel import Multilabel
 from osbert.tasks.kinds.regress import Regress
@@ -50,9 +50,13 @@ TASKS: dict[str, Task] = {
     "crf": Tag(types=("LOC", "PER"), decoder="crf"),
     "span": Span(unanswerable="yes", threshold=0.3),
     "answering": Span(),
-    "choose": Choose(counting="1", temperature=1.7),
     "rerank": Rerank(loss="bce", highest=3.0),
 }
+
+if importlib.util.find_spec("osbert_lab"):
+    from osbert_lab.multiple_choice.choose import Choose
+
+    TASKS["choose"] = Choose(counting="1", temperature=1.7)
 
 
 @pytest.fixture(scope="module")
@@ -141,6 +145,14 @@ def test_every_kind_of_run_opens_in_transformers(
     for kind in ("span", "answering"):
         said = theirs_say(tmp_path / kind, "AutoModelForQuestionAnswering", TEXT, OTHER)
         close(ours_say(runs(kind), TEXT, OTHER)["span"], torch.stack([said.start_logits[0], said.end_logits[0]], dim=1))
+    said = theirs_say(tmp_path / "pretraining", "AutoModelForPreTraining", TEXT, OTHER)
+    close(ours_say(runs("pretraining"), TEXT, OTHER)["mlm"], said.prediction_logits[0])
+    close(ours_say(runs("pretraining"), TEXT, OTHER)["nsp"], said.seq_relationship_logits)
+
+
+@pytest.mark.lab
+def test_a_run_that_chooses_opens_in_transformers(runs: Callable[[str], Path], tmp_path: Path) -> None:
+    write_model_as(model_of(open_any(runs("choose"))), tmp_path / "choose", "huggingface")
     model = transformers.AutoModelForMultipleChoice.from_pretrained(tmp_path / "choose").eval()
     inputs = transformers.AutoTokenizer.from_pretrained(tmp_path / "choose")(
         [TEXT] * 2, [OTHER, "bad play"], return_tensors="pt", padding=True
@@ -149,9 +161,6 @@ def test_every_kind_of_run_opens_in_transformers(
         said = model(**{name: column[None] for name, column in inputs.items()}).logits.softmax(-1)[0]
     ours = load(runs("choose")).predict([(TEXT, OTHER, "bad play")])[0].probabilities
     assert list(ours.values()) == pytest.approx(said.tolist(), abs=TOLERANCE)
-    said = theirs_say(tmp_path / "pretraining", "AutoModelForPreTraining", TEXT, OTHER)
-    close(ours_say(runs("pretraining"), TEXT, OTHER)["mlm"], said.prediction_logits[0])
-    close(ours_say(runs("pretraining"), TEXT, OTHER)["nsp"], said.seq_relationship_logits)
 
 
 def close(ours: torch.Tensor, theirs: torch.Tensor) -> None:
@@ -161,7 +170,7 @@ def close(ours: torch.Tensor, theirs: torch.Tensor) -> None:
 def test_a_folder_that_holds_only_what_was_tuned_becomes_a_whole_model(
     runs: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    shutil.copytree(runs("choose"), tmp_path / "tuned")
+    shutil.copytree(runs("classify"), tmp_path / "tuned")
     with torch.random.fork_rng():
         torch.manual_seed(0)
         width = 16
@@ -243,15 +252,15 @@ def test_what_they_have_no_model_for_is_refused(tmp_path: Path, make_learner: Ca
 
 
 def test_other_heads_or_pieces_are_no_small_difference(runs: Callable[[str], Path]) -> None:
-    tag, choose, other = (model_of(open_any(runs(kind))) for kind in ("tag", "choose", "tag"))
+    tag, rerank, other = (model_of(open_any(runs(kind))) for kind in ("tag", "rerank", "tag"))
     torch.nn.init.zeros_(other.learner.heads["tag"].linear.bias)
     assert [one.what for one in differences(tag, other) if not one.small] == ["scores of tag"]
     regress = model_of(open_any(runs("regress")))
     assert [one.what for one in differences(regress, regress)][-1] == "scores of regress as others read them"
     regress.units["bias"].add_(0.01)
     assert [one.small for one in differences(regress, regress)] == [True, True, True, False]
-    with pytest.raises(ValueError, match="the heads are tag and choose"):
-        differences(tag, choose)
+    with pytest.raises(ValueError, match="the heads are tag and rerank"):
+        differences(tag, rerank)
     other.source.tokenizer = Tokenizer(SPECIALS)
     with pytest.raises(ValueError, match="cut texts differently"):
         differences(tag, other)

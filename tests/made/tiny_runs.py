@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,6 @@ from osbert.models.forms import Writing
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.runs.export import write
 from osbert.tasks import Task
-from osbert.tasks.kinds.choose import Choose
 from osbert.tasks.kinds.classify import Classify
 from osbert.tasks.kinds.contrastive import Contrastive
 from osbert.tasks.kinds.multilabel import Multilabel
@@ -38,11 +38,15 @@ TASKS: dict[str, Task] = {
     "pairs": Classify(labels=("no", "yes"), text="one", pair="two"),
     "labeller": Multilabel(labels=("art", "war"), text="text", thresholds=(0.3, 0.6)),
     "number": Regress(text="text", center=3.0, scale=2.0, training_range=(1.0, 5.0)),
-    "chooser": Choose(context=("start",), choices=("a", "b"), label="label", counting="1"),
     "reader": Span(unanswerable="yes", threshold=-0.5, stride=6),
     "reader-of-all": Span(unanswerable="no", stride=6),
     "tagger": Tag(types=("PER", "WORK"), decoder="crf"),
 }
+
+if importlib.util.find_spec("osbert_lab"):
+    from osbert_lab.multiple_choice.choose import Choose
+
+    TASKS["chooser"] = Choose(context=("start",), choices=("a", "b"), label="label", counting="1")
 
 EXPORTED: dict[tuple[object, ...], dict[str, bytes]] = {}
 """The files of each export that was made, by those of its run."""

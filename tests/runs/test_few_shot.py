@@ -135,7 +135,7 @@ def test_stopped_before_the_first_step_it_begins_anew(encoder: Path, tmp_path: P
     ("task", "settings", "names"),
     [
         ("tag", {"few_shot": "linear"}, ("tag",)),
-        ("choose", {"few_shot": "contrastive"}, ("choose",)),
+        pytest.param("choose", {"few_shot": "contrastive"}, ("choose",), marks=pytest.mark.lab),
         ("span", {"few_shot": "linear"}, ("span",)),
         ("regress", {"few_shot": "contrastive"}, ("regress", "linear")),
         ("classify", {"few_shot": "linear", "epochs": 3}, ("epochs",)),

@@ -32,13 +32,14 @@ ASKED: dict[str, dict[str, Any]] = {
 
 def test_a_worker_reads_nothing_of_a_folder_once_it_is_loaded(runs: dict[str, Path], tmp_path: Path) -> None:
     """Least of all other settings, since a model without its sentence files would give other vectors."""
-    folders = {name: Path(shutil.copytree(runs[name], tmp_path / name)) for name in ASKED}
+    folders = {name: Path(shutil.copytree(runs[name], tmp_path / name)) for name in ASKED if name in runs}
 
     def answers(worker: Worker) -> list[tuple[int, bytes]]:
         now = time.monotonic()
         asking = [
             Dispatch(number, asked["call"], {"model": name, **asked}, now, now + 600)
             for number, (name, asked) in enumerate(ASKED.items())
+            if name in folders
         ]
         found = worker.take_in(asking)
         while worker.queue.jobs:

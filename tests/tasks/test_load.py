@@ -11,7 +11,6 @@ import pytest
 from osbert.errors import Problems
 from osbert.runs.finetune.records import Overlap, data_notices
 from osbert.tasks import Task, load
-from osbert.tasks.kinds.choose import Choose
 from osbert.tasks.kinds.classify import Classify
 from osbert.tasks.kinds.regress import Regress
 from osbert.tasks.kinds.span import Span
@@ -60,8 +59,6 @@ def test_a_file_read_for_training_and_development_tells_its_problems_once(tmp_pa
         (Classify(), "text,more\nx,a\n", "text from 'text', no label"),
         (Span(), "question,context,answer\nq,p,p\n", "the answers in 'answer' are not read"),
         (Span(), "question,context\nq,p\n", "no answers"),
-        (Choose(), "context,choice1,choice2,label\nc,x,y,1\n", "the labels in 'label' are not read"),
-        (Choose(), "context,choice1,choice2\nc,x,y\n", "no label"),
     ],
 )
 def test_a_file_to_predict_tells_that_its_labels_are_not_read(tmp_path: Path, task: Task, text: str, told: str) -> None:
@@ -76,7 +73,6 @@ def test_a_file_to_predict_tells_that_its_labels_are_not_read(tmp_path: Path, ta
     [
         (Classify, "data.csv", ["text,label", "a,pos", "b,", "c,neg", "d, ", "e,pos", "f,neg"]),
         (Regress, "data.csv", ["text,score", "a,1", "b,", "c,2", "d, ", "e,1", "f,2"]),
-        (Choose, "data.csv", ["context,choice1,choice2,label", *(f"c,x,y,{n}" for n in ("1", "", "2", " ", "1", "2"))]),
         (
             Classify,
             "data.jsonl",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
@@ -15,7 +16,6 @@ import pytest
 from osbert.errors import Problems
 from osbert.reading.memory import tables
 from osbert.tasks import Record, Task, findings, load, with_data
-from osbert.tasks.kinds.choose import Choose
 from osbert.tasks.kinds.classify import Classify
 from osbert.tasks.kinds.contrastive import Contrastive
 from osbert.tasks.kinds.regress import Regress
@@ -42,8 +42,12 @@ KINDS: dict[str, tuple[Task, Sequence[Mapping[str, Any]]]] = {
     "tag": (Tag(), TAGS),
     "marked": (Tag(), MARKED),
     "span": (Span(), QUESTIONS),
-    "choose": (Choose(), CHOICES),
 }
+
+if importlib.util.find_spec("osbert_lab"):
+    from osbert_lab.multiple_choice.choose import Choose
+
+    KINDS["choose"] = Choose(), CHOICES
 
 
 class Frame:
@@ -129,8 +133,15 @@ def test_tuples_and_texts_are_rows() -> None:
     assert read(Regress(), [(row["text"], row["score"]) for row in SCORES]) == read(Regress(), SCORES)
     assert read(Classify(), [tuple(row.values()) for row in PAIRS]) == read(Classify(), PAIRS)
     assert read(Tag(), [(row["tokens"], row["tags"]) for row in TAGS]) == read(Tag(), TAGS)
-    assert read(Choose(), [tuple(row.values()) for row in CHOICES]) == read(Choose(), CHOICES)
     assert len(read(Contrastive(), ["film", "play"])["train"]) == 1
+
+
+@pytest.mark.lab
+def test_tuples_are_a_context_and_its_choices() -> None:
+    task, rows = KINDS["choose"]
+    assert read(task, [tuple(row.values()) for row in rows]) == read(task, rows)
+    with refusal("unusable-row", "row 1: ", "'7'", "3"):
+        read(task, [{**rows[0], "label": 7}])
 
 
 def test_settings_name_columns() -> None:
@@ -192,7 +203,6 @@ def test_messages_name_the_row_and_where_there_are_several_its_split() -> None:
         (Tag(), [{"tokens": ["a", "b"], "tags": ["O"]}], ("row 1: 2", "'tokens'", "1", "'tags'")),
         (Tag(), [{"tokens": ["a"], "tags": ["Q-X"]}], ("row 1: ", "'Q-X'", "O")),
         (Span(), [*QUESTIONS[:1], {**QUESTIONS[1], "question": ""}], ("row 2: ", "question")),
-        (Choose(), [{**CHOICES[0], "label": 7}], ("row 1: ", "'7'", "3")),
     ):
         with refusal("unusable-row", *values):
             read(task, data)
@@ -225,7 +235,7 @@ def test_a_split_may_be_a_file(tmp_path: Path) -> None:
     assert read(Classify(), {"train": TEXTS, "dev": tmp_path / "more.csv"})["dev"] == [(("x",), "pos")]
 
 
-@pytest.mark.parametrize("kind", ["classify", "tag", "span", "choose", "regress"])
+@pytest.mark.parametrize("kind", ["classify", "tag", "span", pytest.param("choose", marks=pytest.mark.lab), "regress"])
 def test_rows_of_a_frame_have_the_numbers_of_its_index(kind: str) -> None:
     pandas = pytest.importorskip("pandas")
     task, rows = KINDS[kind]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from osbert.tasks.kinds.choose import Choose
+from osbert_lab.multiple_choice.choose import Choose
 
 
 @dataclass(frozen=True, kw_only=True)

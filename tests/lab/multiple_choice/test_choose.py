@@ -11,14 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from osbert.analysis.words import token_words
 from osbert.data.pack import Packer
 from osbert.data.record_loader import EncodedAhead
 from osbert.errors import Problems
 from osbert.runs.file_options import FileOptions
 from osbert.runs.finetune.rows import long_texts
 from osbert.tasks import findings, load
-from osbert.tasks.kinds.choose import ChoicePrediction, Choices, Choose, names
 from osbert.tasks.tables import note_long
+from osbert_lab.multiple_choice.choose import ChoicePrediction, Choices, Choose, names
 from refusals import refusal
 
 SWAG = Choose(
@@ -221,6 +222,12 @@ def test_another_file_may_have_other_columns(tmp_path: Path, write: Callable[...
         task.source.switch_data(path, {"pair": "x"})
 
 
+def test_each_choice_has_words_of_its_own(packer: Packer) -> None:
+    words = token_words(Choose(), Choose().record_of(("good", "bad", "bad")), packer)
+    assert [word.text for word in words.words] == [0, 1, 2]
+    assert [tokens.tolist() for tokens in words.tokens] == [[-1, 0, -1, 1, -1], [-1, 0, -1, 2, -1]]
+
+
 def test_a_sequence_a_choice_and_one_target(packer: Packer) -> None:
     record = Choices(number=5, texts=("good film", "a play", "bad . " * 9), label="1", names=("0", "1"))
     first, second = Choose().encode(record, packer)
@@ -308,3 +315,30 @@ def test_the_temperature_of_choices_of_several_numbers_is_that_of_least_cross_en
     assert Choose(temperature=2).tune(said, records) == (Choose(temperature=2), None)
     with pytest.raises(ValueError, match="temperature must be above 0"):
         Choose(temperature=-1)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("context,choice1,choice2,label\nc,x,y,1\n", "the labels in 'label' are not read"),
+        ("context,choice1,choice2\nc,x,y\n", "no label"),
+    ],
+)
+def test_a_file_to_predict_tells_that_its_labels_are_not_read(tmp_path: Path, text: str, told: str) -> None:
+    (tmp_path / "new.csv").write_text(text)
+    inputs = Choose().source.inputs(tmp_path / "new.csv")
+    assert inputs.describe.endswith(told)
+    assert [record.label for _, record in inputs.rows(Problems(heading="")) if record] == [None]
+
+
+def test_rows_without_a_label_are_refused_or_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "data.csv"
+    path.write_text("context,choice1,choice2,label\n" + "c,x,y,1\nc,x,y,\nc,x,y,2\nc,x,y, \n" * 3)
+    unlabelled = [3, 5, 7, 9, 11, 13]
+    with refusal("missing-label") as error:
+        load(Choose(data=str(path)).source.resolve(), ("train", "dev"))
+    told = str(error.value).splitlines()[1:]
+    assert [line.partition(": ")[0] for line in told] == [f"  - {path}, line {line}" for line in unlabelled]
+    task = Choose(data=str(path), skip_unlabelled=True, held_out=0.3).source.resolve()
+    _, records = load(task, ("train", "dev"))
+    assert sorted(record.line for split in records.values() for record in split) == [2, 4, 6, 8, 10, 12]
