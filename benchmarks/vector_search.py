@@ -130,7 +130,7 @@ def begin_duplicates(side: str, path: Path, count: int) -> None:
     global WORK
     vectors = np.load(path, mmap_mode="r")
     if side == "osbert":
-        from osbert.inference.vectors.nearest import Duplicates
+        from osbert_lab.duplicates.comparison import Duplicates
 
         def work() -> Any:
             found = Duplicates(vectors, LEAST)

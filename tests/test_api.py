@@ -24,7 +24,6 @@ osbert.evaluate_retrieval
 osbert.explain
 osbert.export
 osbert.extend_tokenizer
-osbert.find_duplicates
 osbert.finetune
 osbert.load
 osbert.mine
@@ -51,6 +50,7 @@ LAB = """
 osbert_lab.analyse
 osbert_lab.compare_encoders
 osbert_lab.distil
+osbert_lab.find_duplicates
 osbert_lab.find_topics
 osbert_lab.finetune_glue
 osbert_lab.generate

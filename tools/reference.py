@@ -75,7 +75,7 @@ CLASSES = {
         "osbert.runs.rows.embed.FileVectors",
         "osbert.runs.similarity.search.Neighbourhood",
         "osbert.runs.similarity.retrieval.RetrievalEvaluation",
-        "osbert.runs.similarity.duplicates.DuplicateTally",
+        "osbert_lab.duplicates.find_duplicates.DuplicateTally",
         "osbert.runs.similarity.mine.MiningTally",
         "osbert_lab.topics.result.TopicTally",
     ),

@@ -21,7 +21,7 @@ from osbert.api.training import (
     pretrain,
     train_tokenizer,
 )
-from osbert.api.vectors import evaluate_retrieval, find_duplicates, mine, search
+from osbert.api.vectors import evaluate_retrieval, mine, search
 from osbert.processes import let_threads_sleep
 
 let_threads_sleep()
@@ -38,7 +38,6 @@ __all__ = [
     "explain",
     "export",
     "extend_tokenizer",
-    "find_duplicates",
     "finetune",
     "load",
     "mine",

@@ -127,11 +127,6 @@ class VectorKeywords(TypedDict, total=False):
     overlap: int
     dimensions: int
 
-class FindDuplicatesKeywords(TextKeywords, OpeningKeywords, total=False):
-    """Settings of osbert.find_duplicates."""
-
-    device: str
-
 class TrainTokenizerKeywords(TypedDict, total=False):
     """Settings of osbert.train_tokenizer."""
 
@@ -172,8 +167,10 @@ class ExportKeywords(EvaluateKeywords, total=False):
     data: str | Path | None
     unchecked: bool
 
-class ScoreKeywords(FindDuplicatesKeywords, TaskKeywords, LikelihoodKeywords, total=False):
+class ScoreKeywords(TextKeywords, TaskKeywords, OpeningKeywords, LikelihoodKeywords, total=False):
     """Settings of osbert.score."""
+
+    device: str
 
 class BuildCorpusKeywords(TaskKeywords, total=False):
     """Settings of osbert.build_corpus."""
@@ -238,11 +235,12 @@ class PredictKeywords(TextKeywords, TaskKeywords, NamingKeywords, OpeningKeyword
     columns: Mapping[str, str]
     labels_column: str
 
-class EmbedKeywords(FindDuplicatesKeywords, VectorKeywords, TaskKeywords, total=False):
+class EmbedKeywords(VectorKeywords, TextKeywords, TaskKeywords, OpeningKeywords, total=False):
     """Settings of osbert.embed."""
 
     layers: str
     tokens: int
+    device: str
     dtype: Literal["float32", "int8", "binary"]
     update: bool
     out_form: str

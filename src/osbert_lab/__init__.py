@@ -6,7 +6,7 @@ functions below are also attributes of `osbert`, such as `osbert.analyse`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,22 +16,34 @@ from osbert.signatures import read_settings, takes_settings_of
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from osbert.keywords import FindDuplicatesKeywords, FinetuneKeywords
+    from osbert.keywords import FinetuneKeywords
     from osbert_lab.analysis.model_analysis import ModelAnalysis
     from osbert_lab.distillation.distillation import DistilRun
     from osbert_lab.distillation.static import StaticStudent
+    from osbert_lab.duplicates.find_duplicates import DuplicateTally
     from osbert_lab.influence.training_rows import TrainingRows
     from osbert_lab.keywords import (
         AnalyseKeywords,
         CompareEncodersKeywords,
         DistilKeywords,
+        FindDuplicatesKeywords,
         GenerateKeywords,
         TrainingRowsKeywords,
     )
     from osbert_lab.topics.result import TopicTally
+    from osbert_lab.vector_input import VectorInput
     from osbert_lab.writing.row_file import GenerationTally
 
-__all__ = ["analyse", "compare_encoders", "distil", "find_topics", "finetune_glue", "generate", "training_rows"]
+__all__ = [
+    "analyse",
+    "compare_encoders",
+    "distil",
+    "find_duplicates",
+    "find_topics",
+    "finetune_glue",
+    "generate",
+    "training_rows",
+]
 
 
 @takes_settings_of("osbert_lab.analysis.settings:AnalysisRequest")
@@ -135,6 +147,34 @@ def distil(
     return run(request, watch=watch)
 
 
+@takes_settings_of("osbert.runs.file_options:EmbeddedOptions", "osbert.interop.opening:Opening")
+def find_duplicates(
+    data: str | Path | Sequence[str],
+    *,
+    model: str | Path | None = None,
+    above: float = 0.95,
+    out: str | Path | None = None,
+    watch: Watch = ignore,
+    **options: Unpack[FindDuplicatesKeywords],
+) -> DuplicateTally:
+    """Find near duplicates: texts whose cosine with an earlier kept text is at least `above`.
+
+    `data`: a file that `embed` wrote; or a file of texts, or a list of them, which `model` embeds. `out`: a .csv, .tsv
+    or .jsonl file for all texts of groups. `options`: those of `osbert duplicates`, such as the column of texts and the
+    device; trust and verify are as for `load`. The result has counts, the `largest` groups and `kept_lines`, the lines
+    without duplicates. `watch` is called with each event, such as a WorkProgress (osbert.runs.contract). Raises
+    osbert.errors.UserError for data that cannot be read, and for a single text.
+
+    >>> found = osbert.find_duplicates(["a good film", "the bad play", "a good film"], model="encoder")
+    >>> found.duplicates, found.kept_lines.tolist(), found.largest[0].others
+    (1, [1, 2], [3])
+    """
+    from osbert_lab.duplicates.find_duplicates import find_duplicates as run
+
+    given = _read_vector_input(data, model, options, watch)
+    return run(given, above=above, out=None if out is None else Path(out), watch=watch)
+
+
 @takes_settings_of("osbert.runs.finetune.plan:every_call_schema")
 def finetune_glue(
     *, model: str | Path, data: str | Path, out: str | Path, watch: Watch = ignore, **settings: Unpack[FinetuneKeywords]
@@ -177,10 +217,9 @@ def find_topics(
     >>> sum(topic.size for topic in found.topics) == found.rows
     True
     """
-    from osbert.api.vectors import read_vector_input
     from osbert_lab.topics.find_topics import find_topics as run
 
-    return run(read_vector_input(data, model, options, watch), out=Path(out), topics=topics, seed=seed, watch=watch)
+    return run(_read_vector_input(data, model, options, watch), out=Path(out), topics=topics, seed=seed, watch=watch)
 
 
 @takes_settings_of(
@@ -247,4 +286,20 @@ def training_rows(
         options=reading,
         opening=opening,
         watch=watch,
+    )
+
+
+def _read_vector_input(
+    data: str | Path | Sequence[str], model: str | Path | None, options: Mapping[str, Any], watch: Watch
+) -> VectorInput:
+    """Return texts with their vectors: a file of vectors, or texts that `model` embeds with `options`."""
+    from osbert.interop.hub import locate
+    from osbert_lab.vector_input import VectorInput
+
+    reading, opening = read_settings(find_duplicates, options)
+    return VectorInput(
+        data=Path(data) if isinstance(data, str | Path) else data,
+        model=None if model is None else locate(model, watch=watch).path,
+        options=reading,
+        opening=opening,
     )

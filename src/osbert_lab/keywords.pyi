@@ -3,6 +3,19 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypedDict
 
+class FindDuplicatesKeywords(TypedDict, total=False):
+    """Settings of osbert.find_duplicates and osbert.find_topics."""
+
+    text: str
+    pair: str
+    delimiter: str
+    header: Literal["auto", "yes", "no"]
+    quotes: Literal["auto", "yes", "no"]
+    encoding: str
+    device: str
+    trust: bool
+    verify: bool
+
 class TrainingRowsKeywords(TypedDict, total=False):
     """Settings of osbert.training_rows."""
 
@@ -58,7 +71,7 @@ class AnalyseKeywords(CompareEncodersKeywords, total=False):
     partition: str
     time: str
 
-class GenerateKeywords(WritingKeywords, total=False):
+class GenerateKeywords(WritingKeywords, FindDuplicatesKeywords, total=False):
     """Settings of osbert.generate."""
 
     executor: Literal["local", "slurm", "ray"] | None
@@ -66,17 +79,8 @@ class GenerateKeywords(WritingKeywords, total=False):
     tasks: int
     partition: str
     time: str
-    text: str
-    pair: str
-    delimiter: str
-    header: Literal["auto", "yes", "no"]
-    quotes: Literal["auto", "yes", "no"]
-    encoding: str
-    device: str
-    trust: bool
-    verify: bool
 
-class DistilKeywords(TrainingRowsKeywords, total=False):
+class DistilKeywords(FindDuplicatesKeywords, total=False):
     """Settings of osbert.distil."""
 
     layers: int
@@ -100,7 +104,6 @@ class DistilKeywords(TrainingRowsKeywords, total=False):
     auxiliary: float
     frozen: int
     precision: Literal["auto", "fp32", "bf16"]
-    device: str
     deduplicate: bool
     log_every: int
     checkpoint_every: int
@@ -122,5 +125,6 @@ class DistilKeywords(TrainingRowsKeywords, total=False):
     patience: int
     keep: Literal["best", "last", "better"]
     data_map: bool
+    columns: Mapping[str, str]
     label: str
     decimal: Literal["auto", "point", "comma"]

@@ -16,6 +16,7 @@ LAB = VerbPackage(
         "submit": "Write the predictions of fine-tuned runs as GLUE's evaluation server takes them.",
         "generate": "Generate text: continue prompts, or write a target for each source text.",
         "prune": "Write a fine-tuned run with fewer attention heads or layers.",
+        "duplicates": "Find texts that nearly repeat another, by their vectors.",
         "topics": "Cluster texts by their vectors: topics with words, and a page.",
     },
     subverbs={
@@ -28,7 +29,7 @@ LAB = VerbPackage(
         "Start": ("demo",),
         "Pretrain": ("plan", "bench"),
         "Fine-tune": ("distil", "reproduce"),
-        "Use a model": ("generate", "topics"),
+        "Use a model": ("generate", "duplicates", "topics"),
         "Look into a model": ("analyse",),
         "Share a model": ("prune", "submit"),
     },

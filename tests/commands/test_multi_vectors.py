@@ -133,12 +133,20 @@ def test_what_they_cannot_do_is_refused(
         (("embed", model, lines, "--out", tmp_path / "y.npz", "--dtype", "int8"), "options-exclude-each-other"),
         (("search", out, "film", "--backend", "faiss"), "options-exclude-each-other"),
         (("search", out, " "), "empty-text"),
-        (("duplicates", out), "wrong-format"),
         (("search", out, "film", "--model", runs["encoder"]), "mismatched-base"),
     ):
         refused(terminal.told(capsys, *words), code)
     with refusal("options-exclude-each-other"):
         osbert.search(out, np.ones((1, 8)))
+
+
+@pytest.mark.lab
+def test_near_duplicates_are_of_dense_vectors(
+    model: Path, lines: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    embed(model, lines, out=tmp_path / "x.npz")
+    capsys.readouterr()
+    refused(terminal.told(capsys, "duplicates", tmp_path / "x.npz"), "wrong-format")
     embed(model, lines, out=tmp_path / "dense.npz", vectors=VectorArguments(pooling="mean"))
     assert terminal.run("duplicates", tmp_path / "dense.npz") == 0
 

@@ -125,15 +125,22 @@ def test_what_sparse_vectors_cannot_do_is_refused(
     for words, code in (
         (("embed", model, lines, "--out", tmp_path / "y.npz", "--dtype", "int8"), "options-exclude-each-other"),
         (("search", out, "film", "--backend", "faiss"), "options-exclude-each-other"),
-        (("duplicates", out), "wrong-format"),
         (("search", out, "film", "--model", runs["encoder"]), "mismatched-base"),
     ):
         refused(terminal.told(capsys, *words), code)
     with refusal("options-exclude-each-other"):
         osbert.search(out, np.ones((1, 16)))
-    dense = tmp_path / "dense.npz"
-    embed(model, lines, out=dense, vectors=VectorArguments(pooling="mean"))
-    assert terminal.run("duplicates", dense) == 0
+
+
+@pytest.mark.lab
+def test_near_duplicates_are_of_dense_vectors(
+    model: Path, lines: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    embed(model, lines, out=tmp_path / "x.npz")
+    capsys.readouterr()
+    refused(terminal.told(capsys, "duplicates", tmp_path / "x.npz"), "wrong-format")
+    embed(model, lines, out=tmp_path / "dense.npz", vectors=VectorArguments(pooling="mean"))
+    assert terminal.run("duplicates", tmp_path / "dense.npz") == 0
 
 
 def test_a_damaged_file_is_an_error(model: Path, lines: Path, tmp_path: Path) -> None:

@@ -79,6 +79,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+OF_VECTORS = (
+    ("duplicates {out}/vectors.npz --above 0.99", "repeat"),
+    ("topics {out}/vectors.npz --out {out}/topics --topics 2", "report.html"),
+)
 CHEAP = (
     ("tokenizer train text.txt --out {out}/vocabulary --vocabulary 50", ""),
     ("tokenizer extend {out}/vocabulary domain.txt --out {out}/extended --pieces 2", ""),
@@ -93,8 +97,7 @@ CHEAP = (
     ("predict run --file more.csv", "good film"),
     ("embed encoder more.csv --text text --out {out}/vectors.npz", ""),
     ("search {out}/vectors.npz good --top 1", "line"),
-    ("duplicates {out}/vectors.npz --above 0.99", "repeat"),
-    *([("topics {out}/vectors.npz --out {out}/topics --topics 2", "report.html")] if find_spec("osbert_lab") else ()),
+    *(OF_VECTORS if find_spec("osbert_lab") else ()),
     ("prune run --heads 0.5 --data more.csv --out {out}/pruned", "whole"),
     ("convert run {out}/converted --to huggingface", ""),
     ("finetune classify --model encoder --data more.csv --out {out}/tuned --epochs 1 --batch 8", ""),

@@ -1,4 +1,4 @@
-"""Uses of text vectors: search, its evaluation, hard negatives, and near duplicates."""
+"""Uses of text vectors: search, its evaluation, and hard negatives."""
 
 from __future__ import annotations
 
@@ -14,15 +14,12 @@ if TYPE_CHECKING:
 
     from osbert.keywords import (
         EvaluateRetrievalKeywords,
-        FindDuplicatesKeywords,
         MineKeywords,
         NearestKeywords,
     )
-    from osbert.runs.similarity.duplicates import DuplicateTally
     from osbert.runs.similarity.mine import MiningTally
     from osbert.runs.similarity.retrieval import RetrievalEvaluation
     from osbert.runs.similarity.search import Neighbourhood
-    from osbert.runs.similarity.vector_input import VectorInput
 
 
 @takes_settings_of("osbert.runs.file_options:SearchOptions", "osbert.interop.opening:Opening")
@@ -68,34 +65,6 @@ def search(
     if isinstance(queries, np.ndarray):
         return run(request, queries, watch=watch)
     return run(request, samples([queries] if isinstance(queries, str) else queries, "search"), watch=watch)
-
-
-@takes_settings_of("osbert.runs.file_options:EmbeddedOptions", "osbert.interop.opening:Opening")
-def find_duplicates(
-    data: str | Path | Sequence[str],
-    *,
-    model: str | Path | None = None,
-    above: float = 0.95,
-    out: str | Path | None = None,
-    watch: Watch = ignore,
-    **options: Unpack[FindDuplicatesKeywords],
-) -> DuplicateTally:
-    """Find near duplicates: texts whose cosine with an earlier kept text is at least `above`.
-
-    `data`: a file that `embed` wrote; or a file of texts, or a list of them, which `model` embeds. `out`: a .csv, .tsv
-    or .jsonl file for all texts of groups. `options`: those of `osbert duplicates`, such as the column of texts and the
-    device; trust and verify are as for `load`. The result has counts, the `largest` groups and `kept_lines`, the lines
-    without duplicates. `watch` is called with each event, such as a WorkProgress (osbert.runs.contract). Raises
-    osbert.errors.UserError for data that cannot be read, and for a single text.
-
-    >>> found = osbert.find_duplicates(["a good film", "the bad play", "a good film"], model="encoder")
-    >>> found.duplicates, found.kept_lines.tolist(), found.largest[0].others
-    (1, [1, 2], [3])
-    """
-    from osbert.runs.similarity.duplicates import find_duplicates as run
-
-    given = read_vector_input(data, model, options, watch)
-    return run(given, above=above, out=None if out is None else Path(out), watch=watch)
 
 
 @takes_settings_of("osbert.runs.similarity.retrieval:RetrievalOptions", "osbert.interop.opening:Opening")
@@ -192,20 +161,4 @@ def mine(
         options=mining,
         opening=opening,
         watch=watch,
-    )
-
-
-def read_vector_input(
-    data: str | Path | Sequence[str], model: str | Path | None, options: Mapping[str, Any], watch: Watch
-) -> VectorInput:
-    """Return texts with their vectors: a file of vectors, or texts that `model` embeds with `options`."""
-    from osbert.interop.hub import locate
-    from osbert.runs.similarity.vector_input import VectorInput
-
-    reading, opening = read_settings(find_duplicates, options)
-    return VectorInput(
-        data=Path(data) if isinstance(data, str | Path) else data,
-        model=None if model is None else locate(model, watch=watch).path,
-        options=reading,
-        opening=opening,
     )

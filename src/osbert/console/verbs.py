@@ -72,7 +72,6 @@ CORE = VerbPackage(
         "embed": "Write the vectors that an encoder gives your texts.",
         "convert": "Convert a model from and to Hugging Face's and TensorFlow's files.",
         "search": "Show which texts of a file of vectors are nearest to your queries.",
-        "duplicates": "Find texts that nearly repeat another, by their vectors.",
     },
     groups={
         "tokenizer": (
@@ -101,7 +100,7 @@ CORE = VerbPackage(
         "Get text in": ("tokenizer", "corpus"),
         "Pretrain": ("pretrain", "adapt"),
         "Fine-tune": ("finetune", "mine", "evaluate", "compare"),
-        "Use a model": ("predict", "embed", "search", "duplicates", "score", "serve"),
+        "Use a model": ("predict", "embed", "search", "score", "serve"),
         "Look into a model": ("explain",),
         "Share a model": ("convert", "export"),
     },

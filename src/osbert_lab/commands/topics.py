@@ -45,8 +45,8 @@ def topics(
     seed
         Seed of the k-means initialisation and of samples.
     """
-    from osbert.runs.similarity.vector_input import VectorInput
     from osbert_lab.topics.find_topics import find_topics
+    from osbert_lab.vector_input import VectorInput
 
     given = VectorInput(data=file, model=model, options=options or EmbeddedOptions(), opening=opening)
     with showing_progress("numbers of topics") as watch:

@@ -15,11 +15,11 @@ from osbert.inference.vectors.settings import normalize_vectors
 from osbert.lock import claim
 from osbert.runs.contract import Watch, WorkProgress, ignore
 from osbert.runs.rows.table import write_values
-from osbert.runs.similarity.vector_input import VectorInput
 from osbert_lab.topics.clusters import BLOCK, assign_blocks, choose_count, cluster, score_counts
 from osbert_lab.topics.report import topics_report
 from osbert_lab.topics.result import Topic, TopicTally, TopicText
 from osbert_lab.topics.words import topic_words
+from osbert_lab.vector_input import VectorInput
 
 TYPICAL = 5
 """Number of typical texts shown for a topic."""

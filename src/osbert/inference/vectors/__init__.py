@@ -1,1 +1,1 @@
-"""Vectors on disk: their settings and files, search, clusters and near duplicates."""
+"""Vectors on disk: their settings and files, and search."""

@@ -1,1 +1,1 @@
-"""Vectors of texts compared with each other: search and near duplicates."""
+"""Vectors of texts compared with each other: search, its measures and hard negatives."""

@@ -42,8 +42,8 @@ def duplicates(
         The .csv, .tsv, .jsonl, .parquet, .xlsx or .md file to write: all texts of groups, with the line of
         the kept text.
     """
-    from osbert.runs.similarity.duplicates import find_duplicates
-    from osbert.runs.similarity.vector_input import VectorInput
+    from osbert_lab.duplicates.find_duplicates import find_duplicates
+    from osbert_lab.vector_input import VectorInput
 
     given = VectorInput(data=file, model=model, options=options or EmbeddedOptions(), opening=opening)
     with showing_progress("comparisons") as watch:

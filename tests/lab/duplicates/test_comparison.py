@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from osbert.inference.vectors.nearest import Duplicates
+from osbert_lab.duplicates.comparison import Duplicates
 
 
 def unit(rows: np.ndarray) -> np.ndarray:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osbert.errors import UserError
-from osbert.inference.vectors.nearest import unit_vectors
+from osbert.inference.vectors.nearest import finite_lengths
 from osbert.inference.vectors.reading import VectorFile, holds_vectors, open_vectors
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.runs.contract import Notice, Watch, ignore
@@ -91,6 +91,21 @@ class VectorInput:
                 f"{vectors} holds vectors, for which {names} would do nothing: leave that out.",
                 code="options-exclude-each-other",
             )
+
+
+def unit_vectors(opened: VectorFile, folder: Path) -> NDArray[np.float32]:
+    """Return the vectors of a file, scaled to length 1, as a memory map (n, D) in `folder`. Zero vectors stay zero.
+
+    Raises UserError if a text has several vectors, or one is not finite; OSError on a full disk.
+    """
+    path, shape = folder / "unit.bin", (0, 0)
+    with path.open("wb") as file:  # by appending: where the disk is full, writing to a map ends the process
+        for block in opened.blocks():
+            opened.require_single(block)
+            lengths = finite_lengths(block, shape[0])
+            (block / np.where(lengths > 0, lengths, 1)[:, None]).astype(np.float32).tofile(file)
+            shape = (shape[0] + len(block), block.shape[1])
+    return np.memmap(path, np.float32, "r", shape=shape)
 
 
 def _write_texts(texts: Sequence[str], path: Path) -> Path:

@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osbert.errors import UserError
-from osbert.inference.vectors.nearest import Duplicates
 from osbert.inference.vectors.reading import VectorFile, VectorRow
 from osbert.runs.contract import Watch, WorkProgress, ignore
 from osbert.runs.rows.table import require_output, write_values
-from osbert.runs.similarity.vector_input import VectorInput
 from osbert.terminal import format_count
+from osbert_lab.duplicates.comparison import Duplicates
+from osbert_lab.vector_input import VectorInput
 
 LARGEST = 20
 """Most groups in the result."""

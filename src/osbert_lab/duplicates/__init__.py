@@ -1,0 +1,1 @@
+"""osbert duplicates: texts that nearly repeat an earlier one, by their vectors."""
