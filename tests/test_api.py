@@ -15,7 +15,6 @@ from osbert.runs.finetune.finetune import FinetuneRun
 
 NAMES = """
 osbert.__version__
-osbert.adapt
 osbert.build_corpus
 osbert.compare
 osbert.embed
@@ -47,6 +46,7 @@ osbert.sklearn.TextRegressor
 """
 """What users may import. Whoever adds, renames or removes a name changes this list, CHANGELOG.md and docs/python.md."""
 LAB = """
+osbert_lab.adapt
 osbert_lab.analyse
 osbert_lab.compare_encoders
 osbert_lab.distil

@@ -61,7 +61,7 @@ def texts() -> dict[Path, str]:
         functions |= {f"Engine.{name}": call.load() for name, call in extensions("osbert.inference.calls").items()}
         in_lab, users = _classes(functions)
         files[SOURCE / "osbert_lab" / "keywords.pyi"] = _file(
-            {name: fields for name, fields in in_lab.items() if name not in classes}, users
+            {name: fields for name, fields in in_lab.items() if name not in classes}, users, core=shared | classes
         )
     return files
 
@@ -81,15 +81,21 @@ def _classes(functions: Mapping[str, Any]) -> tuple[dict[str, dict[str, str]], d
     return dict(sorted(classes.items(), key=lambda item: len(item[1]))), users
 
 
-def _file(classes: Mapping[str, Mapping[str, str]], users: Mapping[str, list[str]]) -> str:
-    """Return the text of a file. What an earlier class has, a class inherits."""
-    blocks = []
-    for index, (name, whole) in enumerate(classes.items()):
+def _file(
+    classes: Mapping[str, Mapping[str, str]],
+    users: Mapping[str, list[str]],
+    core: Mapping[str, Mapping[str, str]] = types.MappingProxyType({}),
+) -> str:
+    """Return the text of a file. What an earlier class has, or one of the `core`, a class inherits."""
+    blocks, earlier, imported = [], dict(core), set()
+    for name, whole in classes.items():
         fields, bases = dict(whole), []
-        for base in sorted([*classes][:index], key=lambda base: -len(classes[base])):
-            if classes[base].items() <= fields.items():
+        for base in sorted(earlier, key=lambda base: -len(earlier[base])):
+            if earlier[base].items() <= fields.items():
                 bases.append(base)
-                fields = {key: kind for key, kind in fields.items() if key not in classes[base]}
+                fields = {key: kind for key, kind in fields.items() if key not in earlier[base]}
+        earlier[name] = whole
+        imported |= core.keys() & {*bases}
         opening = f"class {name}({', '.join(bases or ['TypedDict'])}, total=False):"
         document = f'    """Settings of {" and ".join(users[name])}."""'
         lines = [f"    {key}: {kind}" for key, kind in fields.items()]
@@ -98,6 +104,8 @@ def _file(classes: Mapping[str, Mapping[str, str]], users: Mapping[str, list[str
     needed = [name for name in _IMPORTS if re.search(rf"\b{name}\b", text)]
     modules = dict.fromkeys(_IMPORTS[name] for name in needed)
     imports = [f"from {module} import {', '.join(n for n in needed if _IMPORTS[n] == module)}\n" for module in modules]
+    if imported:
+        imports += ["\n", f"from osbert.keywords import {', '.join(sorted(imported))}\n"]
     return _OPENING + "".join(imports) + text
 
 

@@ -13,7 +13,6 @@ from osbert.api.models import (
     score,
 )
 from osbert.api.training import (
-    adapt,
     build_corpus,
     extend_tokenizer,
     finetune,
@@ -29,7 +28,6 @@ let_threads_sleep()
 __version__ = "0.1.0"
 __all__ = [
     "__version__",
-    "adapt",
     "build_corpus",
     "compare",
     "embed",

@@ -600,11 +600,3 @@ class PretrainKeywords(OptimizerKeywords, total=False):
     optimizer_clip: float
     decoder_layers: int
     reading: Literal["encoder", "both"]
-
-class AdaptKeywords(PretrainKeywords, total=False):
-    """Settings of osbert.adapt."""
-
-    text: str
-    general: str | Path | None
-    extend: int
-    encoding: str

@@ -17,12 +17,14 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from osbert.keywords import FinetuneKeywords
+    from osbert.runs.pretrain.pretraining import EncoderRun
     from osbert_lab.analysis.model_analysis import ModelAnalysis
     from osbert_lab.distillation.distillation import DistilRun
     from osbert_lab.distillation.static import StaticStudent
     from osbert_lab.duplicates.find_duplicates import DuplicateTally
     from osbert_lab.influence.training_rows import TrainingRows
     from osbert_lab.keywords import (
+        AdaptKeywords,
         AnalyseKeywords,
         CompareEncodersKeywords,
         DistilKeywords,
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from osbert_lab.writing.row_file import GenerationTally
 
 __all__ = [
+    "adapt",
     "analyse",
     "compare_encoders",
     "distil",
@@ -44,6 +47,53 @@ __all__ = [
     "generate",
     "training_rows",
 ]
+
+
+@takes_settings_of("osbert_lab.adaptation.settings:AdaptationOptions", "osbert.runs.pretrain.settings:every_schema")
+def adapt(
+    model: str | Path,
+    texts: Any,
+    *,
+    out: str | Path,
+    trust: bool = False,
+    verify: bool = True,
+    watch: Watch = ignore,
+    **settings: Unpack[AdaptKeywords],
+) -> EncoderRun:
+    """Adapt an encoder to the texts of a domain, into the run folder `out`; return the run.
+
+    `texts`: files or folders, or rows in memory: a list of strings or dicts, a pandas or polars DataFrame, a
+    datasets.Dataset. A sentence encoder stays one. `settings`: `text`, the column; `general`, a file of general text;
+    `extend`, most words that become pieces; `minutes`, or `steps`; and any other of the recipe, as `pretrain` takes
+    them. The run ends early when the loss on general text rises by more than `forgetting`. `trust` and `verify` are as
+    for `load`. `watch` is called with each event; the same call resumes a stopped run. Raises
+    osbert.errors.UserError for what cannot be read or is not a setting.
+
+    >>> texts = ["a good film", "the bad play", "the good play"] * 40
+    >>> run = osbert.adapt("encoder", texts, out="adapted", steps=2, batch=8, data_length=16)
+    >>> "general.mlm.loss" in run.metrics
+    True
+    """
+    import dataclasses
+
+    from osbert import recipe
+    from osbert.interop.hub import locate
+    from osbert.interop.opening import Opening
+    from osbert_lab.adaptation.adapt import AdaptationRequest
+    from osbert_lab.adaptation.adapt import adapt as run
+    from osbert_lab.adaptation.settings import AdaptationOptions
+
+    names = {field.name for field in dataclasses.fields(AdaptationOptions)}
+    options = {name: value for name, value in settings.items() if name in names}
+    request = AdaptationRequest(
+        model=locate(model, watch=watch).path,
+        texts=texts,
+        out=Path(out),
+        options=recipe.settings(AdaptationOptions, options),
+        settings={name: value for name, value in settings.items() if name not in names},
+        opening=Opening(trust=trust, verify=verify),
+    )
+    return run(request, watch=watch)
 
 
 @takes_settings_of("osbert_lab.analysis.settings:AnalysisRequest")

@@ -1,33 +1,28 @@
 """The keywords of the public functions, for type checkers and editors: written by `make keywords`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Literal, TypedDict
 
-class FindDuplicatesKeywords(TypedDict, total=False):
+from osbert.keywords import (
+    EvaluateKeywords,
+    OpeningKeywords,
+    OptimizerKeywords,
+    PretrainKeywords,
+    TaskKeywords,
+    TextKeywords,
+    TrainingKeywords,
+)
+
+class FindDuplicatesKeywords(TextKeywords, OpeningKeywords, total=False):
     """Settings of osbert.find_duplicates and osbert.find_topics."""
 
-    text: str
-    pair: str
-    delimiter: str
-    header: Literal["auto", "yes", "no"]
-    quotes: Literal["auto", "yes", "no"]
-    encoding: str
     device: str
-    trust: bool
-    verify: bool
 
-class TrainingRowsKeywords(TypedDict, total=False):
+class TrainingRowsKeywords(TextKeywords, OpeningKeywords, total=False):
     """Settings of osbert.training_rows."""
 
-    text: str
-    pair: str
-    delimiter: str
-    header: Literal["auto", "yes", "no"]
-    quotes: Literal["auto", "yes", "no"]
-    encoding: str
     columns: Mapping[str, str]
-    trust: bool
-    verify: bool
 
 class WritingKeywords(TypedDict, total=False):
     """Settings of Engine.generate and Engine.stream."""
@@ -44,7 +39,7 @@ class WritingKeywords(TypedDict, total=False):
     length_penalty: float | None
     no_repeat: int | None
 
-class CompareEncodersKeywords(TypedDict, total=False):
+class CompareEncodersKeywords(OpeningKeywords, total=False):
     """Settings of osbert.compare_encoders."""
 
     texts: int
@@ -57,30 +52,17 @@ class CompareEncodersKeywords(TypedDict, total=False):
     field: str
     encoding: str
     errors: Literal["strict", "replace"]
-    trust: bool
-    verify: bool
 
-class AnalyseKeywords(CompareEncodersKeywords, total=False):
+class AnalyseKeywords(CompareEncodersKeywords, TaskKeywords, total=False):
     """Settings of osbert.analyse."""
 
     trees: int
     pairs: int
-    executor: Literal["local", "slurm", "ray"] | None
-    workers: int | None
-    tasks: int
-    partition: str
-    time: str
 
-class GenerateKeywords(WritingKeywords, FindDuplicatesKeywords, total=False):
+class GenerateKeywords(WritingKeywords, FindDuplicatesKeywords, TaskKeywords, total=False):
     """Settings of osbert.generate."""
 
-    executor: Literal["local", "slurm", "ray"] | None
-    workers: int | None
-    tasks: int
-    partition: str
-    time: str
-
-class DistilKeywords(FindDuplicatesKeywords, total=False):
+class DistilKeywords(TrainingKeywords, OptimizerKeywords, EvaluateKeywords, total=False):
     """Settings of osbert.distil."""
 
     layers: int
@@ -91,40 +73,15 @@ class DistilKeywords(FindDuplicatesKeywords, total=False):
     length: int
     dimensions: int
     sif: float
-    epochs: int
-    few_shot: Literal["auto", "none", "linear", "linear-first", "contrastive"]
-    batch: int
-    micro_tokens: int
-    seed: int
-    dropout: float
-    recurrent: int
-    tuning: Literal["full", "none", "adapters", "lora"]
-    rank: int
-    merge: bool
-    auxiliary: float
-    frozen: int
-    precision: Literal["auto", "fp32", "bf16"]
-    deduplicate: bool
-    log_every: int
-    checkpoint_every: int
-    track: str | Sequence[str]
-    method: Literal["adamw", "muon"]
-    learning_rate: float
-    muon_rate: float
-    muon_iterations: int
-    beta1: float
-    beta2: float
-    epsilon: float
-    bias_correction: bool
-    weight_decay: float
-    clip: float
-    warmup: float
-    schedule: Literal["linear", "cosine", "constant", "trapezoid"]
-    decay: float
     evaluate_every: str
     patience: int
     keep: Literal["best", "last", "better"]
     data_map: bool
-    columns: Mapping[str, str]
-    label: str
-    decimal: Literal["auto", "point", "comma"]
+
+class AdaptKeywords(PretrainKeywords, total=False):
+    """Settings of osbert.adapt."""
+
+    text: str
+    general: str | Path | None
+    extend: int
+    encoding: str

@@ -8,6 +8,7 @@ LAB = VerbPackage(
     package="osbert_lab.commands",
     verbs={
         "demo": "Run the whole chain on text that this installation has: a few minutes on two cores, offline.",
+        "adapt": "Adapt an encoder to the texts of your domain, without destroying what it knows.",
         "plan": "Show what a time budget can buy: a table of model sizes, and a recipe.",
         "bench": "Measure the speed of pretraining on this machine.",
         "distil": "Teach a smaller encoder what a fine-tuned run does.",
@@ -27,7 +28,7 @@ LAB = VerbPackage(
     },
     purposes={
         "Start": ("demo",),
-        "Pretrain": ("plan", "bench"),
+        "Pretrain": ("adapt", "plan", "bench"),
         "Fine-tune": ("distil", "reproduce"),
         "Use a model": ("generate", "duplicates", "topics"),
         "Look into a model": ("analyse",),

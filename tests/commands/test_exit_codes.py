@@ -45,16 +45,23 @@ def test_a_stopped_training_ends_in_an_error_object(tmp_path: Path, capsys: pyte
     training = {
         "finetune": ("osbert.runs.finetune.finetune.finetune", ("classify", "--model", tmp_path, "--data", tmp_path)),
         "pretrain": ("osbert.runs.pretrain.pretraining.pretrain", ("cpu", "--corpus", tmp_path)),
-        "adapt": ("osbert.runs.pretrain.adaptation.adapt", (tmp_path, tmp_path)),
     }
     for verb, (work, words) in training.items():
-        with (
-            mock.patch(work, stopped_in_order),
-            mock.patch("osbert.runs.pretrain.adaptation.recipe_for", lambda *_: "adapt"),
-        ):
+        with mock.patch(work, stopped_in_order):
             assert run(verb, *words, "--out", tmp_path / "out", "--json") == 130
         [line] = capsys.readouterr().err.splitlines()
         assert json.loads(line)["code"] == "interrupted", verb
+
+
+@pytest.mark.lab
+def test_a_stopped_adaptation_ends_in_an_error_object(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with (
+        mock.patch("osbert_lab.adaptation.adapt.adapt", stopped_in_order),
+        mock.patch("osbert_lab.adaptation.adapt.recipe_for", lambda *_: "adapt"),
+    ):
+        assert run("adapt", tmp_path, tmp_path, "--out", tmp_path / "out", "--json") == 130
+    [line] = capsys.readouterr().err.splitlines()
+    assert json.loads(line)["code"] == "interrupted"
 
 
 @pytest.mark.lab

@@ -161,6 +161,7 @@ def test_a_damaged_file_is_an_error(model: Path, lines: Path, tmp_path: Path) ->
             osbert.search(tmp_path / "damaged.npz", "film")
 
 
+@pytest.mark.lab
 def test_a_sparse_model_is_not_adapted(model: Path, tmp_path: Path, lines: Path) -> None:
     with refusal("unsupported-model", "SPLADE"):
         osbert.adapt(model, lines, out=tmp_path / "adapted", steps=1)

@@ -59,7 +59,6 @@ CORE = VerbPackage(
     package="osbert.commands",
     verbs={
         "pretrain": "Pretrain an encoder on a corpus, by a recipe.",
-        "adapt": "Adapt an encoder to the texts of your domain, without destroying what it knows.",
         "finetune": "Fine-tune an encoder on a task of your own, or a published one.",
         "mine": "Find hard negatives in a corpus, for contrastive training.",
         "evaluate": "Score a fine-tuned run on a file with labels.",
@@ -98,7 +97,7 @@ CORE = VerbPackage(
     purposes={
         "Start": (),
         "Get text in": ("tokenizer", "corpus"),
-        "Pretrain": ("pretrain", "adapt"),
+        "Pretrain": ("pretrain",),
         "Fine-tune": ("finetune", "mine", "evaluate", "compare"),
         "Use a model": ("predict", "embed", "search", "score", "serve"),
         "Look into a model": ("explain",),

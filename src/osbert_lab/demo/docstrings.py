@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 
-from osbert.corpus.general_text import is_prose
 from osbert.processes import holding_interrupts
+from osbert_lab.adaptation.general_text import is_prose
 
 STANDARD_LIBRARY = "python"
 PASSED_OVER = frozenset(

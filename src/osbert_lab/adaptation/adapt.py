@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from osbert import recipe
-from osbert.corpus.general_text import general_text
 from osbert.errors import Problems, UserError
 from osbert.files import read_own, replacing, require_folder, write_sealed
 from osbert.interop.folder import open_folder
@@ -34,10 +33,11 @@ from osbert.runs.pretrain.first_weights import first_weights, other_text
 from osbert.runs.pretrain.pretraining import EncoderRun, PretrainRequest, pretrain
 from osbert.runs.pretrain.settings import PretrainPlan, read_settings, table_of
 from osbert.runs.pretrain.start import KEPT_OUT, Origin
-from osbert.runs.settings import HEADS, PLAIN, SENTENCES, AdaptationOptions
 from osbert.runs.tokenizer import ExtensionSettings, extend_tokenizer, files_or_texts
 from osbert.training.interruption import Interruption
 from osbert.training.run_folder import RunFolder
+from osbert_lab.adaptation.general_text import general_text
+from osbert_lab.adaptation.settings import HEADS, PLAIN, SENTENCES, AdaptationOptions
 
 TABLES = tuple(suffix for suffix in SUFFIXES if suffix != ".txt")
 """Suffixes of files with rows and a column of texts; other files are plain text."""
@@ -288,8 +288,8 @@ def _objective(request: AdaptationRequest, origin: Origin, name: str, watch: Wat
             if twice
             else "Masked pieces teach it more of a domain than the same text twice (SimCSE), which it can do already."
         )
-        kept = f"its pooling ({sentences.pooling}), normalisation and length are kept"
-        watch(Notice(f"{request.model} is a sentence encoder: {kept}. {why}"))
+        unchanged = f"its pooling ({sentences.pooling}), normalisation and length are kept"
+        watch(Notice(f"{request.model} is a sentence encoder: {unchanged}. {why}"))
     return settings, any(getattr(chosen, table_of(objective)).marked for objective in chosen.objectives)
 
 

@@ -23,9 +23,9 @@ from osbert.interop.sentence_files import SentenceModel, write_sentence_model
 from osbert.interop.tokenizers import write_tokenizer
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
-from osbert.runs.pretrain.adaptation import DomainTexts
 from osbert.runs.pretrain.pretraining import EncoderRun
-from osbert.runs.settings import AdaptationOptions
+from osbert_lab.adaptation.adapt import DomainTexts
+from osbert_lab.adaptation.settings import AdaptationOptions
 from refusals import refusal
 from terminal import run
 from vocabularies import train

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from osbert.corpus import general_text as module
-from osbert.corpus.general_text import general_text, is_prose
+from osbert_lab.adaptation import general_text as module
+from osbert_lab.adaptation.general_text import general_text, is_prose
 
 SOURCE = '''"""A module about queues and what they hold."""
 class Queue:

@@ -14,7 +14,7 @@ from osbert.console.recipe_options import RecipeSettings, schemas
 from osbert.console.training_consoles import TrainingConsole
 from osbert.interop.opening import CAREFUL
 from osbert.options import parse_settings, takes_settings
-from osbert.runs.settings import PLAIN, AdaptationOptions
+from osbert_lab.adaptation.settings import PLAIN, AdaptationOptions
 
 Options = Annotated[AdaptationOptions | None, Parameter(name="*")]
 
@@ -28,8 +28,8 @@ def adapt(
     Settings follow the texts. The run ends early when the loss on general text rises by more than --forgetting;
     the same command goes on with one that was stopped.
     """
-    from osbert.runs.pretrain import adaptation as run
     from osbert.training.interruption import Interruption, StopRequest
+    from osbert_lab.adaptation import adapt as run
 
     files = [*itertools.takewhile(lambda word: not word.startswith("-"), texts)]
     words, paths, chosen = texts[len(files) :], [Path(file) for file in files], options or AdaptationOptions()

@@ -1,0 +1,1 @@
+"""osbert adapt: an encoder goes on with the texts of a domain."""
