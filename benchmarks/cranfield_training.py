@@ -1,11 +1,12 @@
 """Does contrastive training help a search? MiniLM on Cranfield, before and after training on half of the queries.
 
-    python benchmarks/cranfield_training.py ../shared/data/retrieval/cranfield out [minilm]
+    python benchmarks/cranfield_training.py ../shared/data/retrieval/cranfield out [minilm [SPLADE]]
 
 Every other query trains, the rest is searched for. `pairs` learns from the queries and the documents judged for them,
 `mined` also from two hard negatives each that `osbert mine` finds by MiniLM and BM25; a reranker of these rows orders
-the first 20 documents of the best encoder anew. Three seeds each. It prints a row each, and then the gain of the
-mean over seeds with its interval over queries. A folder of `out` that is there already is not trained again.
+the first 20 documents of the best encoder anew. With the folder of a SPLADE model, that learns from the pairs, too.
+Three seeds each. It prints a row each, and then the gain of the mean over seeds with its interval over queries. A
+folder of `out` that is there already is not trained again.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from osbert.runs.similarity.retrieval import RetrievalInput
 
 SEEDS = range(3)
 SETTINGS = {"epochs": 2, "batch": 32, "length": 128, "learning_rate": 2e-5, "micro_tokens": 16384}
+SPARSE = {**SETTINGS, "learning_rate": 1e-4, "pooling": "splade"}
 RERANKING = {"length": 160, "candidates": 12, "loss": "bce"}
 RERANKED = 20
 MEASURES = ("ndcg@10", "map", "recall@10", "recall@100")
@@ -97,7 +99,7 @@ def rerank(cranfield: Cranfield, run: Path, encoder: str) -> dict[str, dict[str,
     return rankings
 
 
-def main(data: Path, out: Path, model: str = "minilm") -> None:
+def main(data: Path, out: Path, model: str = "minilm", splade: str = "") -> None:
     """Train and measure."""
     out.mkdir(parents=True, exist_ok=True)
     cranfield = Cranfield(data, out)
@@ -113,24 +115,32 @@ def main(data: Path, out: Path, model: str = "minilm") -> None:
         given = RetrievalInput(**cranfield.half("train"))
         print(*mine_negatives(given, model=folder, out=out / "mined.jsonl", options=options).lines(), sep="\n")
 
-    def train(task: str, rows: str, seed: int, **settings: object) -> Path:
-        run = out / f"{task}-{rows}-{seed}"
-        if not (run / "model.safetensors").exists():
-            osbert.finetune(task, model=model, data=out / f"{rows}.jsonl", out=run, seed=seed, **settings)
-        return run
+    def train(name: str, rows: str, settings: dict[str, object], task: str = "contrastive") -> list[str]:
+        names = [f"{name}-{seed}" for seed in SEEDS]
+        for seed, run in zip(SEEDS, names):
+            if not (out / run / "model.safetensors").exists():
+                osbert.finetune(
+                    task, data=out / f"{rows}.jsonl", out=out / run, seed=seed, **{"model": model, **settings}
+                )
+            if task == "contrastive":
+                cranfield.measure(run, out / run, bm25=False)
+        return names
 
     cranfield.measure("before", model)
-    for seed in SEEDS:
-        for rows in ("pairs", "mined"):
-            cranfield.measure(f"{rows}-{seed}", train("contrastive", rows, seed, **SETTINGS), bm25=False)
-    names = {rows: [f"{rows}-{seed}" for seed in SEEDS] for rows in ("pairs", "mined", "reranked")}
+    names = {rows: train(rows, rows, SETTINGS) for rows in ("pairs", "mined")}
+    comparisons = [("pairs", "before"), ("mined", "before"), ("mined", "pairs")]
+    if splade:
+        cranfield.measure("sparse", splade, pooling="splade", length=SETTINGS["length"], bm25=False)
+        names["sparse-pairs"] = train("sparse-pairs", "pairs", {**SPARSE, "model": splade})
+        comparisons.append(("sparse-pairs", "sparse"))
     best = max(("pairs", "mined"), key=lambda rows: sum(sum(cranfield.by_query[name].values()) for name in names[rows]))
-    for seed in SEEDS:
-        run = train("rerank", "mined", seed, **RERANKING)
-        cranfield.measure(f"reranked-{seed}", results={"reranked": rerank(cranfield, run, f"{best}-{seed}")})
-    for some, others in (("pairs", "before"), ("mined", "before"), ("mined", "pairs"), ("reranked", best)):
-        cranfield.compare(names[some], names.get(others, [others]))
+    names["reranked"] = []
+    for first, reranker in zip(names[best], train("reranker", "mined", RERANKING, "rerank")):
+        names["reranked"].append(f"{first}-reranked")
+        cranfield.measure(names["reranked"][-1], results={"reranked": rerank(cranfield, out / reranker, first)})
+    for system, other in [*comparisons, ("reranked", best)]:
+        cranfield.compare(names[system], names.get(other, [other]))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), *sys.argv[3:4])
+    main(Path(sys.argv[1]), Path(sys.argv[2]), *sys.argv[3:5])
