@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from osbert.data.example import Example
 from osbert.data.long_texts import insert_run
+from osbert.data.multi_vectors import MultiVectors
 from osbert.data.pack import PieceRun
 from osbert.errors import UserError
 from osbert.evaluation.forward import TOKENS, batches, evaluating
 from osbert.inference.embedder import Embedder
 from osbert.inference.model import LoadedModel
-from osbert.inference.multi_vectors.vectors import MultiVectors
 from osbert.inference.vectors.settings import VectorSettings, normalize_vectors
 from osbert.interop.colbert_files import LateInteraction
 from osbert.interop.sentence_files import QUERY

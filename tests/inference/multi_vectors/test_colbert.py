@@ -14,9 +14,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import tiny_runs
+from osbert.data.multi_vectors import maxsim
 from osbert.inference.embedder import remarks
 from osbert.inference.engine import Engine, load
-from osbert.inference.multi_vectors.vectors import maxsim
 from osbert.inference.vectors.settings import EmbeddingOptions
 from osbert.interop.conversion import model_of, open_any, write_model_as
 from osbert.interop.sentence_files import LENGTHS, MODULES, PROMPTS, read_sentence_model

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from osbert.data.multi_vectors import MultiVectors
 from osbert.inference.multi_vectors import index
 from osbert.inference.multi_vectors.index import open_residual_index
 from osbert.inference.multi_vectors.nearest import NearestMultiRows
 from osbert.inference.multi_vectors.residuals import ResidualCodec, fit_centroids
-from osbert.inference.multi_vectors.vectors import MultiVectors
 from osbert.inference.vectors.files import Column, VectorOutput, write_vectors
 from osbert.inference.vectors.reading import VectorFile, open_vectors
 from osbert.inference.vectors.settings import normalize_vectors

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from osbert.inference.multi_vectors import vectors
+from osbert.data import multi_vectors
+from osbert.data.multi_vectors import MultiVectors, maxsim
 from osbert.inference.multi_vectors.nearest import NearestMultiRows
-from osbert.inference.multi_vectors.vectors import MultiVectors, maxsim
 from refusals import refusal
 
 
@@ -29,7 +29,7 @@ def test_the_nearest_are_those_of_the_definition(
     ours, theirs = draw(rng, queries), draw(rng, texts)
     expected = np.array([[(query @ text.T).max(axis=1).sum() for text in theirs] for query in ours])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(vectors, "CELLS", cells)
+        patch.setattr(multi_vectors, "CELLS", cells)
         np.testing.assert_array_equal(maxsim(ours, theirs), expected)
         means = expected / np.array(queries)[:, None]
         np.testing.assert_allclose(maxsim(ours, theirs, mean=True), means, rtol=1e-6)

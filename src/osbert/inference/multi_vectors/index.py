@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osbert import __version__
+from osbert.data.multi_vectors import MultiVectors, maxsim
 from osbert.files import replacing
 from osbert.guarded import parse_json
 from osbert.inference.multi_vectors.nearest import NearestMultiRows
 from osbert.inference.multi_vectors.reading import read_blocks
 from osbert.inference.multi_vectors.residuals import ResidualCodec, fit_centroids
-from osbert.inference.multi_vectors.vectors import MultiVectors, maxsim
 from osbert.inference.vectors.files import SETTINGS, Column, VectorOutput, map_array, write_vectors
 from osbert.inference.vectors.ranked import RankedRows, require_width
 from osbert.inference.vectors.reading import VectorFile

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from osbert.inference.multi_vectors.vectors import MultiVectors, maxsim
+from osbert.data.multi_vectors import MultiVectors, maxsim
 from osbert.inference.sparse_vectors.pieces import name_piece
 from osbert.inference.vectors.ranked import RankedRows, require_width
 

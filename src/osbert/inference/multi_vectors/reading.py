@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from osbert.data.multi_vectors import MultiVectors, spans
 from osbert.errors import UserError
-from osbert.inference.multi_vectors.vectors import MultiVectors, spans
 from osbert.inference.vectors.files import map_array
 from osbert.inference.vectors.reading import ArrayReader
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from osbert.inference.multi_vectors.vectors import CELLS
+from osbert.data.multi_vectors import CELLS
 
 ROUNDS = 4
 """Rounds of k-means."""

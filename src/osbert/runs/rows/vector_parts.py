@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osbert.data.example import Example
+from osbert.data.multi_vectors import MultiVectors
 from osbert.inference.embedder import Embedder
-from osbert.inference.multi_vectors.vectors import MultiVectors
 from osbert.inference.sparse_vectors.pieces import name_piece, name_pieces
 from osbert.inference.vectors.files import ENDS, Column
 from osbert.reading.table import Row
