@@ -12,12 +12,12 @@ import osbert
 import terminal
 import tiny_runs
 from osbert.commands.embed import VectorArguments, embed
+from osbert.data.late_interaction import LateInteraction
 from osbert.data.multi_vectors import MultiVectors, maxsim
 from osbert.inference.engine import load
 from osbert.inference.kinds import KINDS
 from osbert.inference.multi_vectors import reading
 from osbert.inference.vectors.reading import open_vectors
-from osbert.interop.colbert_files import LateInteraction
 from osbert.interop.sentence_files import Prompts, SentenceModel, write_sentence_model
 from osbert.interop.sentence_parts import Dense, TokenMask
 from osbert.runs.rows import vector_parts

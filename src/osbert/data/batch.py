@@ -54,7 +54,7 @@ class Batch:
     """A flat run of tokens: `ids`, `positions`, `segments` (N,) int64; `order` (N,) int64 or None for 0 everywhere.
 
     `unseen` (N,): True on tokens that no token attends to, None for False everywhere. `head_words` (N,): True
-    where a word starts that the head reads; None if the head reads no words.
+    at the tokens that the head reads, None if it does not ask (see `Example`).
 
     `lengths`: tokens in each of the B sequences, plain integers that never leave the CPU. `starts` (B,): index of each
     sequence's first token. `records` (B,): the record of each sequence. `together`: whether the sequences of a record

@@ -44,7 +44,8 @@ class Example:
     not even itself; None for False everywhere.
 
     `sentences` (n,): True where a sentence starts, False on its further pieces and on specials; None if no objective
-    needs it. `head_words` (n,): True where a word starts that the head reads; None if the head reads no words.
+    needs it. `head_words` (n,): True at the tokens that the head reads: where its words start, or those that
+    have a vector (ColBERT); None if the head does not ask.
 
     `source`: the input of the encoder, to which all n tokens attend; the n tokens are then the decoder's input
     (osbert_lab/writing). None without a decoder.

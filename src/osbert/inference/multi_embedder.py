@@ -12,16 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osbert.data.example import Example
-from osbert.data.long_texts import insert_run
+from osbert.data.late_interaction import RoleLayout
 from osbert.data.multi_vectors import MultiVectors
-from osbert.data.pack import PieceRun
 from osbert.errors import UserError
 from osbert.evaluation.forward import TOKENS, batches, evaluating
 from osbert.inference.embedder import Embedder
 from osbert.inference.model import LoadedModel
 from osbert.inference.vectors.settings import VectorSettings, normalize_vectors
-from osbert.interop.colbert_files import LateInteraction
-from osbert.interop.sentence_files import QUERY
 from osbert.interop.sentence_parts import TokenMask, apply_parts
 
 
@@ -37,25 +34,17 @@ class MultiEmbedder(Embedder):
                 code="unsupported-model",
             )
         self.learner = engine.learner
-        self.late: LateInteraction = model.late
-        self.is_query = settings.role == QUERY
-        ids = {piece: number for number, piece in enumerate(engine.tokenizer.vocabulary)}
         masks = [part for part in model.parts if isinstance(part, TokenMask) and settings.role in part.roles]
-        # Words that are no single piece are not skipped: theirs is [UNK], and so is that of words that count.
-        self.skipped = np.array([ids[word] for mask in masks for word in mask.skipped if word in ids], np.int64)
-        self.filler = ids.get(self.late.piece) if self.late.piece else engine.tokenizer.mask
-        if self.filler is None:
-            raise UserError(
-                f"{engine.folder}: queries are filled up with {self.late.piece!r:.40}, which is no piece of the "
-                "tokenizer.",
-                code="mismatched-tokenizer",
-            )
-        prefix = self.late.prefixes.get(settings.role or "", "")
-        self.prefix = [ids[prefix]] if prefix in ids and settings.prompt.startswith(prefix) else []
-        rest = settings.prompt.removeprefix(prefix) if self.prefix else settings.prompt
-        shorter = replace(settings, prompt=rest, length=settings.length - len(self.prefix))
+        self.layout = RoleLayout.of(
+            model.late,
+            engine.tokenizer,
+            role=settings.role or "",
+            prompt=settings.prompt,
+            skipped=[word for mask in masks for word in mask.skipped],
+        )
+        length = settings.length - len(self.layout.marker.ids)
         self.is_ready = False  # the empty text of the first trial may have no token that counts
-        super().__init__(engine, shorter, tokens=tokens)
+        super().__init__(engine, replace(settings, prompt=self.layout.prompt, length=length), tokens=tokens)
         self.settings, self.is_ready = settings, True
 
     def sequences(self, texts: Sequence[str], record: int) -> list[Example]:
@@ -64,19 +53,13 @@ class MultiEmbedder(Embedder):
         Raises UserError if none of the text's tokens counts.
         """
         begin = len(self.packer.form.before)
-        prefix = PieceRun.of(np.array(self.prefix, np.int32), self.packer.tokenizer)
-        laid_out = super().sequences(texts, record)
-        examples = [self._fill_up(insert_run(example, begin, prefix)) for example in laid_out]
-        if self.is_ready and not any(self.counted(example).any() for example in examples):
+        examples = [self.layout.complete(example, begin) for example in super().sequences(texts, record)]
+        if self.is_ready and not any(counted(example).any() for example in examples):
             raise UserError(
                 f"All tokens of the text {' '.join(texts)!r:.60} are among those that the model skips.",
                 code="empty-text",
             )
         return examples
-
-    def counted(self, example: Example) -> NDArray[np.bool_]:
-        """Return which tokens (n,) of a sequence have vectors."""
-        return ~np.isin(example.ids, self.skipped)
 
     def vectors(self, groups: Sequence[Sequence[Example]]) -> MultiVectors:
         """Return the vectors of n texts, given as their sequences: those of all windows of a text.
@@ -94,23 +77,15 @@ class MultiEmbedder(Embedder):
                 projected = normalize_vectors(projected) if self.settings.normalize else projected
                 ends = np.cumsum(batch.lengths)[:-1]
                 for index, row in zip(batch.records.tolist(), np.split(projected, ends), strict=True):
-                    rows[index] = row[self.counted(flat[index])]
-        pieces = (example.ids[self.counted(example)] for example in flat)
+                    rows[index] = row[counted(flat[index])]
+        pieces = (example.ids[counted(example)] for example in flat)
         by_window = MultiVectors.of(rows, pieces)
         self._require_finite(by_window.vectors)
         windows = np.cumsum([0, *map(len, groups)])
         return replace(by_window, starts=by_window.starts[windows])
 
-    def _fill_up(self, example: Example) -> Example:
-        missing = self.late.expansion - len(example) if self.is_query else 0
-        if missing <= 0:
-            return example
-        unseen = None if self.late.attend else np.arange(len(example) + missing) >= len(example)
-        return replace(
-            example,
-            ids=np.append(example.ids, np.full(missing, self.filler, example.ids.dtype)),
-            segments=np.append(example.segments, np.zeros(missing, example.segments.dtype)),
-            words=np.append(example.words, np.zeros(missing, np.bool_)),
-            special=np.append(example.special, np.ones(missing, np.bool_)),
-            unseen=unseen,
-        )
+
+def counted(example: Example) -> NDArray[np.bool_]:
+    """Return which tokens (n,) of a sequence have vectors."""
+    assert example.head_words is not None  # `RoleLayout.complete` has set them
+    return example.head_words

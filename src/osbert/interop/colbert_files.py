@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import string
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from osbert.data.late_interaction import LateInteraction
 from osbert.errors import UserError
 from osbert.guarded import read_if_there
 from osbert.interop.files.weight_files import read_tensors
@@ -36,23 +36,6 @@ PACKAGES = {
     TokenMask.kind: "sentence_transformers.multi_vector_encoder.modules.multi_vector_mask",
 }
 """Where sentence-transformers has its parts."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class LateInteraction:
-    """How queries are laid out, and the first piece of a text of each role.
-
-    `query_length`: most tokens of a query, 0 for those of any text. `expansion`: tokens to which a query is filled up
-    with `piece`, by default [MASK] (query augmentation, Khattab & Zaharia 2020, section 3.2), 0 for none; `attend`:
-    whether other tokens attend to these. `prefixes`: pieces by role that stand before a text, such as "[Q] "; a role's
-    prompt begins with its prefix.
-    """
-
-    query_length: int = 0
-    expansion: int = 0
-    attend: bool = False
-    piece: str = ""
-    prefixes: Mapping[str, str] = field(default_factory=dict)
 
 
 def is_late(kinds: Sequence[str], settings: Mapping[str, Any]) -> bool:

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from osbert import guarded
+from osbert.data.late_interaction import DOCUMENT, QUERY, LateInteraction
 from osbert.errors import UserError, nearest
 from osbert.files import write_json
 from osbert.guarded import read_if_there, read_object, read_value
 from osbert.interop import colbert_files, splade_files
-from osbert.interop.colbert_files import LateInteraction
 from osbert.interop.sentence_parts import TOKENS, VECTOR, Normalize, TokenMask, VectorPart, read_part
 from osbert.models.forms import VectorKind, split_pooling, vector_kind
 
@@ -44,7 +44,6 @@ MODES = {
 """Their names of poolings in older files, in the order in which several are concatenated."""
 NAMES = {"weightedmean": "weighted", "mean_sqrt_len_tokens": "mean_sqrt", "lasttoken": "last"}
 """Their names in newer files that are not ours."""
-QUERY, DOCUMENT = "query", "document"
 DOCUMENTS = (DOCUMENT, "passage", "corpus")
 """Names of the prompt of a document: the first that a model has counts."""
 
