@@ -311,6 +311,11 @@ class FinetuneKeywords(TrainingKeywords, OptimizerKeywords, OpeningKeywords, tot
     ]
     split: Literal["words", "hyphenated", "characters"]
     column: int
+    token_width: int
+    query_length: int
+    query_expansion: Literal["auto", "unseen", "attended", "none"]
+    skipped: str
+    lower_case: bool
     rows: Literal["auto", "texts", "pairs", "graded", "judged", "distilled"]
     negative: str | Sequence[str]
     sts: str
@@ -323,7 +328,6 @@ class FinetuneKeywords(TrainingKeywords, OptimizerKeywords, OpeningKeywords, tot
     distillation: Literal["kl", "margin_mse"]
     query_prompt: str
     document_prompt: str
-    lower_case: bool
     target: str
     sight: Literal["auto", "left_to_right", "prefix", "source"]
     prediction: Literal["auto", "next", "masked", "shifted"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -167,3 +168,44 @@ def test_a_damaged_file_is_an_error(model: Path, lines: Path, tmp_path: Path) ->
         np.savez(tmp_path / "damaged.npz", **(content | {name: array}))
         with refusal(code):
             osbert.search(tmp_path / "damaged.npz", "film")
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", ["multi", "encoder", "marked"])
+def test_many_vectors_are_trained_and_the_run_gives_them(kind: str, model: Path, tmp_path: Path) -> None:
+    start = model
+    if kind != "multi":
+        markers = ("[unused0]", "[unused1]") if kind == "marked" else ()
+        start = tiny_runs.write_run(tmp_path / "plain", None, words=[*tiny_runs.WORDS, *markers])
+    words = [("good", "fine"), ("bad", "poor"), ("film", "actor")]
+    rows = [
+        {"query": f"{one} {noun}", "positive": f"the {other} {noun}", "negative": f"the {words[place - 1][1]} {noun}"}
+        for noun in ("play", "plays", "a play", "the play")
+        for place, (one, other) in enumerate(words)
+    ]
+    settings: dict[str, Any] = {"data": {"train": rows * 2, "dev": rows}, "precision": "fp32", "batch": 8}
+    settings |= {"epochs": 20, "learning_rate": 1e-2, "dropout": 0.0, "length": 12}
+    more = {} if kind == "multi" else {"pooling": "colbert", "query_length": 10, "token_width": 6, "skipped": "the ."}
+    run = osbert.finetune("contrastive", model=start, out=tmp_path / "run", **settings, **more)
+    assert run.metrics["accuracy"] > run.facts["before"]["accuracy"] + 0.2
+    late, width = (run.model.source.sentences.late, 6) if more else (load(model).source.sentences.late, 8)  # type: ignore[union-attr]
+    assert run.model.source.sentences.late == late and late.expansion == (10 if more else 8)  # type: ignore[union-attr]
+    assert late.prefixes.get("query", "") == ("[unused0]" if kind == "marked" else "")
+    queries, texts = [row["query"] for row in rows[:4]], [row["positive"] for row in rows[:4]]
+    query, document = run.model.embed(queries, role="query"), run.model.embed(texts, role="document")
+    assert query[0].shape == (late.expansion, width)
+    values = [prediction.value for prediction in run.predict([*zip(queries, texts)])]
+    np.testing.assert_allclose(values, np.diag(maxsim(query, document)), rtol=1e-4)
+    # The folder is that of a MultiVectorEncoder, in sentence-transformers too, and goes on with its own weights.
+    theirs = pytest.importorskip("sentence_transformers").MultiVectorEncoder(str(run.folder), device="cpu")
+    for ours, other in ((query, theirs.encode_query(queries)), (document, theirs.encode_document(texts))):
+        for row, expected in zip(ours, other, strict=True):
+            np.testing.assert_allclose(row, expected.numpy(), atol=2e-6)
+    resumed = settings | {"epochs": 1, "learning_rate": 1e-9}
+    again = osbert.finetune("contrastive", model=run.folder, out=tmp_path / "again", **resumed)
+    np.testing.assert_allclose(again.model.embed(texts).vectors, document.vectors, atol=1e-4)
+    with refusal("invalid-value", "--query-length", "9"):
+        osbert.finetune("contrastive", model=run.folder, out=tmp_path / "no", **settings, query_length=9)
+    with refusal("options-exclude-each-other"):
+        single = settings | {"data": {"train": [{"text": "a film"}] * 8}}
+        osbert.finetune("contrastive", model=run.folder, out=tmp_path / "no", **single)

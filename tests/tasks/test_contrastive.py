@@ -211,9 +211,10 @@ def test_a_run_reads_scored_pairs_elsewhere(tmp_path: Path) -> None:
 def test_what_cannot_be_is_said(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="temperature must be above 0"):
         Contrastive(temperature=0)
-    for settings in ({"dimensions": (8,)}, {"projection": "yes"}):
-        with pytest.raises(ValueError, match="sparse vectors"):
-            Contrastive(pooling="splade", **settings)
+    for pooling in ("splade", "colbert"):
+        for settings in ({"dimensions": (8,)}, {"projection": "yes"}):
+            with pytest.raises(ValueError, match=f"dense vectors, but pooling = {pooling}"):
+                Contrastive(pooling=pooling, **settings)
     with pytest.raises(ValueError, match="window would give a text several vectors"):
         Contrastive(long="window")
     half = Contrastive(data=str(written(tmp_path / "half.tsv", "a\tb\nc\t\n"))).source.resolve()

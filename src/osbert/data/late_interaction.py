@@ -37,6 +37,15 @@ class LateInteraction:
     prefixes: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TokenVectors:
+    """How a model makes the vectors of tokens: by a `projection` (E, D), of documents without the pieces `skipped`."""
+
+    late: LateInteraction
+    skipped: tuple[str, ...]
+    projection: NDArray[np.float32]
+
+
 @dataclass(frozen=True, kw_only=True)
 class RoleLayout:
     """How a sequence of a role is completed, in ids.

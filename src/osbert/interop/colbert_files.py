@@ -135,7 +135,7 @@ def read_stanford(folder: Path) -> tuple[LateInteraction, tuple[VectorPart, ...]
     tensors = read_tensors(folder)
     if PROJECTION not in tensors:
         raise UserError(f"{folder}: a model of Stanford's ColBERT has the weight {PROJECTION}.", code="damaged-file")
-    dense = Dense({PROJECTION: tensors[PROJECTION].float().numpy()}, "torch.nn.modules.linear.Identity")
+    dense = Dense.linear(tensors[PROJECTION].float().numpy())
     mask = TokenMask(skipped=PUNCTUATION if settings.get("mask_punctuation", True) else ())
     return late, (dense, mask), _count(settings, "doc_maxlen", path)
 

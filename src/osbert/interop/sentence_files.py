@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from osbert import guarded
-from osbert.data.late_interaction import DOCUMENT, QUERY, LateInteraction
+from osbert.data.late_interaction import DOCUMENT, QUERY, LateInteraction, TokenVectors
 from osbert.errors import UserError, nearest
 from osbert.files import write_json
 from osbert.guarded import read_if_there, read_object, read_value
 from osbert.interop import colbert_files, splade_files
-from osbert.interop.sentence_parts import TOKENS, VECTOR, Normalize, TokenMask, VectorPart, read_part
+from osbert.interop.sentence_parts import TOKENS, VECTOR, Dense, Normalize, TokenMask, VectorPart, read_part
 from osbert.models.forms import VectorKind, split_pooling, vector_kind
 
 MODULES = "modules.json"
@@ -132,21 +132,54 @@ class SentenceModel:
         """Return the prompt of a role, or the default prompt for None; "" for none."""
         return self.prompts.of(role)
 
-    def after_training(self, prompts: Mapping[str | None, str], *, pooling: str, length: int) -> SentenceModel:
-        """Return the model after a training by cosines, of sparse vectors by dot products.
+    @property
+    def token_vectors(self) -> TokenVectors | None:
+        """How the vectors of tokens are made (ColBERT); None for one vector a text.
+
+        Raises UserError for what osbert computes, but does not train.
+        """
+        late = self.late
+        if late is None:
+            return None
+        dense = [part for part in self.parts if isinstance(part, Dense)]
+        masks = [part for part in self.parts if isinstance(part, TokenMask)]
+        plain = (
+            len(dense) == 1 and len(self.parts) == 1 + len(masks) and dense[0].is_linear and self.normalize
+            and all(mask.roles == (DOCUMENT,) for mask in masks)
+            and not late.piece and late.expansion in (0, late.query_length)
+            and self.similarity == colbert_files.MAXSIM
+        )  # fmt: skip
+        if not plain:
+            raise UserError(
+                "The model gives many vectors a text (ColBERT) in a way that osbert does not train: it trains one "
+                "Dense part without bias and activation, queries filled up with [MASK], a skip list for documents, and "
+                "MaxSim. Give a --pooling such as mean to train dense vectors of its encoder.",
+                code="unsupported-model",
+            )
+        skipped = tuple(word for mask in masks for word in mask.skipped)
+        return TokenVectors(late=late, skipped=skipped, projection=dense[0].weights["linear.weight"])
+
+    def after_training(
+        self, prompts: Mapping[str | None, str], *, pooling: str, length: int, tokens: TokenVectors | None = None
+    ) -> SentenceModel:
+        """Return the model after a training by cosines, of sparse vectors by dot products, of many by MaxSim.
 
         `prompts`: those of the texts by role, all of which were pooled; prompts of further roles stay. Parts after the
-        pooling are not trained, and are left out.
+        pooling are not trained, and are left out. `tokens`: how many vectors a text are made.
         """
+        parts: tuple[VectorPart, ...] = ()
+        if tokens:
+            parts = Dense.linear(tokens.projection), TokenMask(skipped=tokens.skipped)
+        similarities: dict[VectorKind, str] = {"sparse": "dot", "multi": colbert_files.MAXSIM}
         return replace(
             self,
             pooling=pooling,
             length=length,
             prompts=self.prompts.with_roles(prompts),
             normalize=vector_kind(pooling) != "sparse",
-            parts=(),
-            late=None,
-            similarity="dot" if vector_kind(pooling) == "sparse" else "cosine",
+            parts=parts,
+            late=tokens.late if tokens else None,
+            similarity=similarities.get(vector_kind(pooling), "cosine"),
         )
 
     @property

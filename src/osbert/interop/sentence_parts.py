@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -41,8 +41,10 @@ def _gelu(values: Vectors) -> Vectors:
     return np.asarray(values * (1 + erf(values / 2**0.5)) / 2, np.float32)
 
 
+IDENTITY = "torch.nn.modules.linear.Identity"
+"""Their name of no activation."""
 ACTIVATIONS: Mapping[str, Callable[[Vectors], Vectors]] = {
-    "torch.nn.modules.linear.Identity": lambda values: values,
+    IDENTITY: lambda values: values,
     "torch.nn.modules.activation.Tanh": np.tanh,
     "torch.nn.modules.activation.ReLU": lambda values: np.maximum(values, 0),
     "torch.nn.modules.activation.Sigmoid": lambda values: np.asarray(1 / (1 + np.exp(-values)), np.float32),
@@ -95,6 +97,16 @@ class Dense(VectorPart):
     weights: Mapping[str, Vectors]
     activation: str
     residual: bool = False
+
+    @classmethod
+    def linear(cls, matrix: Vectors) -> Self:
+        """Return W v for a matrix W (E, D)."""
+        return cls({"linear.weight": matrix}, IDENTITY)
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether it is W v alone."""
+        return self.weights.keys() == {"linear.weight"} and self.activation == IDENTITY and not self.residual
 
     def apply(self, vectors: Vectors) -> Vectors:
         """Return the vectors (n, E)."""

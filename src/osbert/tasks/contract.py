@@ -30,6 +30,7 @@ from osbert.tasks.edges import Edge, ExplainedScore
 from osbert.tasks.record import Inputs, Prediction, Record, RecordOutcome, prediction_error
 
 if TYPE_CHECKING:
+    from osbert.data.late_interaction import TokenVectors
     from osbert.models.contract import Learner
     from osbert.models.sizes import Sizes
     from osbert.tasks.calibration import Calibration
@@ -48,6 +49,11 @@ class TrainedSentences(Protocol):
     @property
     def lower_case(self) -> bool:
         """Whether texts are read in lower case."""
+
+    @property
+    def token_vectors(self) -> TokenVectors | None:
+        """How it makes the vectors of tokens (ColBERT), None for one vector a text; UserError for an unknown way."""
+        ...
 
     def prompt(self, role: str | None) -> str:
         """Return the prompt of a role, or the default prompt for None; "" for none."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -32,9 +33,37 @@ from osbert.models.heads.predictions import SequenceHead, classification_loss, r
 from osbert.models.initialisation import initialise
 
 
+class Similarities(ABC):
+    """How alike the texts of a batch are, which are named by the indices of their sequences."""
+
+    @abstractmethod
+    def between(self, first: Tensor, others: Tensor) -> Tensor:
+        """Return the similarities (R, C) of R first texts with C other ones."""
+
+    @abstractmethod
+    def pairs(self, first: Tensor, others: Tensor) -> Tensor:
+        """Return the similarity (R,) of each first text with its other one."""
+
+
+class DotProducts(Similarities):
+    """Dot products of texts with a vector each, (B, d)."""
+
+    def __init__(self, vectors: Tensor) -> None:
+        """Compare these vectors."""
+        self.vectors = vectors
+
+    def between(self, first: Tensor, others: Tensor) -> Tensor:
+        """Return the products (R, C)."""
+        return self.vectors[first] @ self.vectors[others].T
+
+    def pairs(self, first: Tensor, others: Tensor) -> Tensor:
+        """Return the products (R,)."""
+        return (self.vectors[first] * self.vectors[others]).sum(dim=-1)
+
+
 @dataclass(kw_only=True)
 class VectorComparison:
-    """Compares the vectors of a step. The targets `target` are 0 at the first text of a record, 1 at a negative.
+    """Compares the texts of a step. The targets `target` are 0 at the first text of a record, 1 at a negative.
 
     With the loss cosent they are scores at the first texts instead; with a teacher's, at each negative the margin by
     which the positive scores more; only the first texts have a weight (kl), or the negatives (margin_mse).
@@ -67,8 +96,8 @@ class VectorComparison:
         assert target.weights is not None
         return target.weights == float(self.loss == "kl")
 
-    def __call__(self, vectors: Tensor, batch: Batch) -> Loss:
-        """Return the summed loss of R records from the vectors (B, d) of a step, which compare by their dot product."""
+    def __call__(self, texts: Similarities, batch: Batch) -> Loss:
+        """Return the summed loss of R records from the similarities of the texts of a step."""
         target = batch.targets[self.target]
         is_first = self.first(target)
         first, negatives = target.index[is_first], target.index[~is_first]
@@ -78,17 +107,15 @@ class VectorComparison:
         if self.loss == "in_batch":
             candidates = torch.cat([second, negatives])
             return in_batch(
-                vectors[first],
-                vectors[candidates],
-                temperature=self.temperature,
+                texts.between(first, candidates) / self.temperature,
                 count=target.count,
                 alike=alike_texts(batch, first, candidates, self.alike),
             )
-        scores = (vectors[first] * vectors[second]).sum(dim=-1)
+        scores = texts.pairs(first, second)
         if self.loss == "cosent":
             return cosent(scores, target.labels, temperature=self.temperature)
         rows = torch.searchsorted(batch.records[first], batch.records[negatives])  # (H,): the record of each negative
-        margins = (scores[rows] - (vectors[first][rows] * vectors[negatives]).sum(dim=-1)) / self.temperature
+        margins = (scores[rows] - texts.pairs(first[rows], negatives)) / self.temperature
         distilled = distil_order if self.loss == "kl" else distil_margins
         return distilled(margins, target.labels[~is_first], rows, count=target.count)
 
@@ -137,7 +164,8 @@ class ContrastiveHead(Head):
         """Return the summed loss of R records from all vectors (B, D) of a step, by their cosines."""
         vectors = outputs.float() if self.dense is None else torch.tanh(self.dense(outputs)).float()
         sizes = (vectors.shape[1], *self.dimensions)
-        losses = [self.comparison(functional.normalize(vectors[:, :size], dim=-1), batch) for size in sizes]
+        cut = (DotProducts(functional.normalize(vectors[:, :size], dim=-1)) for size in sizes)
+        losses = [self.comparison(similarities, batch) for similarities in cut]
         return replace(losses[0], total=torch.stack([loss.total for loss in losses]).sum()) if losses[1:] else losses[0]
 
     def forward(self, states: States, batch: Batch) -> Loss:
@@ -176,23 +204,21 @@ class SameTextHead(Head):
         target, vectors = batch.targets[self.target], functional.normalize(self._vectors(states, batch).float(), dim=-1)
         # The batch was doubled: the copy of sequence i is sequence i + B.
         first, second = vectors[target.index], vectors[target.index + len(batch.lengths) // 2]
-        return in_batch(first, second, temperature=self.temperature, count=target.count)
+        return in_batch(first @ second.T / self.temperature, count=target.count)
 
     def _vectors(self, states: States, batch: Batch) -> Tensor:
         return torch.stack(pool_states(states.hidden, batch, self.pooling, self.summaries(batch)))
 
 
-def in_batch(first: Tensor, second: Tensor, *, temperature: float, count: float, alike: Tensor | None = None) -> Loss:
-    """Return the summed cross-entropy in nats of unit vectors `first` (R, D), each a choice among `second` (R + H, D).
+def in_batch(scores: Tensor, *, count: float, alike: Tensor | None = None) -> Loss:
+    """Return the summed cross-entropy in nats of R first texts, each a choice among R + H by its scores (R, R + H).
 
-    The first R of `second` are the positives, the others H hard negatives. `alike` (R, R + H): those that are no
-    negatives, None for none.
+    The first R are the positives, the others H hard negatives; scores are similarities over the temperature (SimCSE,
+    equation 5). `alike` (R, R + H): those that are no negatives, None for none.
     """
-    # Cosines over the temperature (SimCSE, equation 5); the diagonal holds the positives.
-    scores = first @ second.T / temperature  # (R, R + H)
     if alike is not None:
         scores = scores.masked_fill(alike, -math.inf)
-    right = torch.arange(len(first), device=scores.device)
+    right = torch.arange(len(scores), device=scores.device)  # the diagonal holds the positives
     hits = (scores.detach().argmax(dim=-1) == right).sum()
     return Loss(total=functional.cross_entropy(scores, right, reduction="sum"), count=count, hits=hits)
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from osbert.data.batch import Batch
 from osbert.data.examples import Examples
 from osbert.models.contract import Backbone, Loss, States
-from osbert.models.heads.contrastive import VectorComparison
+from osbert.models.heads.contrastive import DotProducts, VectorComparison
 from osbert.models.heads.predictions import MaskedLanguageHead
 
 SCORED = 512
@@ -72,7 +72,7 @@ class SpladeHead(MaskedLanguageHead):
 
         The penalty (FLOPS, Paria et al. 2020, equation 4) is the sum over pieces of their squared mean weight.
         """
-        loss = self.comparison(outputs, batch)
+        loss = self.comparison(DotProducts(outputs), batch)
         target = batch.targets[self.comparison.target]
         queries = torch.zeros(len(outputs), dtype=torch.bool, device=outputs.device)
         queries[target.index[self.comparison.first(target)]] = True

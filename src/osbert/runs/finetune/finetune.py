@@ -188,7 +188,7 @@ def _vector_notices(task: Task, model: StartingModel) -> Iterator[str]:
     if any(task.prompts.values()):
         roles = (f"{role or 'default'} {prompt[:60]!r}" for role, prompt in task.prompts.items())
         yield f"prompts: {', '.join(roles)}"
-    if (sentences := model.source.sentences) and sentences.parts:
+    if (sentences := model.source.sentences) and sentences.parts and not task.per_token:
         kinds = ", ".join(part.kind for part in sentences.parts)
         yield f"{model.source}: its parts after the pooling ({kinds}) are left out: the encoder alone is trained"
     if sentences and not sentences.prompts.pooled and any(task.prompts.values()):

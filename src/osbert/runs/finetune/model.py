@@ -19,6 +19,7 @@ from osbert.models.adapting.layers import add_adapters, add_recurrent, adjust_si
 from osbert.models.adapting.new_pieces import draw_pieces
 from osbert.models.adapting.tuning import Factors, add_low_rank, freeze_lowest, learn_only, merge, trainable_modules
 from osbert.models.contract import Backbone, Head, Learner, Sizes
+from osbert.models.heads.colbert import ColbertHead
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.models.heads.splade import SpladeHead
 from osbert.models.random_numbers import fix_seed
@@ -59,6 +60,8 @@ class StartingModel:
             self.source.release()
             Report(rows=tuple(rows)).require_complete(str(self.source))
         for name, head in heads.items() if not self.new else ():
+            if isinstance(head, ColbertHead) and (sentences := self.source.sentences):
+                head.start_from(sentences.token_vectors)
             if isinstance(head, SpladeHead):
                 rows = fill_heads(self.source.tensors, Learner(self.backbone, {name: head}))
                 self.source.release()

@@ -24,6 +24,7 @@ from osbert.interop.sentence_files import MATRYOSHKA, SentenceModel, write_sente
 from osbert.interop.tokenizers import write_any_tokenizer
 from osbert.interop.tuned_files import keep_tuned
 from osbert.models.contract import Head, Learner
+from osbert.models.heads.colbert import ColbertHead
 from osbert.models.heads.features import VECTORS
 from osbert.models.random_numbers import fix_seed
 from osbert.objectives.left_to_right import LeftToRight
@@ -202,7 +203,12 @@ class FinetuneTrainer:
             if head.pooling:
                 length = min(outcome.task.length, sizes.length)
                 sentences = self.source.sentences or SentenceModel(pooling="cls", normalize=True)
-                trained = sentences.after_training(outcome.task.prompts, pooling=head.pooling, length=length)
+                trained = sentences.after_training(
+                    outcome.task.prompts,
+                    pooling=head.pooling,
+                    length=length,
+                    tokens=head.token_vectors() if isinstance(head, ColbertHead) else None,
+                )
                 write_sentence_model(folder, trained, width=sizes.width)
                 if head.dimensions:
                     config = folder / "config.json"

@@ -16,7 +16,7 @@ from osbert.data.example import Booleans, Example, Target
 from osbert.data.long_texts import lay_out_texts
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
-from osbert.models.forms import Distillation, split_pooling, vector_kind
+from osbert.models.forms import Distillation, VectorKind, split_pooling, vector_kind
 from osbert.reading.columns import AlikeColumns, AlikeRows, Header, TextColumns, choose_alike, is_label
 from osbert.reading.splits import hold_out
 from osbert.reading.table import Origin, Row, Table
@@ -24,21 +24,27 @@ from osbert.tasks import Prediction, Record, Source, Task
 from osbert.tasks.contract import TrainedSentences
 from osbert.tasks.edges import Edge
 from osbert.tasks.kinds.contrastive.rows import alike_texts, join_judged, split_others
+from osbert.tasks.kinds.contrastive.token_vectors import (
+    AUTO,
+    MARKERS,
+    LateInteractionTask,
+    counted_vectors,
+    maxsim_of,
+)
 from osbert.tasks.kinds.regress import correlation
 from osbert.tasks.record import RecordOutcome
 from osbert.tasks.tables import cell_texts, default_of
 from osbert.tasks.tables.numbers import DecimalMark, NumberSource, ScoredPairs
-from osbert.tasks.tables.texts import TextSource, TextTask
+from osbert.tasks.tables.texts import TextSource
 
 if TYPE_CHECKING:
     from osbert.models.contract import Backbone, Head
+    from osbert.text.file_tokenizer import AnyTokenizer
 
 BLOCK = 1024
 """Number of rows that are compared with all others together."""
 READ = ("text", "pair", "label", "delimiter", "header", "quotes", "encoding", "decimal")
 """The settings for reading a file."""
-AUTO = "auto"
-"""The value of a setting that the model decides."""
 DISTILLATION: Mapping[Distillation, str] = {"kl": "order (KL divergence)", "margin_mse": "differences (margin-MSE)"}
 """What is learnt from a teacher's scores, in words."""
 IN_MEMORY = "rows in memory"
@@ -47,9 +53,12 @@ IN_MEMORY = "rows in memory"
 
 @dataclass(frozen=True, kw_only=True)
 class SimilarityPrediction(Prediction):
-    """The similarity of two texts, from -1 to 1: the cosine of their `vectors` (2, D)."""
+    """The similarity of two texts: the cosine of their `vectors` (2, D), from -1 to 1.
 
-    vectors: NDArray[np.floating]
+    Of sparse vectors their dot product; of many vectors a text, (tokens, D) each, their MaxSim.
+    """
+
+    vectors: NDArray[np.floating] | Sequence[NDArray[np.floating]]
 
 
 class ContrastiveSource(NumberSource):
@@ -187,7 +196,7 @@ class ContrastiveSource(NumberSource):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Contrastive(TextTask):
+class Contrastive(LateInteractionTask):
     """Texts, each encoded twice with different dropout (SimCSE, Gao et al. 2021); or pairs of texts.
 
     In a step each first text is scored against the second texts of all records and all their hard negatives; those that
@@ -225,8 +234,8 @@ class Contrastive(TextTask):
     pooling: str = AUTO
     """Pooling of a text's hidden states to its vector: cls (SimCSE), mean (Sentence-BERT), max, weighted, mean_sqrt or
     last; several joined by "+" are concatenated. splade (splade_sum, splade_log, splade_log_sum): sparse vectors, of a
-    model with a head that predicts masked pieces. auto: that of a model that was trained for sentence vectors, else
-    cls."""
+    model with a head that predicts masked pieces. colbert: many vectors a text, one of each token. auto: that of a
+    model that was trained for sentence vectors, else cls."""
     query_flops: float = 5e-5
     """With sparse vectors, the weight of the penalty for the pieces of first texts: the sum of their squared mean
     weights (FLOPS, Paria et al. 2020). It grows over the first third of the steps, with their square."""
@@ -240,7 +249,7 @@ class Contrastive(TextTask):
     over their first numbers (Matryoshka, Kusupati et al. 2022). `embed --dimensions` then cuts them."""
     temperature: float | None = None
     """Divisor of the cosines before the softmax, and of their differences with scores: 0.05. Of the dot products of
-    sparse vectors: 1."""
+    sparse vectors, and of MaxSim: 1."""
     distillation: Distillation = "kl"
     """How a teacher's scores of a row's texts are learnt, by the cosines over the temperature. kl: the distribution
     that they give the texts (Kullback-Leibler divergence); margin_mse: their differences (Hofstätter et al. 2020)."""
@@ -250,8 +259,6 @@ class Contrastive(TextTask):
     document_prompt: str = AUTO
     """What is put before each second text and each negative. auto: the model's prompt for documents; of single texts
     its default prompt."""
-    lower_case: bool = False
-    """Read texts in lower case, as a sentence model does whose files say so."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -259,17 +266,15 @@ class Contrastive(TextTask):
             raise ValueError(f"temperature must be above 0, not {self.temperature}")
         if self.long == "window":
             raise ValueError("long = window would give a text several vectors: give truncate, head+tail or error")
-        if self.pooling != AUTO and not self.is_sparse:
+        if self.pooling != AUTO and self.kind == "dense":
             try:
                 split_pooling(self.pooling)
             except UserError as error:
                 raise ValueError(str(error)) from error
         if any(size < 1 for size in self.dimensions):
             raise ValueError(f"dimensions must be at least 1, not {min(self.dimensions)}")
-        if self.is_sparse and (self.dimensions or self.projection == "yes"):
-            raise ValueError(
-                "sparse vectors have a number for each piece: dimensions and projection are for dense ones"
-            )
+        if self.kind != "dense" and (self.dimensions or self.projection == "yes"):
+            raise ValueError(f"dimensions and projection are for dense vectors, but pooling = {self.pooling}")
         if self.dimensions and self.projection == "yes":
             raise ValueError("dimensions are those of the vectors, which projection = yes replaces in training")
 
@@ -307,28 +312,41 @@ class Contrastive(TextTask):
         """Return the task with the model's pooling and prompts in place of auto; single texts have no role."""
         trained = read()
         settings: dict[str, Any] = {}
-        if self.pooling == AUTO and trained and vector_kind(trained.pooling) == "multi":
-            raise UserError(
-                "The model gives many vectors a text (ColBERT), which osbert does not train. Give a --pooling such as "
-                "mean to train dense vectors of its encoder.",
-                code="unsupported-model",
-            )
         if self.pooling == AUTO:
             settings["pooling"] = trained.pooling if trained else "cls"
+        kind = vector_kind(settings.get("pooling", self.pooling))
+        if kind == "multi":
+            settings |= self.late_settings(trained.token_vectors if trained else None)
         if self.projection == AUTO:
-            without = trained or self.rows in ("graded", "distilled") or self.dimensions or self.is_sparse
+            without = trained or self.rows in ("graded", "distilled") or self.dimensions or kind != "dense"
             settings["projection"] = "no" if without else "yes"
         for role in ("query", "document"):
             if getattr(self, f"{role}_prompt") == AUTO:
-                settings[f"{role}_prompt"] = trained.prompt(role if self.pair else None) if trained else ""
+                prompt = trained.prompt(role if self.pair else None) if trained else ""
+                # Many vectors have a marker in place of none, if the tokenizer has one.
+                settings[f"{role}_prompt"] = prompt or (AUTO if kind == "multi" else "")
         if trained and trained.lower_case:
             settings["lower_case"] = True
         return dataclasses.replace(self, **settings)
 
+    def for_tokenizer(self, tokenizer: AnyTokenizer) -> Self:
+        """Return the task with the markers of many vectors where the tokenizer has them, in place of auto."""
+        if self.kind != "multi":
+            return self
+        names = {role: f"{role}_prompt" for role in MARKERS}
+        markers = {role: piece if piece in tokenizer.vocabulary else "" for role, piece in MARKERS.items()}
+        prompts = {name: markers[role] for role, name in names.items() if getattr(self, name) == AUTO}
+        return dataclasses.replace(self, **prompts)  # type: ignore[arg-type]
+
     @property
-    def is_sparse(self) -> bool:
-        """Whether vectors are sparse: weights of pieces (SPLADE)."""
-        return vector_kind(self.pooling) == "sparse"
+    def kind(self) -> VectorKind:
+        """The kind of the vectors: dense, sparse (SPLADE) or multi (ColBERT)."""
+        return vector_kind(self.pooling)
+
+    @property
+    def per_token(self) -> bool:
+        """Whether the head gives each token a vector."""
+        return self.kind == "multi"
 
     @property
     def prompts(self) -> Mapping[str | None, str]:
@@ -349,11 +367,9 @@ class Contrastive(TextTask):
                 f"{record.place}: {self.name} reads one text or two, not {len(record.texts)}.",
                 code="wrong-number-of-texts",
             )
-        prompts = self.prompts
-        query, document = (prompts.get(role, prompts.get(None, "")) for role in ("query", "document"))
         first_text, *others = record.texts if record.label is not None else record.texts[:2]
-        examples = [self._sequence(first_text, packer, record.number, query)]
-        examples += [self._sequence(text, packer, record.number, document) for text in others or [first_text]]
+        examples = [self._sequence(first_text, packer, record.number, "query")]
+        examples += [self._sequence(text, packer, record.number, "document") for text in others or [first_text]]
         first, second, *negatives = examples
         if record.label is None:
             return examples
@@ -376,7 +392,11 @@ class Contrastive(TextTask):
         target = Target(labels=np.array([label], kind), weights=weights)
         return dataclasses.replace(example, targets={self.name: target})
 
-    def _sequence(self, text: str, packer: Packer, number: int, prompt: str) -> Example:
+    def _sequence(self, text: str, packer: Packer, number: int, role: str) -> Example:
+        if self.kind == "multi":
+            return self.lay_out_role(text, packer, role=role, record=number)
+        prompts = self.prompts
+        prompt = prompts.get(role, prompts.get(None, ""))
         text, prompt = (text.lower(), prompt.lower()) if self.lower_case else (text, prompt)
         (example,) = lay_out_texts([text], packer, prompt=prompt, long=self.long, overlap=self.overlap, record=number)
         return example
@@ -392,10 +412,20 @@ class Contrastive(TextTask):
         pooling = "cls" if self.pooling == AUTO else self.pooling
         comparison = VectorComparison(
             target=self.name,
-            temperature=self.temperature or (1.0 if self.is_sparse else 0.05),
+            temperature=self.temperature or (0.05 if self.kind == "dense" else 1.0),
             loss={"graded": "cosent", "distilled": self.distillation}.get(self.rows, "in_batch"),
         )
-        if self.is_sparse:
+        if self.kind == "multi":
+            from osbert.models.heads.colbert import ColbertHead
+
+            return ColbertHead(
+                backbone,
+                comparison=comparison,
+                width=self.token_width,
+                late=self.late,
+                skipped=tuple(self.skipped.split()),
+            )
+        if self.kind == "sparse":
             from osbert.models.heads.splade import SpladeHead
 
             flops = {"query_flops": self.query_flops, "document_flops": self.document_flops}
@@ -417,9 +447,12 @@ class Contrastive(TextTask):
     def decode(
         self, outputs: Sequence[NDArray[np.floating]], record: Record, examples: Sequence[Example]
     ) -> SimilarityPrediction:
-        """Return the cosine of the two vectors, of sparse ones their dot product."""
+        """Return the similarity of the two texts."""
+        if self.kind == "multi":
+            query, text = counted_vectors(outputs[:2], examples)
+            return SimilarityPrediction(value=float(maxsim_of([query], [text])[0, 0]), vectors=(query, text))
         vectors: NDArray[np.floating] = np.stack([outputs[0], outputs[1]])
-        if not self.is_sparse:
+        if self.kind == "dense":
             vectors = vectors.astype(np.float64)
             vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
         return SimilarityPrediction(value=float(vectors[0] @ vectors[1]), vectors=vectors)
@@ -433,7 +466,8 @@ class Contrastive(TextTask):
         """Return the correlations with the scores; without scored pairs the retrieval accuracy of the pairs."""
         if not self.by_rows:
             vectors = [prediction.vectors for prediction in predictions if isinstance(prediction, SimilarityPrediction)]
-            return {"accuracy": retrieval_accuracy(vectors, [record.texts[0] for record in records])}
+            compare = maxsim_of if self.kind == "multi" else cosines_of
+            return {"accuracy": retrieval_accuracy(vectors, [record.texts[0] for record in records], compare)}
         from scipy.stats import rankdata
 
         cosines = np.array([prediction.value for prediction in predictions], np.float64)
@@ -441,17 +475,28 @@ class Contrastive(TextTask):
         return {"spearman": correlation(rankdata(cosines), rankdata(true)), "pearson": correlation(cosines, true)}
 
 
-def retrieval_accuracy(vectors: Sequence[NDArray[np.floating]], texts: Sequence[str]) -> float:
-    """Return the fraction of n pairs of vectors (2, D) whose first is closest to a second one of the same text.
+def cosines_of(first: Sequence[NDArray[np.floating]], second: Sequence[NDArray[np.floating]]) -> NDArray[np.floating]:
+    """Return the products (n, m) of n vectors (D,) with m others."""
+    products: NDArray[np.floating] = np.stack(first) @ np.stack(second).T
+    return products
 
+
+def retrieval_accuracy(
+    vectors: Sequence[Any],
+    texts: Sequence[str],
+    compare: Callable[..., NDArray[np.floating]] = cosines_of,
+) -> float:
+    """Return the fraction of n pairs of texts whose first is closest to a second one of the same text.
+
+    `vectors`: what `compare` reads of each pair, to return the similarities (n, m) of n first texts with m second ones.
     `texts` (n,): the first texts, of which several pairs may have the same.
     """
-    first, second = (np.stack([pair[side] for pair in vectors]) for side in (0, 1))
+    first, second = ([pair[side] for pair in vectors] for side in (0, 1))
     _, numbers = np.unique(texts, return_inverse=True)
     hits = 0
-    # Blocks bound the memory of the n x n cosines; 1e-9 allows for rounding.
+    # Blocks bound the memory of the n x n similarities; 1e-9 allows for rounding.
     for start in range(0, len(first), BLOCK):
-        cosines = first[start : start + BLOCK] @ second.T
-        own = np.where(numbers[start : start + BLOCK, None] == numbers, cosines, -np.inf)
-        hits += int((own.max(axis=1) >= cosines.max(axis=1) - 1e-9).sum())
+        similarities = compare(first[start : start + BLOCK], second)
+        own = np.where(numbers[start : start + BLOCK, None] == numbers, similarities, -np.inf)
+        hits += int((own.max(axis=1) >= similarities.max(axis=1) - 1e-9).sum())
     return hits / len(first)

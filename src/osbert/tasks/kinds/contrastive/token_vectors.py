@@ -1,0 +1,124 @@
+"""Contrastive training of many vectors a text (ColBERT): its settings, sequences by role, and MaxSim."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import string
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from osbert.data.example import Example
+from osbert.data.late_interaction import DOCUMENT, QUERY, LateInteraction, RoleLayout, TokenVectors
+from osbert.data.long_texts import lay_out_texts
+from osbert.data.multi_vectors import MultiVectors, maxsim
+from osbert.data.pack import Packer
+from osbert.errors import UserError
+from osbert.tasks.tables.texts import TextTask
+
+QUERY_LENGTH, WIDTH = 32, 128
+"""Tokens of a query and numbers of a token's vector, as ColBERT has them (Khattab & Zaharia 2020, section 4.1)."""
+MARKERS = {QUERY: "[unused0]", DOCUMENT: "[unused1]"}
+"""Pieces without a meaning in BERT's vocabularies, which Stanford's ColBERT puts before texts of each role."""
+MARKER = re.compile(r"(\[[^\]]+\]|<[^>]+>) ?")
+"""The beginning of a prompt that is a single piece, such as "[Q] "."""
+AUTO = "auto"
+"""The value of a setting that the model decides."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LateInteractionTask(TextTask):
+    """What of a task is for many vectors a text (--pooling colbert)."""
+
+    token_width: int = 0
+    """With colbert, the numbers of a token's vector, which a dense layer makes of its state; 0: 128, or the model's."""
+    query_length: int = 0
+    """With colbert, the most tokens of a first text; 0: 32, or the model's."""
+    query_expansion: Literal["auto", "unseen", "attended", "none"] = "auto"
+    """With colbert, whether first texts are filled up with [MASK] to the query length. These tokens have vectors, too,
+    and attend to the text (query augmentation, Khattab & Zaharia 2020). unseen: the text does not attend to them;
+    attended: it does. auto: unseen, or the model's."""
+    skipped: str = AUTO
+    """With colbert, the pieces of other texts without a vector, with spaces between. auto: punctuation, or the
+    model's."""
+    lower_case: bool = False
+    """Read texts in lower case, as a sentence model does whose files say so."""
+
+    def late_settings(self, trained: TokenVectors | None) -> dict[str, Any]:
+        """Return these settings: those of a model that was trained for many vectors, else ColBERT's.
+
+        Raises UserError for settings that the model has of its own, and for texts without a second one.
+        """
+        if self.text and not self.pair:
+            raise UserError(
+                "Many vectors a text (ColBERT) are learnt from queries and documents: give pairs, or train dense "
+                "vectors (--pooling mean).",
+                code="options-exclude-each-other",
+            )
+        if trained is None:
+            return {
+                "query_length": self.query_length or QUERY_LENGTH,
+                "query_expansion": "unseen" if self.query_expansion == AUTO else self.query_expansion,
+                "token_width": self.token_width or WIDTH,
+                "skipped": " ".join(string.punctuation) if self.skipped == AUTO else self.skipped,
+            }
+        late = trained.late
+        settings = {
+            "query_length": late.query_length or self.length,
+            "query_expansion": ("attended" if late.attend else "unseen") if late.expansion else "none",
+            "token_width": len(trained.projection),
+            "skipped": " ".join(trained.skipped),
+        }
+        for name, value in settings.items():
+            if getattr(self, name) not in (0, AUTO, value):
+                raise UserError(
+                    f"--{name.replace('_', '-')} {getattr(self, name)}: the model was trained with {value}, and keeps "
+                    "it. Remove the option.",
+                    code="invalid-value",
+                )
+        return settings
+
+    @property
+    def late(self) -> LateInteraction:
+        """How queries are laid out, and the markers with which the prompts begin."""
+        markers = {role: MARKER.match(prompt) for role, prompt in self.prompts.items() if role}
+        return LateInteraction(
+            query_length=self.query_length,
+            expansion=0 if self.query_expansion == "none" else self.query_length,
+            attend=self.query_expansion == "attended",
+            prefixes={role: match[0] if match else "" for role, match in markers.items()},
+        )
+
+    def lay_out_role(self, text: str, packer: Packer, *, role: str, record: int) -> Example:
+        """Return the sequence of a query or a document, with a vector for each token that counts."""
+        layout = RoleLayout.of(
+            self.late,
+            packer.tokenizer,
+            role=role,
+            prompt=self.prompts.get(role, ""),
+            skipped=self.skipped.split() if role == DOCUMENT else (),
+        )
+        length = min(packer.length, self.query_length) if role == QUERY else packer.length
+        shorter = dataclasses.replace(packer, length=length - len(layout.marker.ids))
+        text, prompt = (text.lower(), layout.prompt.lower()) if self.lower_case else (text, layout.prompt)
+        (example,) = lay_out_texts([text], shorter, prompt=prompt, long=self.long, overlap=self.overlap, record=record)
+        return layout.complete(example, len(packer.form.before))
+
+
+def counted_vectors(outputs: Sequence[NDArray[np.floating]], examples: Sequence[Example]) -> list[Any]:
+    """Return the vectors (tokens, E) of some sequences, of their tokens that count."""
+    return [vectors[example.head_words] for vectors, example in zip(outputs, examples)]
+
+
+def maxsim_of(queries: Sequence[NDArray[np.floating]], texts: Sequence[NDArray[np.floating]]) -> NDArray[np.float32]:
+    """Return the scores (Q, n) of n texts for Q queries, from the vectors (tokens, E) of each.
+
+    >>> maxsim_of([np.eye(2)], [np.eye(2)[:1], np.ones((1, 2))]).tolist()
+    [[1.0, 2.0]]
+    """
+    sides = (MultiVectors.of(rows, (np.zeros(len(row)) for row in rows)) for rows in (queries, texts))
+    return maxsim(*sides)
