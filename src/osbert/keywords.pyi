@@ -273,6 +273,17 @@ class FinetuneKeywords(TrainingKeywords, OptimizerKeywords, OpeningKeywords, tot
     label: str
     long: Literal["truncate", "head+tail", "window", "error"]
     overlap: int
+    features: Literal[
+        "none",
+        "last",
+        "second-to-last",
+        "sum-last-four",
+        "concat-last-four",
+        "concat-ends",
+        "sum-all",
+        "embeddings",
+        "mix",
+    ]
     class_weights: str
     weights: str | Sequence[float]
     both_orders: bool
@@ -298,17 +309,6 @@ class FinetuneKeywords(TrainingKeywords, OptimizerKeywords, OpeningKeywords, tot
     pieces: Literal["first", "all"]
     decoder: Literal["linear", "crf"]
     legal: bool
-    features: Literal[
-        "none",
-        "last",
-        "second-to-last",
-        "sum-last-four",
-        "concat-last-four",
-        "concat-ends",
-        "sum-all",
-        "embeddings",
-        "mix",
-    ]
     split: Literal["words", "hyphenated", "characters"]
     column: int
     token_width: int

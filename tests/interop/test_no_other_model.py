@@ -23,6 +23,7 @@ from osbert.interop.folder import open_folder
 from osbert.interop.huggingface import folders as huggingface
 from osbert.interop.tokenizers import write_tokenizer
 from osbert.models.contract import Head, Learner
+from osbert.models.heads.features import stand_on_features
 from osbert.models.heads.grouped import ChoiceHead, SpanHead
 from osbert.models.heads.tagging import TagHead
 from osbert.text.tokenizer import Tokenizer
@@ -68,7 +69,7 @@ def head(kind: str, learner: Learner) -> Head:
     torch.manual_seed(5)
     if kind in ("span", "choose"):
         return (SpanHead if kind == "span" else ChoiceHead)(learner.backbone, target=kind)  # type: ignore[no-any-return]
-    return TagHead(learner.backbone, target=kind, labels=5, features="last")
+    return stand_on_features(learner.backbone, "last", lambda states: TagHead(states, target=kind, labels=5))
 
 
 def made(make_learner: Callable[..., Learner], kind: str, backbone: str) -> Learner:

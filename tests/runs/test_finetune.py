@@ -232,7 +232,7 @@ def test_a_wish_stops_after_the_step(encoder: Path, table: Path, tmp_path: Path)
     [
         ({"epoch": 3}, ("unknown-setting", "--epoch", "'epochs'")),
         ({"training.epoch": 3}, ("unknown-setting", "training.epoch", "'training.epochs'")),
-        ({"features": "mix"}, ("unknown-setting", "--features", "to tag.")),
+        ({"decoder": "crf"}, ("unknown-setting", "--decoder", "to tag.")),
         ({"epochs": "three"}, ("invalid-value", "'training.epochs'", "integer", "'three'")),
         ({"text": "body"}, ("unknown-column", "'body'")),
         ({"trust": "yes"}, ("invalid-value", "'opening.trust'", "true", "'yes'")),

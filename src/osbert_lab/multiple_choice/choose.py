@@ -21,6 +21,7 @@ from osbert.reading.table import Origin, Row, Table
 from osbert.tasks import Description, Prediction, Record, Source, Task
 from osbert.tasks.calibration import Calibration
 from osbert.tasks.edges import Edge, ExplainedScore, contrast, require_label
+from osbert.tasks.features import FeatureTask
 from osbert.tasks.record import SIDES, Probability, RecordOutcome, TextMark
 from osbert.tasks.tables import TableDescription, TableSource, TableTask, UnlabelledRow, parse_cell, require_cells
 from osbert.tasks.tables.classes import check_temperature, fit_temperature, softmax
@@ -379,7 +380,7 @@ class ChoiceDescription(TableDescription):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choose(TableTask):
+class Choose(FeatureTask, TableTask):
     """A context, two or more choices, and the right one. Rows may have different numbers of choices.
 
     A choice is the second text, after the context. The label is the number of the right choice, from 0 or from 1
@@ -475,7 +476,7 @@ class Choose(TableTask):
             examples[right] = replace(examples[right], targets={self.name: target})
         return examples
 
-    def head(self, backbone: Backbone) -> Head:
+    def make_head(self, backbone: Backbone) -> Head:
         from osbert.models.heads.grouped import ChoiceHead
 
         return ChoiceHead(backbone, target=self.name, dropout=backbone.architecture.dropout)

@@ -17,6 +17,7 @@ from osbert.interop.huggingface.folders import write_model
 from osbert.interop.onnx.padded import ByteTable, PaddedGraph, objections
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
+from osbert.models.heads.features import stand_on_features
 from osbert.models.heads.grouped import ChoiceHead, SpanHead
 from osbert.models.heads.predictions import MaskedLanguageHead, SequenceHead
 from osbert.models.heads.tagging import TagHead
@@ -135,7 +136,9 @@ def test_what_has_no_padded_form_is_said() -> None:
     recurrent = learner("tag", recurrent=1)
     assert list(objections(recurrent, "tag")) == ["it has recurrent layers above the encoder"]
     backbone = learner("tag").backbone
-    features = Learner(backbone, {"tag": TagHead(backbone, target="x", labels=5, features="last")})
+    features = Learner(
+        backbone, {"tag": stand_on_features(backbone, "last", lambda on: TagHead(on, target="x", labels=5))}
+    )
     assert "features of a frozen encoder" in " ".join(objections(features, "tag"))
     with pytest.raises(ValueError, match="its head is a MaskedLanguageHead"):
         PaddedGraph(Learner(backbone, {"mlm": MaskedLanguageHead(backbone)}), "mlm", pooler=True)

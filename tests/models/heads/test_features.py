@@ -16,7 +16,7 @@ from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
 from osbert.models.families.transformer import Transformer
 from osbert.models.forms import Features, feature_layers
-from osbert.models.heads.features import WIDTH, FeatureLSTM, FrozenEncoder
+from osbert.models.heads.features import WIDTH, FeatureLSTM, FrozenEncoder, stand_on_features
 from osbert.models.heads.tagging import TagHead
 
 CHOICES = [choice for choice in get_args(Features) if choice != "none"]
@@ -139,7 +139,9 @@ def test_a_full_disk_is_an_error_and_leaves_nothing(tmp_path: Path, monkeypatch:
 
 def test_only_what_stands_on_the_encoder_learns() -> None:
     backbone = encoder()
-    learner = Learner(backbone, {"tag": TagHead(backbone, target="tag", labels=3, features="mix")})
+    learner = Learner(
+        backbone, {"tag": stand_on_features(backbone, "mix", lambda on: TagHead(on, target="tag", labels=3))}
+    )
     loss = learner(collate(examples()))["tag"]
     loss.total.backward()
     assert all(weight.grad is None for weight in backbone.parameters())

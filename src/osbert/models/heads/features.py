@@ -7,7 +7,7 @@ sum_j softmax(s)_j h_j. The encoder is frozen, so the states of a sequence are c
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from osbert.data.batch import Batch, micro_batches
 from osbert.data.example import Example, begins
 from osbert.files import replace_file
-from osbert.models.contract import Backbone, Sizes, States
-from osbert.models.forms import Features, feature_layers
+from osbert.models.contract import Backbone, Head, Sizes, States
+from osbert.models.forms import Features, feature_layers, pool_states
 from osbert.models.transformer.added_layers import Recurrent
 
 WIDTH = 768
@@ -32,15 +32,17 @@ VECTORS = "features-*.f16"
 
 
 class FrozenEncoder:
-    """Concatenated states of some layers of a frozen encoder: `hidden` is (N, layers * D).
+    """States of some layers of a frozen encoder, concatenated (N, layers * D), or what the LSTM makes of them (N, 768).
 
-    They are rounded to float16 even if not cached, so that training and prediction see the same numbers.
+    They are rounded to float16 even if not cached, so that training and prediction see the same numbers. The pooled
+    state is the maximum over the tokens of a sequence (Conneau et al. 2017, section 3.2.2).
     """
 
-    def __init__(self, backbone: Backbone, layers: range) -> None:
-        """Read `layers` of `backbone`, which is frozen."""
+    def __init__(self, backbone: Backbone, layers: range, above: FeatureLSTM | None = None) -> None:
+        """Read `layers` of `backbone`, which is frozen, and the states of `above` on them if given."""
         self.backbone = backbone.requires_grad_(False)
         self.layers = layers
+        self.above = above
         self.offsets: dict[bytes, int] = {}
         self.vectors: NDArray[np.float16] | None = None
 
@@ -53,7 +55,9 @@ class FrozenEncoder:
             rows = [self.vectors[offset : offset + n] for offset, n in zip(offsets, batch.lengths)]  # type: ignore[operator]
             states = torch.from_numpy(np.concatenate(rows)).to(batch.ids.device)
         hidden = states.float()  # (N, layers * D)
-        return States(hidden=hidden, summary=hidden[batch.starts], pooled=hidden[batch.starts])
+        hidden = hidden if self.above is None else self.above(hidden, batch)
+        pooled = torch.stack(pool_states(hidden, batch, "max", batch.starts))
+        return States(hidden=hidden, summary=hidden[batch.starts], pooled=pooled)
 
     def keep(self, folder: Path, examples: Iterable[Example]) -> Path:
         """Compute the vectors of `examples` and write them to a file in `folder`, unless it exists and is undamaged.
@@ -134,6 +138,29 @@ class FeatureLSTM(nn.Module):
             stacked = layers.unflatten(1, (self.count, -1))  # (N, layers, D)
             layers = torch.einsum("nld,l->nd", stacked, self.weights.softmax(0))
         return layers if self.gamma is None else self.gamma * layers
+
+
+class FeatureBackbone(Backbone):
+    """What a head on features stands on: states as wide as the LSTM's, which has the dropout."""
+
+    def __init__(self, sizes: Sizes) -> None:
+        """Have the sizes of the LSTM's states; `sizes` are the encoder's."""
+        super().__init__()
+        self.architecture = Sizes()
+        self.architecture.width, self.architecture.dropout = WIDTH, 0.0
+        self.architecture.deviation = sizes.deviation
+
+
+def stand_on_features(backbone: Backbone, features: Features, make: Callable[[Backbone], Head]) -> Head:
+    """Return the head that `make` makes for a backbone: on `backbone` itself, or on `features` of it, frozen."""
+    if features == "none":
+        return make(backbone)
+    sizes = backbone.architecture
+    head = make(FeatureBackbone(sizes))
+    above = head.features = FeatureLSTM(sizes, features)
+    head.frozen = FrozenEncoder(backbone, feature_layers(features, sizes.layers), above)
+    head.sparse = False
+    return head
 
 
 def _is_whole(path: Path) -> bool:

@@ -18,9 +18,8 @@ from osbert.data.batch import Batch
 from osbert.models.contract import Backbone, Head, Loss, States
 from osbert.models.fast.dropout import Dropout
 from osbert.models.fast.linear import Linear
-from osbert.models.forms import Features, Form, feature_layers
+from osbert.models.forms import Form
 from osbert.models.heads.chain import Chain
-from osbert.models.heads.features import WIDTH, FeatureLSTM, FrozenEncoder
 from osbert.models.heads.predictions import classification_loss, transform
 from osbert.models.initialisation import initialise_scores
 
@@ -116,41 +115,29 @@ class TagHead(Head):
         target: str,
         labels: int,
         chain: Chain | None = None,
-        features: Features = "none",
     ) -> None:
         """Stand on `backbone` with `labels` = K outputs; learn from the batch's targets named `target`.
 
-        `chain`: fixed transition scores that a CRF adds to its learned ones; None for no CRF. `features`: freeze the
-        backbone, and train a bidirectional LSTM on these of its layers instead.
+        `chain`: fixed transition scores that a CRF adds to its learned ones; None for no CRF.
         """
         super().__init__()
         sizes = backbone.architecture
         self.target = target
         self.labels = labels
-        self.features: FeatureLSTM | None = None
-        if features != "none":
-            self.form, self.sparse = "", False
-            self.frozen = FrozenEncoder(backbone, feature_layers(features, sizes.layers))
-            self.features = FeatureLSTM(sizes, features)
-        self.transform = transform(sizes) if features == "none" else nn.Identity()
-        self.dropout = Dropout(sizes.dropout if features == "none" else 0.0)  # the LSTM has its own
-        self.linear = Linear(sizes.width if features == "none" else WIDTH, labels)
+        self.transform = transform(sizes)
+        self.dropout = Dropout(sizes.dropout)
+        self.linear = Linear(sizes.width, labels)
         initialise_scores(self.linear, sizes.deviation)
         self.crf = None if chain is None else ChainField(chain)
 
-    @property
-    def per_token(self) -> bool:
-        """Return True, also for a head on features, which has no form."""
-        return True
-
     def outputs(self, states: States, batch: Batch) -> Tensor:
         """Return the scores (N, K) of every token."""
-        return self.linear(self.dropout(self.transform(self._hidden(states, batch))))
+        return self.linear(self.dropout(self.transform(states.hidden)))
 
     def forward(self, states: States, batch: Batch) -> Loss:
         """Return the summed cross-entropy in nats over the labelled tokens, or a CRF's over its chains."""
         target = batch.targets[self.target]
-        hidden = self.transform(self._hidden(states, batch)[target.index])  # (M, D)
+        hidden = self.transform(states.hidden[target.index])  # (M, D)
         scores = self.linear(self.dropout(hidden))  # (M, K)
         if self.crf is None:
             return classification_loss(scores, target)
@@ -163,6 +150,3 @@ class TagHead(Head):
     def decoding_values(self) -> dict[str, list[Any]]:
         """Return the transition scores of a CRF, by the field names of a Chain; {} without one."""
         return {} if self.crf is None else {name: part.tolist() for name, part in vars(self.crf.chain()).items()}
-
-    def _hidden(self, states: States, batch: Batch) -> Tensor:
-        return states.hidden if self.features is None else self.features(states.hidden, batch)

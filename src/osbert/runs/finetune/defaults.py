@@ -223,7 +223,7 @@ def _few_shot_method(plan: FinetunePlan, records: Sequence[Sequence[Record]], ne
     if "training.few_shot" not in plan.open or len(plan.tasks) > 1:
         return ""
     task, [rows] = plan.task, records
-    if task.form != "sequence" or not rows:
+    if task.form != "sequence" or not rows or getattr(task, "features", "none") != "none":
         return ""
     usual = _usual_reading(task)
     if pairs := read_apart(usual, rows) != usual:

@@ -311,10 +311,10 @@ def check_frozen(heads: Mapping[str, Head], settings: FinetuneSettings) -> None:
             code="options-exclude-each-other",
         )
     idle = {"tuning": settings.tuning != "full", "frozen": settings.frozen > 0, "recurrent": settings.recurrent > 0}
-    idle["auxiliary"] = settings.auxiliary > 0
+    idle |= {"auxiliary": settings.auxiliary > 0, "few_shot": settings.few_shot not in ("none", "auto")}
     for setting in (setting for setting, given in idle.items() if given):
         problems.add(
-            f"--{setting} {getattr(settings, setting)} has no effect. Remove it.",
+            f"--{setting.replace('_', '-')} {getattr(settings, setting)} has no effect. Remove it.",
             code="options-exclude-each-other",
         )
     problems.stop_if_any()

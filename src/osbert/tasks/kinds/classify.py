@@ -18,6 +18,7 @@ from osbert.errors import Problems, UserError
 from osbert.tasks import Description, Prediction, Record, Source
 from osbert.tasks.calibration import Calibration
 from osbert.tasks.edges import Edge, ExplainedScore, contrast, require_label
+from osbert.tasks.features import FeatureTask
 from osbert.tasks.probabilities import by_label, reply_fields
 from osbert.tasks.tables import TableDescription
 from osbert.tasks.tables.classes import (
@@ -61,7 +62,7 @@ class ClassDescription(TableDescription):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Classify(TextTask):
+class Classify(FeatureTask, TextTask):
     """Texts or pairs with one label each. The labels are learnt from the training rows, in sorted order."""
 
     reader: ClassVar[type[Source]] = SoftLabelSource
@@ -207,7 +208,7 @@ class Classify(TextTask):
         number = self.index_of[label if isinstance(label, str) else likeliest_label(label)]
         return np.int64(number), self.weights[number] if self.weights else None
 
-    def head(self, backbone: Backbone) -> Head:
+    def make_head(self, backbone: Backbone) -> Head:
         from osbert.models.heads.contrastive import ApartHead
         from osbert.models.heads.predictions import (
             OrdersHead,

@@ -14,6 +14,7 @@ from osbert.data.example import Example
 from osbert.errors import Problems
 from osbert.tasks import Prediction, Record, Source
 from osbert.tasks.edges import Edge, ExplainedScore, require_label
+from osbert.tasks.features import FeatureTask
 from osbert.tasks.tables.numbers import SMALLEST, DecimalMark, NumberSource, parse_number
 from osbert.tasks.tables.texts import TextTask
 
@@ -26,7 +27,7 @@ NUMBER = "number"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Regress(TextTask):
+class Regress(FeatureTask, TextTask):
     """Texts or pairs with one number each.
 
     The model learns numbers of mean 0 and deviation 1, so that one learning rate suits scores of 0 to 5 and prices
@@ -99,7 +100,7 @@ class Regress(TextTask):
     def target(self, label: float) -> tuple[Any, Any]:
         return np.float32((label - self.center) / self.scale), None
 
-    def head(self, backbone: Backbone) -> Head:
+    def make_head(self, backbone: Backbone) -> Head:
         from osbert.models.heads.contrastive import ApartHead
         from osbert.models.heads.predictions import NumberHead
 

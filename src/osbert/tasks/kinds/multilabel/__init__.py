@@ -22,6 +22,7 @@ from osbert.reading.table import Origin, Row, Table
 from osbert.tasks import Description, Prediction, Record, Source, Task
 from osbert.tasks.calibration import Calibration
 from osbert.tasks.edges import Edge, ExplainedScore, require_label
+from osbert.tasks.features import FeatureTask
 from osbert.tasks.kinds.multilabel.columns import (
     LabelColumns,
     LabelSearch,
@@ -171,7 +172,7 @@ class LabelsDescription(TableDescription):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Multilabel(TextTask):
+class Multilabel(FeatureTask, TextTask):
     """Texts or pairs with any number of labels each. The labels are learnt from the training rows, in sorted order."""
 
     values = "labels"
@@ -292,7 +293,7 @@ class Multilabel(TextTask):
         flags = matrix([label], self.labels)[0]
         return flags.astype(np.int64), np.where(flags, self.weights, 1.0) if self.weights else None
 
-    def head(self, backbone: Backbone) -> Head:
+    def make_head(self, backbone: Backbone) -> Head:
         from osbert.models.heads.predictions import LabelsHead
 
         rate = backbone.architecture.dropout

@@ -20,6 +20,7 @@ from osbert.reading.table import Origin, Row, Table
 from osbert.tasks import Description, Inputs, Prediction, Record, Source
 from osbert.tasks import Task as Task
 from osbert.tasks.edges import Edge, ExplainedScore
+from osbert.tasks.features import FeatureTask
 from osbert.tasks.kinds.span.files import (
     QuestionColumns,
     SquadFiles,
@@ -141,7 +142,7 @@ class QuestionDescription(TableDescription):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Span(TableTask):
+class Span(FeatureTask, TableTask):
     """Questions on paragraphs. Reads files in SQuAD's form (1.1 and 2.0, CMRC 2018, XQuAD), CSV and JSON lines.
 
     The question comes first. A paragraph that does not fit after it is split into overlapping windows, which are
@@ -251,7 +252,7 @@ class Span(TableTask):
             return [window for _, window in windows]
         return [self._with_target(window, begin, record, packer) for begin, window in windows]
 
-    def head(self, backbone: Backbone) -> Head:
+    def make_head(self, backbone: Backbone) -> Head:
         from osbert.models.heads.grouped import SpanHead
 
         return SpanHead(backbone, target=self.name)

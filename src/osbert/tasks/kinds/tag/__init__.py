@@ -18,7 +18,6 @@ from osbert.data.long_texts import TextWindow, windows
 from osbert.data.pack import Packer, PieceRun
 from osbert.errors import Problems, UserError
 from osbert.files import file_stamp
-from osbert.models.forms import Features
 from osbert.reading.splits import Names, hold_out_known
 from osbert.reading.table import Origin, Table
 from osbert.reading.tagged.files import CALLED, TaggedFile, TagReading, find_tagged, read_tagged
@@ -34,6 +33,7 @@ from osbert.reading.tagged.schemes import (
 )
 from osbert.tasks import Description, Inputs, Prediction, Record, Source, Task
 from osbert.tasks.edges import Edge, ExplainedScore, contrast, require_label
+from osbert.tasks.features import FeatureTask
 from osbert.tasks.kinds.tag.entities import EntityTask
 from osbert.tasks.kinds.tag.inputs import plain_inputs
 from osbert.tasks.kinds.tag.passages import (
@@ -151,7 +151,7 @@ class TagDescription(Description):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tag(EntityTask):
+class Tag(FeatureTask, EntityTask):
     """Texts whose words have tags: CoNLL columns, or JSON lines with words and tags or with marked entities.
 
     Texts that are too long for the model are split into overlapping windows; nothing is cut off.
@@ -173,9 +173,6 @@ class Tag(EntityTask):
     """linear: the most probable label of each word; crf: the most probable path, with learnt transition scores."""
     legal: bool = False
     """Exclude illegal sequences of labels, instead of interpreting them as conlleval does."""
-    features: Features = "none"
-    """Train no encoder, but a bidirectional LSTM on these of its layers, whose vectors are kept on disk (section 5.3);
-    mix is ELMo's. Give it a learning rate near 1e-3."""
     context: Literal["sentence", "document"] = "sentence"
     """The unit of a record: a sentence, or all sentences of a document as far as they fit (maximal document context). A
     step then has whole documents, about --batch sentences in total."""
@@ -241,7 +238,7 @@ class Tag(EntityTask):
             examples.append(dataclasses.replace(example, targets={self.name: target}) if target else example)
         return examples
 
-    def head(self, backbone: Backbone) -> Head:
+    def make_head(self, backbone: Backbone) -> Head:
         from osbert.models.heads.tagging import TagHead
 
         return TagHead(
@@ -249,7 +246,6 @@ class Tag(EntityTask):
             target=self.name,
             labels=len(self.labels),
             chain=self._chain() if self.decoder == "crf" else None,
-            features=self.features,
         )
 
     def decode(

@@ -1,0 +1,39 @@
+"""Tasks whose head stands on an encoder, or on features of a frozen one, as with ELMo and CoVe."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from osbert.models.forms import Features
+from osbert.tasks.contract import Task
+
+if TYPE_CHECKING:
+    from osbert.models.contract import Backbone, Head
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeatureTask(Task):
+    """A task with a head on the encoder, or on an LSTM on features of it."""
+
+    features: Features = "none"
+    """Train no encoder, but a bidirectional LSTM on these of its layers, whose vectors are kept on disk (section 5.3);
+    mix is ELMo's. Give it a learning rate near 1e-3."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for texts that are read apart, whose vectors are the encoder's."""
+        super().__post_init__()
+        if self.features != "none" and getattr(self, "apart", False):
+            raise ValueError(
+                f"apart compares vectors of the encoder, which features = {self.features} are not. Remove one"
+            )
+
+    def make_head(self, backbone: Backbone) -> Head:
+        """Return the task's head on a backbone."""
+        raise NotImplementedError
+
+    def head(self, backbone: Backbone) -> Head:
+        """Return the task's head, on the features if so set."""
+        from osbert.models.heads.features import stand_on_features
+
+        return stand_on_features(backbone, self.features, self.make_head)
