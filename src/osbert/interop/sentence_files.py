@@ -151,9 +151,9 @@ class SentenceModel:
         )  # fmt: skip
         if not plain:
             raise UserError(
-                "The model gives many vectors a text (ColBERT) in a way that osbert does not train: it trains one "
-                "Dense part without bias and activation, queries filled up with [MASK], a skip list for documents, and "
-                "MaxSim. Give a --pooling such as mean to train dense vectors of its encoder.",
+                "Of models of many vectors a text, osbert trains those with one Dense part without bias and "
+                "activation, queries filled up with [MASK], a skip list for documents, and MaxSim. Train dense vectors "
+                "(--pooling mean).",
                 code="unsupported-model",
             )
         skipped = tuple(word for mask in masks for word in mask.skipped)

@@ -46,12 +46,6 @@ class ColbertHead(Head):
         """Return True: each token has a vector."""
         return True
 
-    @torch.no_grad()
-    def start_from(self, trained: TokenVectors | None) -> None:
-        """Take the projection of a trained model, if it has one."""
-        if trained:
-            self.projection.weight.copy_(torch.from_numpy(trained.projection))
-
     def token_vectors(self) -> TokenVectors:
         """Return how the model makes the vectors of tokens."""
         projection = self.projection.weight.detach().numpy()
@@ -82,9 +76,9 @@ class MaxSim(Similarities):
 
     def __init__(self, vectors: Tensor, batch: Batch) -> None:
         """Compare the texts of a batch, by those of their tokens' vectors (N, E) that count."""
-        counts = torch.ones_like(batch.ids, dtype=torch.bool) if batch.head_words is None else batch.head_words
-        lengths = list(batch.lengths)
-        self.texts = [text[part] for text, part in zip(vectors.split(lengths), counts.split(lengths))]
+        assert batch.head_words is not None  # `RoleLayout.complete` has set them
+        sides = (column.split(list(batch.lengths)) for column in (vectors, batch.head_words))
+        self.texts = [text[counts] for text, counts in zip(*sides)]
 
     def between(self, first: Tensor, others: Tensor) -> Tensor:
         """Return the scores (R, C) of C texts for each of R first texts."""

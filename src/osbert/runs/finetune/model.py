@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from osbert.data.pack import Packer
@@ -60,8 +61,8 @@ class StartingModel:
             self.source.release()
             Report(rows=tuple(rows)).require_complete(str(self.source))
         for name, head in heads.items() if not self.new else ():
-            if isinstance(head, ColbertHead) and (sentences := self.source.sentences):
-                head.start_from(sentences.token_vectors)
+            if isinstance(head, ColbertHead) and (model := self.source.sentences) and (tokens := model.token_vectors):
+                head.projection.weight.data.copy_(torch.from_numpy(tokens.projection))
             if isinstance(head, SpladeHead):
                 rows = fill_heads(self.source.tensors, Learner(self.backbone, {name: head}))
                 self.source.release()

@@ -28,8 +28,8 @@ from osbert.tasks.kinds.contrastive.token_vectors import (
     AUTO,
     MARKERS,
     LateInteractionTask,
-    counted_vectors,
-    maxsim_of,
+    compare_texts,
+    stack_texts,
 )
 from osbert.tasks.kinds.regress import correlation
 from osbert.tasks.record import RecordOutcome
@@ -449,8 +449,9 @@ class Contrastive(LateInteractionTask):
     ) -> SimilarityPrediction:
         """Return the similarity of the two texts."""
         if self.kind == "multi":
-            query, text = counted_vectors(outputs[:2], examples)
-            return SimilarityPrediction(value=float(maxsim_of([query], [text])[0, 0]), vectors=(query, text))
+            texts = [rows[example.head_words] for rows, example in zip(outputs[:2], examples)]
+            score = compare_texts(*(stack_texts([rows]) for rows in texts))
+            return SimilarityPrediction(value=float(score[0, 0]), vectors=texts)
         vectors: NDArray[np.floating] = np.stack([outputs[0], outputs[1]])
         if self.kind == "dense":
             vectors = vectors.astype(np.float64)
@@ -466,8 +467,7 @@ class Contrastive(LateInteractionTask):
         """Return the correlations with the scores; without scored pairs the retrieval accuracy of the pairs."""
         if not self.by_rows:
             vectors = [prediction.vectors for prediction in predictions if isinstance(prediction, SimilarityPrediction)]
-            compare = maxsim_of if self.kind == "multi" else cosines_of
-            return {"accuracy": retrieval_accuracy(vectors, [record.texts[0] for record in records], compare)}
+            return {"accuracy": retrieval_accuracy(vectors, [record.texts[0] for record in records])}
         from scipy.stats import rankdata
 
         cosines = np.array([prediction.value for prediction in predictions], np.float64)
@@ -475,28 +475,18 @@ class Contrastive(LateInteractionTask):
         return {"spearman": correlation(rankdata(cosines), rankdata(true)), "pearson": correlation(cosines, true)}
 
 
-def cosines_of(first: Sequence[NDArray[np.floating]], second: Sequence[NDArray[np.floating]]) -> NDArray[np.floating]:
-    """Return the products (n, m) of n vectors (D,) with m others."""
-    products: NDArray[np.floating] = np.stack(first) @ np.stack(second).T
-    return products
-
-
-def retrieval_accuracy(
-    vectors: Sequence[Any],
-    texts: Sequence[str],
-    compare: Callable[..., NDArray[np.floating]] = cosines_of,
-) -> float:
+def retrieval_accuracy(vectors: Sequence[Any], texts: Sequence[str]) -> float:
     """Return the fraction of n pairs of texts whose first is closest to a second one of the same text.
 
-    `vectors`: what `compare` reads of each pair, to return the similarities (n, m) of n first texts with m second ones.
-    `texts` (n,): the first texts, of which several pairs may have the same.
+    `vectors`: of each pair the vectors of both, (D,) or (tokens, D). `texts` (n,): the first texts, of which several
+    pairs may have the same.
     """
-    first, second = ([pair[side] for pair in vectors] for side in (0, 1))
+    first, second = (stack_texts([pair[side] for pair in vectors]) for side in (0, 1))
     _, numbers = np.unique(texts, return_inverse=True)
     hits = 0
     # Blocks bound the memory of the n x n similarities; 1e-9 allows for rounding.
     for start in range(0, len(first), BLOCK):
-        similarities = compare(first[start : start + BLOCK], second)
+        similarities = compare_texts(first[start : start + BLOCK], second)
         own = np.where(numbers[start : start + BLOCK, None] == numbers, similarities, -np.inf)
         hits += int((own.max(axis=1) >= similarities.max(axis=1) - 1e-9).sum())
     return hits / len(first)

@@ -59,13 +59,15 @@ class LateInteractionTask(TextTask):
                 "vectors (--pooling mean).",
                 code="options-exclude-each-other",
             )
+        settings = {
+            "query_length": QUERY_LENGTH,
+            "query_expansion": "unseen",
+            "token_width": WIDTH,
+            "skipped": " ".join(string.punctuation),
+        }
+        given = {name: value for name in settings if (value := getattr(self, name)) not in (0, AUTO)}
         if trained is None:
-            return {
-                "query_length": self.query_length or QUERY_LENGTH,
-                "query_expansion": "unseen" if self.query_expansion == AUTO else self.query_expansion,
-                "token_width": self.token_width or WIDTH,
-                "skipped": " ".join(string.punctuation) if self.skipped == AUTO else self.skipped,
-            }
+            return settings | given
         late = trained.late
         settings = {
             "query_length": late.query_length or self.length,
@@ -73,13 +75,12 @@ class LateInteractionTask(TextTask):
             "token_width": len(trained.projection),
             "skipped": " ".join(trained.skipped),
         }
-        for name, value in settings.items():
-            if getattr(self, name) not in (0, AUTO, value):
-                raise UserError(
-                    f"--{name.replace('_', '-')} {getattr(self, name)}: the model was trained with {value}, and keeps "
-                    "it. Remove the option.",
-                    code="invalid-value",
-                )
+        if others := [name for name, value in given.items() if value != settings[name]]:
+            raise UserError(
+                f"--{others[0].replace('_', '-')} {given[others[0]]}: the model was trained with "
+                f"{settings[others[0]]}, and keeps it. Remove the option.",
+                code="invalid-value",
+            )
         return settings
 
     @property
@@ -109,16 +110,12 @@ class LateInteractionTask(TextTask):
         return layout.complete(example, len(packer.form.before))
 
 
-def counted_vectors(outputs: Sequence[NDArray[np.floating]], examples: Sequence[Example]) -> list[Any]:
-    """Return the vectors (tokens, E) of some sequences, of their tokens that count."""
-    return [vectors[example.head_words] for vectors, example in zip(outputs, examples)]
+def stack_texts(rows: Sequence[NDArray[np.floating]]) -> NDArray[np.floating] | MultiVectors:
+    """Return the vectors of n texts, (D,) each or (tokens, D), for `compare_texts`."""
+    return np.stack(rows) if rows[0].ndim == 1 else MultiVectors.of(rows, (np.zeros(len(row)) for row in rows))
 
 
-def maxsim_of(queries: Sequence[NDArray[np.floating]], texts: Sequence[NDArray[np.floating]]) -> NDArray[np.float32]:
-    """Return the scores (Q, n) of n texts for Q queries, from the vectors (tokens, E) of each.
-
-    >>> maxsim_of([np.eye(2)], [np.eye(2)[:1], np.ones((1, 2))]).tolist()
-    [[1.0, 2.0]]
-    """
-    sides = (MultiVectors.of(rows, (np.zeros(len(row)) for row in rows)) for rows in (queries, texts))
-    return maxsim(*sides)
+def compare_texts(first: Any, second: Any) -> NDArray[np.floating]:
+    """Return the similarities (n, m) of n texts with m others: products, and of many vectors a text MaxSim."""
+    similarities: NDArray[np.floating] = maxsim(first, second) if isinstance(first, MultiVectors) else first @ second.T
+    return similarities
