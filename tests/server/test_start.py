@@ -15,8 +15,8 @@ from typing import Any
 import httpx
 import pytest
 
+from osbert import server
 from osbert.cli import main
-from osbert.server import libraries
 
 ASKED = {"texts": ["a good film"]}
 HEAD = "POST /v1/predict HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
@@ -51,7 +51,7 @@ def test_a_port_that_is_taken_and_an_extra_that_is_missing(
     with socket.create_server(("127.0.0.1", 0)) as door:
         assert main(["serve", str(runs["pairs"]), "--port", str(door.getsockname()[1])]) == 1
     assert "Address already in use" in capsys.readouterr().err
-    monkeypatch.setattr(libraries, "NEEDED", ("fastapi", "no_such_library"))
+    monkeypatch.setattr(server, "NEEDED", ("fastapi", "no_such_library"))
     assert main(["serve", str(runs["pairs"])]) == 1
     said = capsys.readouterr().err
     assert "no_such_library" in said and 'pip install "osbert[serve]"' in said
