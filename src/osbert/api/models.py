@@ -48,9 +48,8 @@ def load(folder: str | Path, *, trust: bool = False, verify: bool = True, watch:
     >>> model.embed(["a good film"]).shape
     (1, 16)
     """
-    from osbert.inference.engine import (
-        load as load_engine,  # torch takes seconds to import: only when a model is wanted
-    )
+    # Torch takes seconds to import: only when a model is wanted.
+    from osbert.inference.engine import load as load_engine
     from osbert.interop.folder import open_folder
     from osbert.interop.opening import Opening
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from cyclopts import Parameter
 
@@ -14,9 +13,6 @@ from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL
 from osbert.server import check_libraries
 from osbert.server.limits import ServerLimits
-
-if TYPE_CHECKING:
-    from osbert.server.wire import Orders
 
 
 def serve(
@@ -62,8 +58,11 @@ def serve(
         Origins, such as https://example.org, whose pages may ask from a browser.
     """
     check_libraries()
+    from osbert.corpus.task_options import cores
     from osbert.server.access import read_keys
+    from osbert.server.calls.models import WritingLimits, parse_models
     from osbert.server.serve import Address, run
+    from osbert.server.wire import Orders
 
     chosen = limits or ServerLimits()
     chosen.check()
@@ -75,28 +74,15 @@ def serve(
         host=host, port=port, names=tuple(host_names or ()), origins=tuple(cors or ()), keys=read_keys(keys)
     )
     address.hosts.check_names()
-    orders = replace(_orders(runs, device, chosen, threads or _share(workers)), opening=opening)
-    run(orders, chosen, address, workers=workers, watch=print_notices())
-
-
-def _orders(runs: list[str], device: str, limits: ServerLimits, threads: int) -> Orders:
-    from osbert.server.calls.models import WritingLimits, parse_models
-    from osbert.server.wire import Orders
-
     if not runs:
         raise UserError("Give one run or more: osbert serve RUN", code="missing-option")
-    return Orders(
+    orders = Orders(
         runs=parse_models([resolve_model(run) for run in runs]),
+        opening=opening,
         device=device,
-        threads=threads,
-        batch_tokens=limits.batch_tokens,
-        wait=limits.wait / 1000,
-        writing=WritingLimits(limits.most_pieces, limits.most_beams),
+        threads=threads or (0 if workers == 1 else max(1, cores() // workers)),  # 0: torch's own choice
+        batch_tokens=chosen.batch_tokens,
+        wait=chosen.wait / 1000,
+        writing=WritingLimits(chosen.most_pieces, chosen.most_beams),
     )
-
-
-def _share(workers: int) -> int:
-    """Return the threads of each of several workers; 0, torch's own choice, for one alone."""
-    from osbert.corpus.task_options import cores
-
-    return 0 if workers == 1 else max(1, cores() // workers)
+    run(orders, chosen, address, workers=workers, watch=print_notices())
