@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from osbert.reports.examples import LONGEST, Answer, cards, mark_text
-from osbert.reports.page import Section, add_section, paragraph, write_report
+from osbert.reports.page import write_report
 from osbert.tasks import Record
 from osbert.tasks.record import RecordOutcome, TextMark
 
@@ -78,14 +78,3 @@ def test_a_page_of_hostile_rows_runs_its_own_script_alone(tmp_path: Path) -> Non
     allowed = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     assert f"script-src 'sha256-{allowed}'" in text and "default-src 'none'" in text
     assert "5 more are left out" in text and not re.search(r"https?://|src=\"", text.replace("src=x", ""))
-
-
-def test_a_section_is_added_once_and_replaced(tmp_path: Path) -> None:
-    path = write_report(tmp_path / "r.html", "T", [Section(heading="One", parts=[paragraph("begun")])])
-    for words in ("second", "third"):
-        add_section(path, Section(heading="Learning curve", parts=[paragraph(words)]))
-    text = path.read_text()
-    assert "begun" in text and "third" in text and "second" not in text
-    assert text.count("<h2>Learning curve</h2>") == 1 and text.endswith("</body>\n</html>\n")
-    add_section(path, Section(heading="One", parts=[paragraph("again")]))
-    assert [words in path.read_text() for words in ("begun", "again", "third")] == [False, True, True]

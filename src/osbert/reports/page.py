@@ -128,15 +128,6 @@ def write_report(path: Path, title: str, sections: Iterable[Section], *, lead: s
     return path
 
 
-def add_section(path: Path, section: Section) -> None:
-    """Append a section to a report, or replace the one with its heading; it must have no script."""
-    text = path.read_text(encoding="utf-8")
-    begin = text.find(f'<section id="{escape(section.name)}">')
-    end = text.rindex(END) if begin < 0 else text.index("</section>", begin) + len("</section>")
-    before = text[: end if begin < 0 else begin].rstrip("\n")
-    write_text(path, f"{before}\n{section.html()}{text[end:]}")
-
-
 def paragraph(text: str) -> str:
     """Return a paragraph of plain text."""
     return f"<p>{escape(text)}</p>"

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from html import escape
 from pathlib import Path
 
 import numpy as np
 
 from osbert.errors import Problems, UserError
-from osbert.reports.page import Section, add_section, paragraph, table
+from osbert.files import write_text
+from osbert.reports.page import END, Section, paragraph, table
 from osbert.reports.plot import Series, line_plot
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.finetune import finetune as steps
@@ -72,6 +74,15 @@ def learning_curve(
     for count, metrics in points.items():
         watch(Notice(f"{count:,} rows: dev {criterion} {metrics[criterion]:.4f}"))
     add_section(out / "report.html", _curve_section(points, criterion, results))
+
+
+def add_section(path: Path, section: Section) -> None:
+    """Append a section to a report, or replace the one with its heading; it must have no script."""
+    text = path.read_text(encoding="utf-8")
+    begin = text.find(f'<section id="{escape(section.name)}">')
+    end = text.rindex(END) if begin < 0 else text.index("</section>", begin) + len("</section>")
+    before = text[: end if begin < 0 else begin].rstrip("\n")
+    write_text(path, f"{before}\n{section.html()}{text[end:]}")
 
 
 def _curve_section(
