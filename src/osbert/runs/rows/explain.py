@@ -117,11 +117,14 @@ class ExplanationJob(RowJob):
     """The rows of a file, with the model whose predictions are explained; an explained row is a line of JSON."""
 
     work = "explanation"
-    window_size = WINDOW, 1
 
     source: ExplanationSource
     engine: Engine
     rows: Inputs
+
+    @property
+    def window_size(self) -> tuple[int, int]:
+        return WINDOW, 1
 
     @property
     def description(self) -> str:

@@ -57,12 +57,14 @@ class LabelNamesSource(PredictionSource):
 class LabelNamesJob(PredictionJob):
     """The rows of a file with the classes that are asked for; `column`: that of rows' own labels, "" for none."""
 
-    window_size = SEQUENCES, CHARACTERS
-
     engine: Any
     column: str
     cell_labels: dict[str, LabelNames] = field(default_factory=dict)
     """The labels in each cell that was read, so that equal cells have the same ones."""
+
+    @property
+    def window_size(self) -> tuple[int, int]:
+        return SEQUENCES, CHARACTERS
 
     def sizes(self, row: tuple[Row, Record | None]) -> tuple[int, int]:
         record = row[1]

@@ -109,7 +109,6 @@ class PredictionJob(TableJob):
     """The rows of a file, with the engine that predicts them and the form that writes them."""
 
     work = "prediction"
-    window_size = TEXTS, CHARACTERS
 
     engine: Engine
     task: Task
@@ -117,6 +116,10 @@ class PredictionJob(TableJob):
     columns: PredictionColumns
     locations: dict[str, str] = field(default_factory=dict)
     """The first row of each id."""
+
+    @property
+    def window_size(self) -> tuple[int, int]:
+        return TEXTS, CHARACTERS
 
     @property
     def description(self) -> str:

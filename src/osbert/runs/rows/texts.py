@@ -144,12 +144,15 @@ class TextRows:
 class TextJob(TableJob):
     """A job that computes a result for each row of texts; a row has one text, unless `check` is another."""
 
-    window_size = WINDOW, 1
     verb: ClassVar[str]
     with_blanks: ClassVar[bool] = False
     """Whether blank lines are rows of the output."""
 
     rows: TextRows
+
+    @property
+    def window_size(self) -> tuple[int, int]:
+        return WINDOW, 1
 
     @property
     def description(self) -> str:

@@ -109,11 +109,14 @@ class SearchJob(TextJob):
     work = "search"
     verb = "search"
     unit = "text"
-    window_size = QUERIES, 1
 
     engine: LoadedModel
     embedder: Embedder
     finder: Finder
+
+    @property
+    def window_size(self) -> tuple[int, int]:
+        return QUERIES, 1
 
     def describe(self) -> Iterator[str]:
         return iter([self.description, *describe_embedder(self.embedder)])
