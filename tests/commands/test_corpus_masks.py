@@ -84,6 +84,22 @@ def test_sequences_show_the_true_pieces_and_rates_are_near_the_wanted_ones(show)
     assert f"{SAMPLED:,} sequences" in output
 
 
+def test_objectives_without_masks_are_shown_with_their_labels(show) -> None:
+    status, output, _ = show("--masks", "3", "--objectives", "nsp", "--data.length", "32")
+    assert status == 0 and "(nsp: B " in output and rows(output)["second texts from elsewhere"][1] == "50.00%"
+    assert "[MASK]←" not in output.split("\n", 2)[2] and "chosen, of all tokens" not in output
+    sizes = ("--data.length", "16", "--model.direction", "left_to_right")
+    status, output, _ = show("--masks", "2", "--recipe", "cpu", "--objectives", "left_to_right", *sizes)
+    assert status == 0 and all("←" in line for line in output.splitlines() if line.startswith("[CLS]"))
+
+
+@pytest.mark.lab
+def test_a_source_stands_before_its_target(show) -> None:
+    status, output, _ = show("--masks", "2", "--recipe", "t5-mini", "--data.length", "24")
+    assert status == 0 and all("  =>  " in line for line in output.splitlines() if "←" in line and ":" not in line)
+    assert "  =>  " in output
+
+
 def test_settings_and_recipe_reach_the_masks(show) -> None:
     settings = ("--rate", "0.3", "--mask", "0", "--random", "0", "--objectives", "mlm", "--limit", "5")
     _, output, _ = show("--masks", "1", "--recipe", "cpu", *settings)
@@ -113,7 +129,6 @@ def test_sequences_cross_documents_only_when_asked(show) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--masks", "2", "--objectives", "nsp"), "objectives = ['nsp'] does not include it"),
         (("--masks", "2", "--rate", "2"), "rate must be a fraction"),
         (("--masks", "2", "--cross-documents"), "cross_documents does nothing with nsp"),
         (("--masks", "2", "--recipe", "cpux"), "Did you mean 'cpu'?"),
@@ -143,7 +158,7 @@ def test_marks_and_rates_of_a_sequence_are_those_counted_by_hand(tokenizer: Toke
         "[CLS] a ##b ##c d f ##f [SEP] g ##h [SEP]",
         [2, 4, 5, 8, 9],
     )
-    text = show_masks(sequence, "mlm", tokenizer, {})
+    text = show_masks(sequence, tokenizer, {})
     assert text.plain == "[CLS] a·[MASK]←##b·c d←d e←f·f [SEP] g←g·##h←##h [SEP]"
     with_colours = Console(force_terminal=True, width=200, color_system="standard")
     with with_colours.capture() as capture:

@@ -34,19 +34,23 @@ class MaskRates:
     """Partly chosen words, as a fraction of the words of several pieces with any piece chosen."""
 
 
-def show_masks(example: Example, name: str, tokenizer: AnyTokenizer, objectives: Mapping[str, Objective]) -> Text:
-    """Return a sequence as the model sees it; at a chosen position an arrow points to the original piece.
+def show_masks(example: Example, tokenizer: AnyTokenizer, objectives: Mapping[str, Objective]) -> Text:
+    """Return a sequence as the model sees it; where it predicts a piece an arrow points to that piece.
 
-    A dot joins pieces of one word. `name`: the target with the original pieces; others of `objectives` that predict
-    pieces are shown in the same way. Labels for the whole sequence follow it.
+    A dot joins pieces of one word. The source of a decoder stands before it. Labels of `objectives` that are not pieces
+    follow the sequence in words.
     """
-    target = example.targets[name]
-    assert target.index is not None
-    truths = dict(zip(target.index.tolist(), target.labels.tolist()))
-    for other, target in example.targets.items():
-        if other in objectives and objectives[other].answers == "pieces" and target.index is not None:
+    truths: dict[int, int] = {}
+    remarks: list[str] = []
+    for name, target in example.targets.items():
+        objective = objectives.get(name)  # None: a companion's, which are the pieces of masks
+        if target.index is not None and (objective is None or objective.answers == "pieces" or _is_masked(objective)):
             truths |= dict(zip(target.index.tolist(), target.labels.tolist()))
+        elif objective and (target.index is None or type(objective).in_words is not Objective.in_words):
+            remarks.append(f"   ({name}: {objective.in_words(target.labels)})")
     text = Text()
+    if example.source is not None:
+        text.append_text(show_masks(example.source, tokenizer, objectives)).append("  =>  ", style="bold")
     for position, index in enumerate(example.ids.tolist()):
         joined = position > 0 and not (
             example.words[position] or example.special[position] or example.special[position - 1]
@@ -58,10 +62,12 @@ def show_masks(example: Example, name: str, tokenizer: AnyTokenizer, objectives:
             text.append(f"{piece}←{tokenizer.vocabulary[truths[position]]}", style=STYLES[kind])
         else:
             text.append(piece.removeprefix("##") if joined else piece, style="dim" if example.special[position] else "")
-    for other, target in example.targets.items():
-        if target.index is None:
-            text.append(f"   ({other}: {objectives[other].in_words(target.labels)})", style="bold")
-    return text
+    return text.append("".join(remarks), style="bold")
+
+
+def _is_masked(objective: Objective) -> bool:
+    """Return whether the labels of an objective are the pieces of masks."""
+    return isinstance(objective, MaskedLanguage) and objective.pieces == objective.name
 
 
 def count_rates(examples: Sequence[Example], name: str, tokenizer: AnyTokenizer) -> MaskRates:
@@ -95,9 +101,14 @@ def legend() -> Text:
 
 
 def rates_table(
-    rates: MaskRates, examples: Sequence[Example], objectives: Mapping[str, Objective], *, title: str, length: int
+    rates: MaskRates | None,
+    examples: Sequence[Example],
+    objectives: Mapping[str, Objective],
+    *,
+    title: str,
+    length: int,
 ) -> Table:
-    """Return a table of the measured rates and those in the settings, with further rates of the objectives.
+    """Return a table of the measured rates of masks, if any, and those in the settings, with those of the objectives.
 
     `length`: the most tokens in a sequence.
     """
@@ -107,7 +118,7 @@ def rates_table(
     table.add_column("rate")
     table.add_column("counted", justify="right")
     table.add_column("expected", justify="right")
-    for row in _rows(rates, objectives, length):
+    for row in _rows(rates, objectives, length) if rates else ():
         table.add_row(*row)
     for objective in objectives.values():
         for row in objective.rates(examples):

@@ -14,7 +14,6 @@ from rich.text import Text
 from osbert.data.example import Example
 from osbert.data.stages import Stages
 from osbert.data.step import Cursor
-from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.objectives.mlm import MaskedLanguage
 from osbert.reports.mask_text import MaskRates, count_rates, legend, rates_table, show_masks
@@ -26,16 +25,16 @@ SAMPLED = 2_000
 
 @dataclass(frozen=True, kw_only=True)
 class MaskSample:
-    """The first sequences of a run; the target `pieces` has the original pieces."""
+    """The first sequences of a run; the target `pieces` has the original pieces of masks, "" if nothing is masked."""
 
     plan: PretrainPlan
     pieces: str
     examples: list[Example]
 
     @property
-    def rates(self) -> MaskRates:
-        """The measured rates over all sequences, beside those in the settings."""
-        return count_rates(self.examples, self.pieces, self.plan.tokenizer)
+    def rates(self) -> MaskRates | None:
+        """The measured rates over all sequences, beside those in the settings; None if nothing is masked."""
+        return count_rates(self.examples, self.pieces, self.plan.tokenizer) if self.pieces else None
 
     def text(self, count: int) -> Iterator[Text | Table]:
         """Yield lines: `count` sequences as the model sees them, and a table of the rates."""
@@ -47,7 +46,7 @@ class MaskSample:
         yield legend()
         for example in self.examples[:count]:
             yield Text()
-            yield show_masks(example, self.pieces, tokenizer, objectives)
+            yield show_masks(example, tokenizer, objectives)
         yield Text()
         title = f"Masks of {plan.name}, {len(self.examples):,} sequences"
         yield rates_table(self.rates, self.examples, objectives, title=title, length=plan.settings.data.length)
@@ -58,16 +57,13 @@ def sample_masks(
 ) -> MaskSample:
     """Return sequences of a corpus, masked by a recipe and settings: at least `least`, and enough for the rates.
 
-    Raises UserError as pretraining does, and for objectives without masks.
+    Raises UserError as pretraining does.
     """
     plan = read_plan(recipe, settings, corpus=corpus, opening=opening)
     masked = next((part for part in plan.objectives.values() if isinstance(part, MaskedLanguage)), None)
-    if masked is None:
-        raise UserError(
-            f"--masks shows what mlm masks, but objectives = {list(plan.objectives)} does not include it.",
-            code="options-exclude-each-other",
-        )
     loader = plan.loader(length=plan.settings.data.length)
-    # With a curriculum only its own steps have masks.
-    stream = (loader.loaders[masked.name] if isinstance(loader, Stages) else loader).examples(Cursor())
-    return MaskSample(plan=plan, pieces=masked.pieces, examples=list(islice(stream, max(SAMPLED, least))))
+    # With a curriculum each step has the labels of one objective: of that with masks, or of the first.
+    shown = masked or next(iter(plan.objectives.values()))
+    stream = (loader.loaders[shown.name] if isinstance(loader, Stages) else loader).examples(Cursor())
+    pieces = "" if masked is None else masked.pieces
+    return MaskSample(plan=plan, pieces=pieces, examples=list(islice(stream, max(SAMPLED, least))))
