@@ -88,6 +88,8 @@ def test_objectives_without_masks_are_shown_with_their_labels(show) -> None:
     status, output, _ = show("--masks", "3", "--objectives", "nsp", "--data.length", "32")
     assert status == 0 and "(nsp: B " in output and rows(output)["second texts from elsewhere"][1] == "50.00%"
     assert "[MASK]←" not in output.split("\n", 2)[2] and "chosen, of all tokens" not in output
+    status, output, _ = show("--masks", "1", "--recipe", "cpu", "--objectives", "sentence_order", "--data.length", "32")
+    assert status == 0 and "(sentence_order: " in output and "Masks of" not in output
     sizes = ("--data.length", "16", "--model.direction", "left_to_right")
     status, output, _ = show("--masks", "2", "--recipe", "cpu", "--objectives", "left_to_right", *sizes)
     assert status == 0 and all("←" in line for line in output.splitlines() if line.startswith("[CLS]"))

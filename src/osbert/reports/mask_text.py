@@ -113,7 +113,8 @@ def rates_table(
     `length`: the most tokens in a sequence.
     """
     table = Table(title=title, title_justify="left")
-    table.caption = Text("The number of chosen positions is rounded to whole pieces in each sequence.", style="dim")
+    if rates:
+        table.caption = Text("The number of chosen positions is rounded to whole pieces in each sequence.", style="dim")
     table.caption_justify = "left"
     table.add_column("rate")
     table.add_column("counted", justify="right")

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from osbert.data.example import Example
 from osbert.data.pack import Packer
 from osbert.data.sequences import Sequences
 from osbert.objectives import Objective
+from osbert.terminal import format_count
 from osbert.text.document import Document
 
 if TYPE_CHECKING:
@@ -69,6 +71,14 @@ class Reorder(Objective):
     def in_words(self, labels: NDArray[Any]) -> str:
         """Return the order of the segments, counted from 1."""
         return "segments " + " ".join(str(part + 1) for part in order_of(int(labels[0])))
+
+    def rates(self, examples: Sequence[Example]) -> Iterator[tuple[str, str, str]]:
+        """Yield the fraction of texts by their number of segments; a text of few sentences has few."""
+        labels = [int(example.targets[self.name].labels[0]) for example in examples]
+        counts = np.bincount([len(order_of(label)) for label in labels], minlength=self.parts + 1)
+        for segments, count in enumerate(counts[1:].tolist(), start=1):
+            expected = f"{1 / self.parts:.2%} of texts with {self.parts} sentences or more"
+            yield f"texts of {format_count(segments, 'segment')}", f"{count / max(1, len(labels)):.2%}", expected
 
     def head(self, backbone: Backbone) -> Head:
         """Return a linear layer on the pooled state: one logit for each permutation."""

@@ -73,6 +73,15 @@ def test_classes_are_as_frequent_as_they_should_be(packer: Packer, text: list[Do
     assert 0.3 < three.sum() / two.sum() < 1.3  # texts of two sentences have no three segments
 
 
+def test_short_texts_are_counted_as_having_nothing_to_reorder(packer: Packer, text: list[Document]) -> None:
+    shares = {}
+    for length in (16, 400):
+        examples = pairs(Reorder(), text, replace(packer, length=length, short=0), 0)
+        shares[length] = [float(counted[:-1]) for _, counted, _ in Reorder().rates(examples)]
+        assert len(shares[length]) == 3 and sum(shares[length]) == pytest.approx(100, abs=0.05)
+    assert shares[16][0] > 70 and shares[400] == pytest.approx([33, 33, 33], abs=12)
+
+
 @pytest.mark.parametrize("parts", [1, MOST + 1])
 def test_numbers_of_segments_out_of_range_are_refused(parts: int) -> None:
     with pytest.raises(ValueError, match=str(parts)):

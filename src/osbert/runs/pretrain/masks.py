@@ -47,9 +47,11 @@ class MaskSample:
         for example in self.examples[:count]:
             yield Text()
             yield show_masks(example, tokenizer, objectives)
-        yield Text()
         title = f"Masks of {plan.name}, {len(self.examples):,} sequences"
-        yield rates_table(self.rates, self.examples, objectives, title=title, length=plan.settings.data.length)
+        table = rates_table(self.rates, self.examples, objectives, title=title, length=plan.settings.data.length)
+        if table.row_count:
+            yield Text()
+            yield table
 
 
 def sample_masks(
