@@ -172,7 +172,9 @@ def test_a_damaged_file_is_an_error(model: Path, lines: Path, tmp_path: Path) ->
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kind", ["multi", "encoder", "marked"])
-def test_many_vectors_are_trained_and_the_run_gives_them(kind: str, model: Path, tmp_path: Path) -> None:
+def test_many_vectors_are_trained_and_the_run_gives_them(
+    kind: str, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     start = model
     if kind != "multi":
         markers = ("[unused0]", "[unused1]") if kind == "marked" else ()
@@ -196,11 +198,15 @@ def test_many_vectors_are_trained_and_the_run_gives_them(kind: str, model: Path,
     assert query[0].shape == (late.expansion, width)
     values = [prediction.value for prediction in run.predict([*zip(queries, texts)])]
     np.testing.assert_allclose(values, np.diag(maxsim(query, document)), rtol=1e-4)
-    # The folder is that of a MultiVectorEncoder, in sentence-transformers too, and goes on with its own weights.
+    # With markers the folder has the form of PyLate. sentence-transformers opens both, and it goes on with its weights.
+    kinds = [part["type"].partition(".")[0] for part in json.loads((run.folder / "modules.json").read_text())]
+    assert ("pylate" in kinds) == (kind == "marked")
     theirs = pytest.importorskip("sentence_transformers").MultiVectorEncoder(str(run.folder), device="cpu")
     for ours, other in ((query, theirs.encode_query(queries)), (document, theirs.encode_document(texts))):
         for row, expected in zip(ours, other, strict=True):
             np.testing.assert_allclose(row, expected.numpy(), atol=2e-6)
+    terminal.run("convert", run.folder, tmp_path / "converted", "--to", "huggingface")
+    assert "Only osbert reads" not in capsys.readouterr().out
     resumed = settings | {"epochs": 1, "learning_rate": 1e-9}
     again = osbert.finetune("contrastive", model=run.folder, out=tmp_path / "again", **resumed)
     np.testing.assert_allclose(again.model.embed(texts).vectors, document.vectors, atol=1e-4)

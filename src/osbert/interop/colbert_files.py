@@ -116,6 +116,28 @@ def folder_config(late: LateInteraction) -> dict[str, Any]:
     return {"model_type": TYPES[1], **prefixes}
 
 
+def pylate_config(late: LateInteraction, parts: Sequence[VectorPart], length: int) -> dict[str, Any]:
+    """Return the settings of a folder in PyLate's form, which sentence-transformers opens, too; {} if it has none.
+
+    It has a marker of each role, a projection, a skip list for documents, and [MASK]s up to the length of queries.
+    """
+    markers = {f"{role}_prefix": prefix for role, prefix in late.prefixes.items() if prefix}
+    fills = late.query_length and late.expansion in (0, late.query_length) and not late.piece
+    if [part.kind for part in parts] != [Dense.kind, TokenMask.kind] or len(markers) < 2 or not (fills and length):
+        return {}
+    mask = parts[1].config()
+    if mask["skiplist_tasks"] != ["document"]:
+        return {}
+    return markers | {
+        "model_type": TYPES[0],
+        "query_length": late.query_length,
+        "document_length": length,
+        "do_query_expansion": late.expansion > 0,
+        "attend_to_expansion_tokens": late.attend,
+        "skiplist_words": mask["skiplist_words"],
+    }
+
+
 def read_stanford(folder: Path) -> tuple[LateInteraction, tuple[VectorPart, ...], int] | None:
     """Return the settings of a folder of Stanford's ColBERT, its parts and the length of documents; None of others."""
     if STANFORD not in (read_if_there(folder / "config.json").get("architectures") or ()):

@@ -179,7 +179,7 @@ def notes(model: ModelParts, form: str) -> Iterator[str]:
     _, tensors = to_huggingface(model.learner)
     for name in model.learner.heads:
         head_tensors = [tensor for tensor in tensors if tensor.startswith(f"heads.{name}.")]
-        if head_tensors:
+        if head_tensors and not model.learner.heads[name].pooling:  # a sentence model's files have what vectors need
             whole = len(head_tensors) == len(model.learner.heads[name].state_dict())
             part = (
                 ""

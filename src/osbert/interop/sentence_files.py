@@ -334,6 +334,10 @@ def _read_stanford(folder: Path) -> SentenceModel | None:
 def write_sentence_model(folder: Path, model: SentenceModel, *, width: int) -> None:
     """Write the files with which sentence-transformers opens a folder and gives the same vectors."""
     is_sparse, late = model.kind == "sparse", model.late
+    usual = model.normalize and model.similarity == colbert_files.MAXSIM
+    if late and usual and (settings := colbert_files.pylate_config(late, model.parts, model.length)):
+        _write_pylate(folder, model, settings)
+        return
     parts = [*model.parts, *([Normalize()] if model.normalize else [])]
     kinds = ["Transformer", *([] if late else ["Pooling"]), *(part.kind for part in parts)]
     if is_sparse:
@@ -363,6 +367,17 @@ def write_sentence_model(folder: Path, model: SentenceModel, *, width: int) -> N
     package = splade_files.PACKAGE if is_sparse else PACKAGE
     packages = colbert_files.PACKAGES if late else {}
     write_modules(folder / MODULES, [f"{packages.get(kind, package)}.{kind}" for kind in kinds], paths)
+
+
+def _write_pylate(folder: Path, model: SentenceModel, settings: dict[str, Any]) -> None:
+    """Write the files of PyLate; `settings`: those of many vectors a text."""
+    names = {role: settings.get(f"{role}_prefix", "") for role in model.prompts.texts}
+    prompts = {role: prompt.removeprefix(names[role]) for role, prompt in model.prompts.texts.items()}
+    others = {"default_prompt_name": model.prompts.default or None, "similarity_fn_name": "MaxSim"}
+    model.parts[0].write(folder / "1_Dense")
+    write_json(folder / LENGTHS, {"max_seq_length": model.length, "do_lower_case": model.lower_case})
+    write_json(folder / PROMPTS, settings | others | {"prompts": prompts})
+    write_modules(folder / MODULES, ["Transformer", f"{colbert_files.PYLATE}Dense.Dense"], ["", "1_Dense"])
 
 
 def write_modules(path: Path, kinds: Sequence[str], paths: Sequence[str]) -> None:
