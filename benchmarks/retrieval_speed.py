@@ -6,15 +6,15 @@ DENSE, SPARSE and MULTI are folders: a sentence model (`minilm`), a SparseEncode
 run of `osbert finetune contrastive --pooling colbert`. For each kind it measures
 
     encode   the vectors of 128 abstracts and 64 queries
-    score    the similarities of 64 queries with 4,096 texts: the abstracts again and again
+    score    the similarities of 64 queries with 4,096 texts, the abstracts again and again; with 512 of many vectors
     search   the 10 best of these texts for each query
     index    an index of the vectors of these texts, many vectors alone (PLAID)
     search by index
 
 Each side is a process with one thread; the figure is the median processor time of --rounds, after one that warms up.
-Figures stay in the folder `work`: PyLate needs other versions of libraries, so that its side can be run by another
-Python (--sides pylate) and is printed beside the others. Vectors and scores are compared with osbert's. PyLate reads
-its own form of folder, and gets a random model of the same sizes.
+Figures stay in the folder `work`, and --sides "" prints them: PyLate needs other versions of libraries, so that its
+side is measured by another Python (--alone pylate multi), with a model of the same sizes in its own form. Vectors and
+scores of sentence-transformers are compared with osbert's.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ from typing import Any
 import numpy as np
 
 KINDS = ("dense", "sparse", "multi")
-TEXTS, QUERIES, REPEATED, TOP = 128, 64, 32, 10
+TEXTS, QUERIES, TOP = 128, 64, 10
+REPEATED = {"dense": 32, "sparse": 32, "multi": 4}
 BATCH = 32
 Work = Iterator[tuple[str, Callable[[], Any]]]
 """Actions by name; each returns what can be compared, or None. A later one uses the results of those before it."""
@@ -73,7 +74,7 @@ def osbert_work(kind: str, folder: str, texts: list[str], queries: list[str], wo
         return None
 
     yield "encode", encode
-    corpus = stack([vectors[0]] * REPEATED)
+    corpus = stack([vectors[0]] * REPEATED[kind])
     scores: dict[str, Callable[[], Any]] = {
         "dense": lambda: vectors[1] @ corpus.T,
         "sparse": lambda: (vectors[1] @ corpus.T).toarray(),
@@ -83,7 +84,7 @@ def osbert_work(kind: str, folder: str, texts: list[str], queries: list[str], wo
     yield "search", search
     if kind == "multi":
         lines = work / "texts.txt"
-        lines.write_text("".join(f"{' '.join(text.split())}\n" for text in texts * REPEATED))
+        lines.write_text("".join(f"{' '.join(text.split())}\n" for text in texts * REPEATED[kind]))
         osbert.embed(folder, lines, out=work / "multi.npz", role="document")
         opened = open_vectors(work / "multi.npz")
 
@@ -117,7 +118,7 @@ def their_work(kind: str, folder: str, texts: list[str], queries: list[str], wor
         return (scores.to_dense() if scores.is_sparse else scores).numpy()
 
     yield "encode", encode
-    corpus = vectors[0] * REPEATED if kind == "multi" else torch.cat([vectors[0]] * REPEATED)
+    corpus = vectors[0] * REPEATED[kind] if kind == "multi" else torch.cat([vectors[0]] * REPEATED[kind])
     yield "score", score
     if kind == "dense":
         yield "search", lambda: sentence_transformers.util.semantic_search(vectors[1], corpus, top_k=TOP) and None
@@ -131,7 +132,7 @@ def pylate_work(kind: str, folder: str, texts: list[str], queries: list[str], wo
         return
     from pylate import indexes, models, retrieve, scores
 
-    model = models.ColBERT(folder, device="cpu", query_length=32, document_length=128)
+    model = models.ColBERT(folder, device="cpu")
     vectors: list[Any] = []
 
     def encode() -> None:
@@ -158,7 +159,7 @@ def pylate_work(kind: str, folder: str, texts: list[str], queries: list[str], wo
         vectors[2:] = [retrieve.ColBERT(index=built)]
 
     yield "encode", encode
-    corpus = vectors[0] * REPEATED
+    corpus = vectors[0] * REPEATED[kind]
     yield "score", score
     yield "index", index
     yield "search by index", lambda: vectors[2].retrieve(vectors[1], k=TOP) and None
@@ -203,7 +204,7 @@ def main() -> None:
         measure(*options.alone, options)
         return
     for kind in KINDS:
-        for side in options.sides.split(","):
+        for side in filter(None, options.sides.split(",")):
             subprocess.run([sys.executable, *sys.argv, "--alone", side, kind], check=True)
         seconds = {
             side: json.loads(path.read_text())
