@@ -9,7 +9,6 @@ Murray 2019; the survey, section 5.2, on multi-task learning).
 
 from __future__ import annotations
 
-import copy
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -61,23 +60,6 @@ class EncodedAhead:
         return self.examples.take(ranges(begins(self.counts)[indices], self.counts[indices]))
 
 
-class EncodedWithTargets:
-    """Adds targets to the sequences of other encoded records."""
-
-    def __init__(self, encoded: EncodedRecords, label: Callable[[Examples], Examples]) -> None:
-        """Apply `label` to the sequences of `encoded` at each access."""
-        self.encoded = encoded
-        self.label = label
-
-    def __len__(self) -> int:
-        """Return the number of records."""
-        return len(self.encoded)
-
-    def take(self, indices: Places) -> Examples:
-        """Return the sequences of the records at some places, in the order given, with the added targets."""
-        return self.label(self.encoded.take(indices))
-
-
 class OnDemand(Generic[Item]):
     """Sequences that are encoded at each access: training starts at once and needs less memory."""
 
@@ -107,11 +89,12 @@ class RecordLoader:
         seed: int = 0,
         together: bool = False,
         whole: bool = False,
+        corrupt: Callable[[Examples, Noise], Examples] | None = None,
     ) -> None:
         """Serve records in steps of `batch`, each in passes of at most `micro_tokens` tokens (0: one pass).
 
         `together`: the sequences of a record stay in one pass, whatever their size. `whole`: those of a step stay in
-        one batch, whose passes are compared as a whole.
+        one batch, whose passes are compared as a whole. `corrupt`: adds targets, or noise that is new in each epoch.
         """
         if not len(encoded):
             raise ValueError("there are no examples to load")
@@ -122,13 +105,7 @@ class RecordLoader:
         self.seed = seed
         self.together = together
         self.whole = whole
-        self.corrupt: Callable[[Examples, Noise], Examples] | None = None
-
-    def corrupting(self, corrupt: Callable[[Examples, Noise], Examples]) -> RecordLoader:
-        """Return a loader of the same steps that applies `corrupt`, with new noise in each epoch."""
-        loader = copy.copy(self)
-        loader.corrupt = corrupt
-        return loader
+        self.corrupt = corrupt
 
     @property
     def steps_per_epoch(self) -> int:
@@ -188,7 +165,10 @@ class MixedLoader:
         before = np.concatenate([*(self.draw_loaders(epoch) for epoch in range(cursor.epoch)), np.empty(0, np.int64)])
         before = np.concatenate([before, self.draw_loaders(cursor.epoch)[: cursor.index]])
         counts = np.bincount(before.astype(np.int64), minlength=len(self.loaders)).tolist()
-        streams = [loader.steps(_cursor_after(loader, count)) for loader, count in zip(self.loaders.values(), counts)]
+        streams = []
+        for loader, count in zip(self.loaders.values(), counts):
+            served, step = divmod(count, loader.steps_per_epoch)
+            streams.append(loader.steps(Cursor(epoch=served, index=step * loader.batch)))
         first = cursor.index
         for epoch in itertools.count(cursor.epoch):
             drawn = self.draw_loaders(epoch)
@@ -197,9 +177,3 @@ class MixedLoader:
                 after = Cursor(epoch=epoch + 1) if over else Cursor(epoch=epoch, index=index + 1)
                 yield Step(batches=next(streams[drawn[index]]).batches, cursor=after)
             first = 0
-
-
-def _cursor_after(loader: RecordLoader, steps: int) -> Cursor:
-    """Return the cursor of a loader after a number of steps."""
-    epoch, step = divmod(steps, loader.steps_per_epoch)
-    return Cursor(epoch=epoch, index=step * loader.batch)

@@ -15,7 +15,6 @@ from osbert import recipe
 from osbert.data.example import begins
 from osbert.data.examples import Examples, Targets
 from osbert.data.pack import Packer
-from osbert.data.record_loader import EncodedRecords, EncodedWithTargets
 from osbert.errors import UserError
 from osbert.evaluation.forward import outputs
 from osbert.evaluation.score import score
@@ -220,10 +219,9 @@ class TaughtRows(TaskRows):
         training = [dataclasses.replace(record, number=number) for number, record in enumerate(chosen)]
         return cls.of(task, records, packer, training=training, lessons=lessons)
 
-    @property
-    def targeted(self) -> EncodedRecords:
-        """The training sequences with the targets of every loss."""
-        return EncodedWithTargets(self.encoded, self.lessons.targets)
+    def add_targets(self, examples: Examples) -> Examples:
+        """Return training sequences with the teacher's targets."""
+        return self.lessons.targets(examples)
 
     @property
     def weights(self) -> dict[str, float]:

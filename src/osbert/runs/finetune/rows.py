@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from osbert import recipe
 from osbert.data.batch import Batch, micro_batches
 from osbert.data.examples import Examples
+from osbert.data.noise import Noise
 from osbert.data.pack import Packer
 from osbert.data.record_loader import (
     EncodedAhead,
     EncodedRecords,
-    EncodedWithTargets,
     MixedLoader,
     OnDemand,
     RecordLoader,
@@ -144,23 +144,25 @@ class TaskRows:
         """Return the loader of steps."""
         task, packer = self.task, self.packer
         whole = self.whole or task.batching == "step"
-        loader = RecordLoader(
-            self.targeted,
+
+        def corrupt(examples: Examples, noise: Noise) -> Examples:
+            examples = self.add_targets(examples)
+            return task.corrupt_all(examples, packer, noise) if task.corrupts() else examples
+
+        return RecordLoader(
+            self.encoded,
             batch=records_per_step(batch, self.training),
             # Passes of a whole step are for a loss that compares the outputs of the task's head.
             micro_tokens=0 if self.whole or (whole and self.auxiliary) else micro_tokens,
             seed=seed,
             together=task.batching != "sequences",
             whole=whole,
+            corrupt=corrupt,
         )
-        if not task.corrupts():
-            return loader
-        return loader.corrupting(lambda examples, noise: task.corrupt_all(examples, packer, noise))
 
-    @property
-    def targeted(self) -> EncodedRecords:
-        """The training sequences with the targets of every loss."""
-        return EncodedWithTargets(self.encoded, LeftToRight().every_next) if self.auxiliary else self.encoded
+    def add_targets(self, examples: Examples) -> Examples:
+        """Return training sequences with the targets of further losses."""
+        return LeftToRight().every_next(examples) if self.auxiliary else examples
 
     @property
     def weights(self) -> dict[str, float]:

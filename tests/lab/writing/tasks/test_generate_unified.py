@@ -72,7 +72,7 @@ def test_shifted_labels_are_the_next_pieces_and_the_end() -> None:
 def test_masks_are_others_in_each_epoch_and_the_same_from_any_cursor() -> None:
     task = Generate(most=5, prediction="masked")
     encoded = EncodedAhead([task.encode(dataclasses.replace(ROW, number=number), PACKER) for number in range(6)])
-    loader = RecordLoader(encoded, batch=4).corrupting(lambda some, noise: task.corrupt_all(some, PACKER, noise))
+    loader = RecordLoader(encoded, batch=4, corrupt=lambda some, noise: task.corrupt_all(some, PACKER, noise))
     stream = loader.steps(Cursor())
     steps = [next(stream) for _ in range(4)]
     ids = [step.batches[0].ids.tolist() for step in steps]
