@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from osbert.training import tensors
+from osbert.training.distributed import Parallel
 from osbert.training.muon import CURVES, orthogonal
 from osbert.training.optimizer import OptimizerSettings
-from osbert.training.parallel import Alone
 
 SHAPES = [(6, 6), (4, 9), (12, 5)]
 
@@ -133,9 +133,9 @@ def test_it_goes_on_bit_for_bit(settings) -> None:
     optimizer = chosen.build(first)
     trained(first, optimizer, range(3))
     again = chosen.build(second)
-    moments = {name: moment.clone() for name, moment in tensors.moments(first, Alone(), optimizer).items()}
-    tensors.put_weights(second, Alone(), tensors.weights(first, Alone()))
-    tensors.put_moments(second, Alone(), again, moments)
+    moments = {name: moment.clone() for name, moment in tensors.moments(first, Parallel(), optimizer).items()}
+    tensors.put_weights(second, Parallel(), tensors.weights(first, Parallel()))
+    tensors.put_moments(second, Parallel(), again, moments)
     trained(second, again, range(3, 6))
     for name, weight in whole.named_parameters():
         assert torch.equal(weight, second.get_parameter(name)), name

@@ -17,13 +17,14 @@ from torch import distributed
 sys.path.insert(0, sys.argv[1])
 from test_cuda import make_trainer
 from osbert.training import trainer as module
-from osbert.training.parallel import Alone, Replication
+from osbert.training.distributed import Parallel
+from osbert.training.parallel import Replication
 from osbert.training.sharding import Sharding
 
 device, backend = sys.argv[2:]
 distributed.init_process_group(backend, rank=0, world_size=1, store=distributed.HashStore())
 spreads = {
-    "alone": lambda learner, *_: Alone(),
+    "alone": lambda learner, *_: Parallel(),
     "ddp": lambda learner, *_: Replication(learner.parameters()),
     "fsdp": lambda learner, group, kind, place: Sharding(learner, group, place),
 }

@@ -32,11 +32,7 @@ def give_row_gradients(learner: nn.Module) -> None:
         if module.weight.requires_grad:
             module.sparse = True
             # One row for each that a pass has read, not for each token: it takes less memory.
-            module.weight.register_hook(_by_row)
-
-
-def _by_row(gradient: Tensor) -> Tensor:
-    return gradient.coalesce() if gradient.is_sparse else gradient
+            module.weight.register_hook(lambda gradient: gradient.coalesce() if gradient.is_sparse else gradient)
 
 
 class PlainAdamW(torch.optim.AdamW):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -165,7 +165,7 @@ class Checkpoints:
             from osbert.training.sharding import read_whole  # which imports what only sharded runs need
 
             tensors = read_whole(shards)
-            weights, optimizer = (_below(prefix, tensors) for prefix in (WEIGHT, MOMENT))
+            weights, optimizer = (below(prefix, tensors) for prefix in (WEIGHT, MOMENT))
         return Checkpoint(step=state.pop("step"), weights=weights, optimizer=optimizer, state=state)
 
     def state(self, step: int) -> dict[str, Any]:
@@ -224,19 +224,16 @@ class Checkpoints:
         """Remove an old checkpoint. If that fails, return a message the first time; it is no error."""
         path = self.path(step)
         try:
-            self._remove(path)
+            # Renamed first, so that a kill in between leaves no damaged one.
+            aside = self.folder / f"removed-{path.name}{UNFINISHED}"
+            shutil.rmtree(aside, ignore_errors=True)
+            path.rename(aside)
+            shutil.rmtree(aside, ignore_errors=True)
         except OSError as error:
             if step not in self.unremoved:
                 self.unremoved.add(step)
                 return f"The old checkpoint {path} could not be removed ({error.strerror}); the new one is safe."
         return ""
-
-    def _remove(self, path: Path) -> None:
-        """Rename a checkpoint and then remove it, so that a kill in between leaves no damaged one."""
-        aside = self.folder / f"removed-{path.name}{UNFINISHED}"
-        shutil.rmtree(aside, ignore_errors=True)
-        path.rename(aside)
-        shutil.rmtree(aside, ignore_errors=True)
 
 
 def _seal(folder: Path, state: Mapping[str, Any], facts: Mapping[str, Facts]) -> None:
@@ -252,13 +249,8 @@ def _seal(folder: Path, state: Mapping[str, Any], facts: Mapping[str, Facts]) ->
     sync(folder)
 
 
-def shard_facts(files: Iterable[Path]) -> dict[str, Facts]:
-    """Return the facts of a process's files of shards, by their paths within the checkpoint."""
-    return {f"{SHARDS}/{path.name}": _facts(path) for path in files}
-
-
-def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors whose names begin with `prefix`, without it."""
+def below(prefix: str, tensors: Mapping[str, T]) -> dict[str, T]:
+    """Return the tensors, or facts on them, whose names begin with `prefix`, without it."""
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
@@ -328,7 +320,13 @@ class CheckpointWriter:
         """
         self.settle()
         try:
-            copy = self._copy_checkpoint(checkpoint)
+            copy = Checkpoint(
+                step=checkpoint.step,
+                weights=self._copies(checkpoint.weights, "weights"),
+                optimizer=self._copies(checkpoint.optimizer, "optimizer"),
+                # Through JSON, because training changes the lists and dicts within.
+                state=json.loads(json.dumps(checkpoint.state)),
+            )
         except (RuntimeError, MemoryError) as error:
             if not memory.ran_out(error):
                 raise
@@ -353,7 +351,7 @@ class CheckpointWriter:
             return False
         facts, failure = {}, ""
         try:
-            facts = shard_facts(write_shards(folder, group.rank, tensors))
+            facts = {f"{SHARDS}/{path.name}": _facts(path) for path in write_shards(folder, group.rank, tensors)}
         except OSError as error:
             failure = describe_failure(error, folder)
         parts = group.gather((facts, failure), "the shards of a checkpoint")
@@ -394,15 +392,6 @@ class CheckpointWriter:
         last = max(self.checkpoints.steps(), default=None)
         fallback = "there is none before it" if last is None else f"the one of step {last:,} is kept"
         self.notices.append(f"The checkpoint of step {step:,} could not be written; {fallback}. {error}")
-
-    def _copy_checkpoint(self, checkpoint: Checkpoint) -> Checkpoint:
-        return Checkpoint(
-            step=checkpoint.step,
-            weights=self._copies(checkpoint.weights, "weights"),
-            optimizer=self._copies(checkpoint.optimizer, "optimizer"),
-            # Through JSON, because training changes the lists and dicts within.
-            state=json.loads(json.dumps(checkpoint.state)),
-        )
 
     def _copies(self, tensors: Mapping[str, Tensor], kind: str) -> dict[str, Tensor]:
         """Copy tensors of any device into the CPU tensors of the copy before, if shape and type are equal."""

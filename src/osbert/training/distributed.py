@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, NoReturn, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, ClassVar, NoReturn, TypeGuard, TypeVar
 
 import torch
 from torch import Tensor, distributed
@@ -155,12 +155,47 @@ ALONE = Group()
 """The group of a process that trains alone."""
 
 
+class Parallel:
+    """A way to distribute a learner over processes; this one is for a single process, which exchanges nothing."""
+
+    sharded: ClassVar[bool] = False
+    """Whether no process has all of a weight."""
+
+    def backward(self, loss: Tensor, *, last: bool) -> None:
+        """Add the gradients of `loss` () to the weights'; sum over processes if it is the `last` pass of a step."""
+        loss.backward()
+
+    def give_up(self, *, owing: bool) -> bool:
+        """After an error here, let the others finish the step or evaluation; return whether they can.
+
+        `owing`: they wait for this process's gradients, or will.
+        """
+        return True
+
+    def whole(self, tensor: Tensor) -> Tensor:
+        """Return the full tensor of a weight or of its moments in the first process. All processes must call."""
+        return tensor
+
+    def own(self, tensor: Tensor, like: Tensor) -> Tensor:
+        """Return this process's part of a full tensor that belongs to the weight `like`."""
+        return tensor
+
+
 def is_dealt(tensor: Tensor) -> TypeGuard[DTensor]:
     """Return whether a tensor is sharded over processes.
 
     Detected by an attribute that only DTensor has: importing that class takes most of a second in every run.
     """
     return hasattr(tensor, "placements")
+
+
+def shard_like(tensor: Tensor, weight: Tensor) -> Tensor:
+    """Return this process's shard of a full tensor, sharded like `weight`; all of it if that is not sharded."""
+    if not is_dealt(weight):
+        return tensor
+    from torch.distributed.tensor import distribute_tensor
+
+    return distribute_tensor(tensor, weight.device_mesh, weight.placements, src_data_rank=None)
 
 
 def local(tensor: Tensor) -> Tensor:

@@ -14,12 +14,12 @@ import torch
 from torch import nn
 
 from osbert.data.batch import Batch, BatchTarget
+from osbert.models.contract import Loss
 from osbert.models.fast.threads import threads_for_batch
 from osbert.models.random_numbers import hold_generator
-from osbert.training.distributed import Group
-from osbert.training.parallel import Parallel
+from osbert.training.distributed import Group, Parallel
 from osbert.training.processor import Processor
-from osbert.training.progress import Census, Outcome, Sums
+from osbert.training.progress import Census, Sums
 
 
 class Gradients:
@@ -53,12 +53,12 @@ class Gradients:
                 generator.manual_seed(int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0]))
                 with threads_for_batch(batch.size):
                     with self.processor.autocast():
-                        outcomes: dict[str, Outcome] = self.learner(batch.to(self.processor.device))
-                    sums.add(outcomes)
+                        losses: dict[str, Loss] = self.learner(batch.to(self.processor.device))
+                    sums.add(losses)
                     terms = [
                         # Skipping the factor of 1 keeps the bits of runs without weights.
-                        (outcome.total if outcome.weight == 1 else outcome.weight * outcome.total) / census.counts[name]
-                        for name, outcome in outcomes.items()
+                        (loss.total if loss.weight == 1 else loss.weight * loss.total) / census.counts[name]
+                        for name, loss in losses.items()
                         if census.counts[name]
                     ]
                     if terms:
@@ -97,13 +97,13 @@ class Gradients:
         """
         if self.group.size == 1:
             return batches
-        none = {name: _no_labels(per_token, kind) for name, (per_token, kind) in census.kinds.items()}
+        index = torch.empty(0, dtype=torch.int64)
+        none = {
+            name: BatchTarget(labels=torch.empty(0, dtype=kind), index=index, per_token=per_token)
+            for name, (per_token, kind) in census.kinds.items()
+        }
         filled = [replace(batch, targets={**none, **batch.targets}) for batch in batches]
         # A process without any batch borrows one of the first process. All take the same branch: `fewest` is of the
         # whole group.
         spare = batches[-1] if census.fewest else self.group.first(lambda: batches[0])
         return filled + [replace(spare, targets=none)] * (census.passes - len(batches))
-
-
-def _no_labels(per_token: bool, kind: torch.dtype) -> BatchTarget:
-    return BatchTarget(labels=torch.empty(0, dtype=kind), index=torch.empty(0, dtype=torch.int64), per_token=per_token)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from osbert.training.adamw import PlainAdamW
-from osbert.training.distributed import is_dealt
+from osbert.training.distributed import is_dealt, shard_like
 
 Curve = tuple[float, float, float]
 JORDAN = (3.4445, -4.7750, 2.0315)
@@ -65,16 +65,7 @@ class Muon(PlainAdamW):
             weight.mul_(1 - group["lr"] * group["weight_decay"])
             # Scales tall matrices, so that the change of the outputs has the same size for all shapes.
             rate = group["lr"] * max(1.0, rows / columns) ** 0.5
-            weight.add_(_share(orthogonal(parts, group.get("iterations", 5)).flatten(0, 1), weight), alpha=-rate)
-
-
-def _share(matrix: Tensor, weight: Tensor) -> Tensor:
-    """Return this process's shard of a full matrix, sharded like `weight`."""
-    if not is_dealt(weight):
-        return matrix
-    from torch.distributed.tensor import distribute_tensor
-
-    return distribute_tensor(matrix, weight.device_mesh, weight.placements, src_data_rank=None)
+            weight.add_(shard_like(orthogonal(parts, group.get("iterations", 5)).flatten(0, 1), weight), alpha=-rate)
 
 
 def orthogonal(matrices: Tensor, iterations: int = 5) -> Tensor:

@@ -7,62 +7,18 @@ of labels of the whole step before.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor, distributed, nn
 
-from osbert.training.distributed import Group
+from osbert.training.distributed import Group, Parallel
 from osbert.training.settings import Spread
 
 BUCKET = 2**25
 """Bytes of a bucket of gradients: small enough that the first is sent early in the backward pass."""
 
 
-class Parallel(Protocol):
-    """A way to distribute a learner over processes. `sharded`: no process has all of a weight."""
-
-    sharded: ClassVar[bool]
-
-    def backward(self, loss: Tensor, *, last: bool) -> None:
-        """Add the gradients of `loss` () to the weights'; sum over processes if it is the `last` pass of a step."""
-
-    def give_up(self, *, owing: bool) -> bool:
-        """After an error here, let the others finish the step or evaluation; return whether they can.
-
-        `owing`: they wait for this process's gradients, or will.
-        """
-
-    def whole(self, tensor: Tensor) -> Tensor:
-        """Return the full tensor of a weight or of its moments in the first process. All processes must call."""
-
-    def own(self, tensor: Tensor, like: Tensor) -> Tensor:
-        """Return this process's part of a full tensor that belongs to the weight `like`."""
-
-
-class Alone:
-    """One process: nothing is exchanged."""
-
-    sharded: ClassVar[bool] = False
-
-    def backward(self, loss: Tensor, *, last: bool) -> None:
-        """Add the gradients of `loss` () to the weights'."""
-        loss.backward()
-
-    def give_up(self, *, owing: bool) -> bool:
-        """Return True: no other process waits."""
-        return True
-
-    def whole(self, tensor: Tensor) -> Tensor:
-        """Return a tensor of all processes from this one's part: here the part is the whole."""
-        return tensor
-
-    def own(self, tensor: Tensor, like: Tensor) -> Tensor:
-        """Return this process's part of a whole tensor, laid out as `like`: here all of it."""
-        return tensor
-
-
-class Replication(Alone):
+class Replication(Parallel):
     """Every process has all weights ("ddp"); gradients are summed in buckets during the backward pass.
 
     torch's DistributedDataParallel does the same, but rearranges its buckets after the first step, which changes the
@@ -127,7 +83,7 @@ class Replication(Alone):
 def spread(learner: nn.Module, group: Group, kind: Spread, device: torch.device) -> Parallel:
     """Return the distribution of `learner`, which is on its device already. Sharding changes it in place."""
     if group.size == 1:
-        return Alone()
+        return Parallel()
     if kind != "ddp":
         from osbert.training.sharding import Sharding  # which imports what a run of one process never needs
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from osbert.data.batch import Batch, BatchTarget
 from osbert.data.step import Cursor
+from osbert.models.contract import Loss
 from osbert.training.distributed import Group
 
 
@@ -81,26 +82,6 @@ class Mean:
     ratios: Mapping[str, float] = field(default_factory=dict)
 
 
-class Outcome(Protocol):
-    """A learner's result for one objective, such as Loss of models/contract.py."""
-
-    @property
-    def total(self) -> Tensor:
-        """Return the summed loss ()."""
-
-    @property
-    def hits(self) -> Tensor | None:
-        """Return the number of correctly predicted labels (), None if that makes no sense."""
-
-    @property
-    def weight(self) -> float:
-        """Return the factor of the mean in the sum that a step minimises."""
-
-    @property
-    def ratios(self) -> Mapping[str, tuple[Tensor, Tensor]]:
-        """Return further figures by name, each as a numerator () and a denominator ()."""
-
-
 @dataclass(kw_only=True)
 class Census:
     """The counts of some micro-batches, of one process or joined of all.
@@ -165,12 +146,12 @@ class Sums:
     """Each sum () by objective and figure: "loss", "hits", and both parts of a ratio, "recall 0" and "recall 1"."""
     weights: dict[str, float] = field(default_factory=dict)
 
-    def add(self, outcomes: Mapping[str, Outcome]) -> None:
+    def add(self, losses: Mapping[str, Loss]) -> None:
         """Add the learner's results for a batch."""
-        for name, outcome in outcomes.items():
-            self.weights[name] = outcome.weight
-            sums = {"loss": outcome.total} | ({} if outcome.hits is None else {"hits": outcome.hits})
-            for ratio, parts in outcome.ratios.items():
+        for name, loss in losses.items():
+            self.weights[name] = loss.weight
+            sums = {"loss": loss.total} | ({} if loss.hits is None else {"hits": loss.hits})
+            for ratio, parts in loss.ratios.items():
                 sums |= {f"{ratio} {part}": parts[part] for part in (0, 1)}
             for figure, value in sums.items():
                 # float(): sums of bf16 losses would lose small terms. No .item() here, which would wait for the GPU.

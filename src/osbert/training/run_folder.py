@@ -113,28 +113,26 @@ class RunFolder:
 
     def refuse_unended(self) -> None:
         """Raise UserError with the reason and advice if the folder holds a run without a model."""
-        if (self.folder / FACTS).is_file():
-            raise UserError(self._explain_unfinished(), code="not-a-model" if self.finished else "unfinished-run")
-
-    def _explain_unfinished(self) -> str:
-        facts = self.facts
-        if "finished" in facts:
-            # A run of several tasks has a model of each below it, and none of its own.
-            if models := sorted(str(path.parent) for path in self.folder.glob("*/config.json")):
-                return f"{self.folder} holds a run of several tasks, each with a model of its own: {', '.join(models)}."
-            return (
-                f"{self.folder} holds a run that has come to its end, but its config.json is missing. Put it back from "
-                "a copy of the folder."
+        if not (self.folder / FACTS).is_file():
+            return
+        # A run of several tasks has a model of each below it, and none of its own.
+        models = sorted(str(path.parent) for path in self.folder.glob("*/config.json"))
+        if self.finished and models:
+            reason = f"of several tasks, each with a model of its own: {', '.join(models)}."
+        elif self.finished:
+            reason = "that has come to its end, but its config.json is missing. Put it back from a copy of the folder."
+        elif "failed" in self.facts:
+            reason = (
+                "that had to end, for its losses or weights became infinite or undefined: it has no model. Give its "
+                "command again with a lower learning rate."
             )
-        if "failed" in facts:
-            return (
-                f"{self.folder} holds a run that had to end, for its losses or weights became infinite or undefined: "
-                "it has no model. Give its command again with a lower learning rate."
+        else:
+            reason = (
+                "that has not come to its end: it has no model yet (config.json is missing). Give its command again: "
+                "it goes on where it was."
             )
-        return (
-            f"{self.folder} holds a run that has not come to its end: it has no model yet (config.json is missing). "
-            "Give its command again: it goes on where it was."
-        )
+        code = "not-a-model" if self.finished else "unfinished-run"
+        raise UserError(f"{self.folder} holds a run {reason}", code=code)
 
     def begin(
         self,

@@ -20,13 +20,12 @@ from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, Hu
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
-from torch.distributed.tensor import distribute_tensor
 
 from osbert.files import sync
-from osbert.training.distributed import Group, is_dealt
+from osbert.training.distributed import Group, Parallel, is_dealt, shard_like
 
 
-class Sharding:
+class Sharding(Parallel):
     """Each process keeps an even shard of every weight and its moments (torch's fully_shard, FSDP2).
 
     A layer's weights are gathered just before use and dropped after it. Gradients are summed and sharded after each
@@ -49,10 +48,6 @@ class Sharding:
                 part.set_gradient_divide_factor(1.0)  # gradients are summed, not averaged
                 part.set_force_sum_reduction_for_comms(True)
 
-    def backward(self, loss: Tensor, *, last: bool) -> None:
-        """Add the summed gradients of `loss` () to the shards'."""
-        loss.backward()
-
     def give_up(self, *, owing: bool) -> bool:
         """Return False: the others wait for shards of weights in the middle of a pass."""
         return False
@@ -67,9 +62,7 @@ class Sharding:
 
     def own(self, tensor: Tensor, like: Tensor) -> Tensor:
         """Return this process's shard of a full tensor; scalars such as step counts are not sharded."""
-        if not is_dealt(like) or tensor.shape != like.shape:
-            return tensor
-        return distribute_tensor(tensor.to(like.device), like.device_mesh, like.placements, src_data_rank=None)
+        return shard_like(tensor.to(like.device), like) if tensor.shape == like.shape else tensor
 
 
 def write_shards(folder: Path, rank: int, tensors: Mapping[str, Tensor]) -> list[Path]:

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from osbert.errors import UserError
-from osbert.training.checkpoint import MOMENT, WEIGHT
-from osbert.training.distributed import Group
-from osbert.training.parallel import Parallel
+from osbert.training.checkpoint import MOMENT, WEIGHT, below
+from osbert.training.distributed import Group, Parallel
 
 MEMORY = "memory."
 """Prefix of the names of buffers with the memory of streams (2, streams, ...), see models/memory.py."""
@@ -62,25 +61,18 @@ def put_shards(learner: nn.Module, parallel: Parallel, optimizer: torch.optim.Op
 
     stored = shapes(folder)
     learner_tensors = _state_tensors(learner)
-    _require_equal({n: s for key, (s, _) in stored.items() if (n := _name(WEIGHT, key))}, learner_tensors)
+    _require_equal({name: shape for name, (shape, _) in below(WEIGHT, stored).items()}, learner_tensors)
     weights = dict(learner.named_parameters())
     filled = {f"{WEIGHT}{name}": tensor for name, tensor in learner_tensors.items()}
-    for key, (shape, dtype) in stored.items():
-        if name := _name(MOMENT, key):
-            like = weights[name.partition("/")[2]]
-            # Step counts are not sharded, and moments are as their weights are.
-            filled[key] = (
-                torch.zeros_like(like, dtype=dtype) if shape == like.shape else torch.zeros(shape, dtype=dtype)
-            )
+    for name, (shape, dtype) in below(MOMENT, stored).items():
+        like = weights[name.partition("/")[2]]
+        # Step counts are not sharded, and moments are as their weights are.
+        filled[f"{MOMENT}{name}"] = (
+            torch.zeros_like(like, dtype=dtype) if shape == like.shape else torch.zeros(shape, dtype=dtype)
+        )
     with torch.no_grad():
         read_shards(folder, {key: tensor.detach() for key, tensor in filled.items()})
-    moments = {name: tensor for key, tensor in filled.items() if (name := _name(MOMENT, key))}
-    put_moments(learner, parallel, optimizer, moments)
-
-
-def _name(prefix: str, key: str) -> str:
-    """Return a key without its prefix, "" if it has another one."""
-    return key.removeprefix(prefix) if key.startswith(prefix) else ""
+    put_moments(learner, parallel, optimizer, below(MOMENT, filled))
 
 
 def put_weights(learner: nn.Module, parallel: Parallel, tensors: Mapping[str, Tensor]) -> None:

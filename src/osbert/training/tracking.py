@@ -56,7 +56,7 @@ class Metrics:
         lines = [line for line in read_lines(self.path) if 0 < step >= line["step"]]
         write_text(self.path, "".join(json.dumps(line) + "\n" for line in lines))
         if self.queue:
-            self.queue.begin(lines)
+            self.queue.add(*lines)
 
     def step(self, progress: Progress) -> dict[str, Any] | None:
         """Add a step's figures. Return the training line if one is due at this step, else None."""
@@ -218,9 +218,10 @@ def duration(seconds: float) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class TrackedRun:
-    """The run that a tracker shows: `folder`, display `name`, and settings by dotted names.
+    """The run that a tracker shows, with its settings by dotted names.
 
-    `id`: the tracker's own id of the run; "" for a new run.
+    `name`: the path relative to the current folder, or the folder's name if it is elsewhere. `id`: the tracker's own id
+    of the run; "" for a new run.
     """
 
     folder: Path
@@ -298,9 +299,11 @@ class TrackerQueue:
         self.before: dict[str, Any] = read_json(self.path) if self.path.exists() else {}
         self.trackers: dict[str, _Turn] = {}
         settings = dict(_flat(recipe.read(folder / RECIPE))) if names and (folder / RECIPE).is_file() else {}
+        whole, here = folder.absolute(), Path.cwd()
+        display_name = str(whole.relative_to(here)) if whole.is_relative_to(here) else whole.name
         for name in dict.fromkeys(names):
             known = self.before.get(name, {"id": "", "given": START})
-            run = TrackedRun(folder=folder, name=_display_name(folder), settings=settings, id=known["id"])
+            run = TrackedRun(folder=folder, name=display_name, settings=settings, id=known["id"])
             try:
                 self.trackers[name] = _Turn(tracker=find_tracker(name)(run), given=tuple(known["given"]))
             except Exception as error:
@@ -311,15 +314,15 @@ class TrackerQueue:
                     code="not-tracked",
                 ) from error
 
-    def begin(self, lines: Sequence[Mapping[str, Any]]) -> None:
-        """Pass on lines that are in the file when the run begins or is resumed and that a tracker has not got."""
+    def add(self, *lines: Mapping[str, Any]) -> None:
+        """Pass on new lines, or those in the file of a run that goes on, to the trackers that have not got them."""
         for line in lines:
-            self._await(line)
-        self._give()
-
-    def add(self, line: Mapping[str, Any]) -> None:
-        """Pass on a new line to the trackers that have not got it."""
-        self._await(line)
+            step, count = self.last
+            # Several lines of one step (training, held-out) are numbered from 1. Positions compare as tuples.
+            self.last = (line["step"], count + 1 if line["step"] == step else 1)
+            for turn in self.trackers.values():
+                if self.last > turn.given:
+                    turn.waiting.append((self.last, line))
         self._give()
 
     def close(self) -> None:
@@ -328,15 +331,6 @@ class TrackerQueue:
             self._give()
         for name, turn in self.trackers.items():
             self._attempt(name, turn, turn.tracker.close)
-
-    def _await(self, line: Mapping[str, Any]) -> None:
-        """Queue a line for the trackers whose last line is before it."""
-        step, count = self.last
-        # Several lines of one step (training, held-out) are numbered from 1. Positions compare as tuples.
-        self.last = (line["step"], count + 1 if line["step"] == step else 1)
-        for turn in self.trackers.values():
-            if self.last > turn.given:
-                turn.waiting.append((self.last, line))
 
     def _give(self) -> None:
         for name, turn in self.trackers.items():
@@ -375,9 +369,3 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
             yield from _flat(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
-
-
-def _display_name(folder: Path) -> str:
-    """Return a run's display name: its path relative to the current folder, or its name if it is elsewhere."""
-    whole, here = folder.absolute(), Path.cwd()
-    return str(whole.relative_to(here)) if whole.is_relative_to(here) else whole.name

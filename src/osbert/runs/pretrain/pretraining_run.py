@@ -30,9 +30,8 @@ from osbert.runs.pretrain.first_weights import build_learner, first_weights, for
 from osbert.runs.pretrain.settings import PretrainPlan
 from osbert.runs.pretrain.start import KEPT_OUT
 from osbert.training import memory, tensors
-from osbert.training.distributed import ALONE, Group, PeerFailure
+from osbert.training.distributed import ALONE, Group, Parallel, PeerFailure
 from osbert.training.interruption import Interruption, StopRequest
-from osbert.training.parallel import Alone
 from osbert.training.processor import too_few_devices
 from osbert.training.progress import Mean, Progress
 from osbert.training.run_folder import RunFolder
@@ -337,7 +336,7 @@ class PretrainingRun:
     def _conclude(self, weights: Mapping[str, Tensor]) -> None:
         """Write the model with these weights and the report, and report where they are."""
         learner, trainer, metrics = self.learner, self.trainer, self.metrics
-        if not isinstance(trainer.parallel, Alone):  # then each process has but a share of every weight
+        if trainer.parallel.sharded:  # then each process has but a share of every weight
             learner = self._copy(weights)
         assert isinstance(metrics, Metrics)  # that of the first process
         metrics.settle()
@@ -394,7 +393,7 @@ class PretrainingRun:
     def _copy(self, weights: Mapping[str, Tensor]) -> Learner:
         """Return a separate learner on the CPU with the run's weights."""
         learner = build_learner(self.plan)
-        tensors.put_weights(learner, Alone(), weights)
+        tensors.put_weights(learner, Parallel(), weights)
         return learner
 
     def _pass_on(self) -> None:
