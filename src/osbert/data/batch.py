@@ -139,14 +139,14 @@ class Batch:
         """Return the batch with its tensors on `device`."""
         if device.type == "cpu":
             return self
-        moved = {name: _send_target(target, device) for name, target in self.targets.items()}
-        columns: dict[str, Any] = {
-            name: send(column, device)
-            for name, column in vars(self).items()
-            if name in (*TOKEN_COLUMNS, "starts", "records") and column is not None
-        }
+
+        def move(owner: Batch | BatchTarget, names: Sequence[str]) -> dict[str, Any]:
+            columns = {name: getattr(owner, name) for name in names}
+            return {name: send(column, device) for name, column in columns.items() if column is not None}
+
+        targets = {name: replace(target, **move(target, FILE_LABELS)) for name, target in self.targets.items()}
         source = None if self.source is None else self.source.to(device)
-        batch = replace(self, targets=moved, source=source, **columns)
+        batch = replace(self, targets=targets, source=source, **move(self, FILE_COLUMNS))
         # Found on the CPU: a GPU would make the host wait for them.
         known = {"reads": self.reads, "consecutive": self.consecutive, "causal": self.causal}
         vars(batch).update(read=send(self.read, device), **known)
@@ -269,11 +269,6 @@ def _target(targets: Targets) -> BatchTarget:
 
 def _tensor(column: Integers) -> Tensor:
     return torch.from_numpy(column.astype(np.int64, copy=False))
-
-
-def _send_target(target: BatchTarget, device: torch.device) -> BatchTarget:
-    weights = None if target.weights is None else send(target.weights, device)
-    return replace(target, labels=send(target.labels, device), index=send(target.index, device), weights=weights)
 
 
 def halves(batch: Batch) -> list[Batch]:
@@ -420,19 +415,23 @@ def _read_batch(arrays: dict[str, np.ndarray], prefix: str) -> Batch:
     # What has a dot in its name belongs to a target ("mlm.labels") or to the source ("source.ids").
     names = {name.rpartition(".")[0] for name in batch_arrays if "." in name} - {FILE_SOURCE}
     source = _read_batch(batch_arrays, f"{FILE_SOURCE}.") if f"{FILE_SOURCE}.lengths" in batch_arrays else None
-    columns: dict[str, Any] = {name: _read_tensor(batch_arrays, name) for name in FILE_COLUMNS}
-    lengths = tuple(batch_arrays["lengths"].tolist())
-    columns["together"] = bool(batch_arrays["together"])
-    targets = {name: _read_target(batch_arrays, f"{name}.") for name in sorted(names)}
-    return Batch(lengths=lengths, targets=targets, source=source, **columns)
 
+    def tensors(names: Sequence[str], of: str = "") -> dict[str, Any]:
+        columns = {name: batch_arrays.get(of + name) for name in names}
+        return {name: None if column is None else torch.from_numpy(column) for name, column in columns.items()}
 
-def _read_target(batch_arrays: dict[str, np.ndarray], prefix: str) -> BatchTarget:
-    columns: dict[str, Any] = {name: _read_tensor(batch_arrays, prefix + name) for name in FILE_LABELS}
-    return BatchTarget(
-        per_token=bool(batch_arrays[f"{prefix}per_token"]), count=float(batch_arrays[f"{prefix}count"]), **columns
+    targets = {
+        name: BatchTarget(
+            per_token=bool(batch_arrays[f"{name}.per_token"]),
+            count=float(batch_arrays[f"{name}.count"]),
+            **tensors(FILE_LABELS, f"{name}."),
+        )
+        for name in sorted(names)
+    }
+    return Batch(
+        lengths=tuple(batch_arrays["lengths"].tolist()),
+        together=bool(batch_arrays["together"]),
+        targets=targets,
+        source=source,
+        **tensors(FILE_COLUMNS),
     )
-
-
-def _read_tensor(batch_arrays: dict[str, np.ndarray], name: str) -> Tensor | None:
-    return torch.from_numpy(batch_arrays[name]) if name in batch_arrays else None

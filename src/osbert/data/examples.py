@@ -71,12 +71,15 @@ class Examples(Sequence[Example]):
             return parts[0] if parts else _NONE
         names = dict.fromkeys(name for part in parts for name in part.targets)
         columns: dict[str, Any] = {name: _join_column(name, parts) for name in COLUMNS}
+        sources = [part.source for part in parts if part.source is not None]
+        if sources and len(sources) < len(parts):
+            raise ValueError("some examples have a source and others do not, so they cannot form one batch")
         return cls(
             **columns,
             lengths=np.concatenate([part.lengths for part in parts]),
             records=np.concatenate([part.records for part in parts]),
             truncated=np.concatenate([part.truncated for part in parts]),
-            source=_join_sources(parts),
+            source=cls.concatenate(sources) if sources else None,
             targets={name: _join_targets(name, parts) for name in names},
         )
 
@@ -125,7 +128,11 @@ class Examples(Sequence[Example]):
         index = range(len(self))[number]
         start = int(self.starts[index])
         tokens = slice(start, start + int(self.lengths[index]))
-        targets = {name: _single(target, index, start) for name, target in self.targets.items() if target.counts[index]}
+        targets = {}
+        for name, target in self.targets.items():
+            if target.counts[index]:
+                part = _cut(target, slice(index, index + 1), start)
+                targets[name] = Target(labels=part.labels, index=part.index, weights=part.weights)
         return Example(
             **_columns(self, tokens),
             targets=targets,
@@ -208,13 +215,6 @@ def _join_column(name: str, parts: Sequence[Examples]) -> NDArray[Any] | None:
     )
 
 
-def _join_sources(parts: Sequence[Examples]) -> Examples | None:
-    sources = [part.source for part in parts if part.source is not None]
-    if sources and len(sources) < len(parts):
-        raise ValueError("some examples have a source and others do not, so they cannot form one batch")
-    return Examples.concatenate(sources) if sources else None
-
-
 def _join_targets(name: str, parts: Sequence[Examples]) -> Targets:
     """Concatenate the targets `name`; parts without it get counts of 0."""
     absent = [np.zeros(len(part), np.int64) for part in parts]
@@ -250,12 +250,6 @@ def _cut(targets: Targets, rows: slice, start: int) -> Targets:
         index=None if targets.index is None else targets.index[labels] - start,
         weights=None if targets.weights is None else targets.weights[labels],
     )
-
-
-def _single(targets: Targets, index: int, start: int) -> Target:
-    """Return the target of the example with the index `index`, whose first token has the index `start`."""
-    target_part = _cut(targets, slice(index, index + 1), start)
-    return Target(labels=target_part.labels, index=target_part.index, weights=target_part.weights)
 
 
 def _take_targets(targets: Targets, indices: Places, moved: Places) -> Targets:

@@ -138,17 +138,13 @@ def lay_out_behind(
     """
     examples = [lay_out([context, text], packer, long=long, overlap=0, record=record)[0] for text in texts]
     # Each pair cuts the context for itself. Subtract that everywhere and add the largest cut to the first sequence.
-    lost = [len(context.ids) - _first_size(example) for example in examples]
+    # The first text's pieces stand between the first two special tokens.
+    lost = [len(context.ids) + 1 - int(np.flatnonzero(example.special)[1]) for example in examples]
     examples = [
         dataclasses.replace(example, truncated=example.truncated - less) for example, less in zip(examples, lost)
     ]
     examples[0] = dataclasses.replace(examples[0], truncated=examples[0].truncated + max(lost))
     return examples
-
-
-def _first_size(example: Example) -> int:
-    """Return the number of pieces between the first two special tokens: those of the first text."""
-    return int(np.flatnonzero(example.special)[1]) - 1
 
 
 def head_and_tail(run: PieceRun, size: int) -> PieceRun:

@@ -50,7 +50,6 @@ class EncodedAhead:
         self.examples = Examples.of([example for group in record_groups for example in group])
 
     def __len__(self) -> int:
-        """Return the number of records."""
         return len(self.counts)
 
     def take(self, indices: Places) -> Examples:
@@ -69,7 +68,6 @@ class OnDemand(Generic[Item]):
         self.encode = encode
 
     def __len__(self) -> int:
-        """Return the number of records."""
         return len(self.records)
 
     def take(self, indices: Places) -> Examples:

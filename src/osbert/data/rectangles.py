@@ -48,14 +48,11 @@ def rectangles(examples: Sequence[Example], *, tokens: int) -> Iterator[Rectangl
     while start < len(order):
         # The first sequence is the longest of its rectangle, so it decides how many rows fit.
         count = max(1, tokens // len(examples[order[start]]))
-        yield _rectangle(examples, order[start : start + count])
+        indices = order[start : start + count]
+        lengths = [len(examples[index]) for index in indices]
+        ids, segments, mask = np.zeros((3, len(indices), max(lengths)), np.int64)
+        for row, (index, length) in enumerate(zip(indices, lengths)):
+            ids[row, :length], segments[row, :length] = examples[index].ids, examples[index].segments
+            mask[row, :length] = 1
+        yield Rectangle(ids=ids, segments=segments, mask=mask, indices=tuple(indices), lengths=tuple(lengths))
         start += count
-
-
-def _rectangle(examples: Sequence[Example], indices: Sequence[int]) -> Rectangle:
-    lengths = [len(examples[index]) for index in indices]
-    ids, segments, mask = np.zeros((3, len(indices), max(lengths)), np.int64)
-    for row, (index, length) in enumerate(zip(indices, lengths)):
-        ids[row, :length], segments[row, :length] = examples[index].ids, examples[index].segments
-        mask[row, :length] = 1
-    return Rectangle(ids=ids, segments=segments, mask=mask, indices=tuple(indices), lengths=tuple(lengths))

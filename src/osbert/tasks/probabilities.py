@@ -30,19 +30,15 @@ class LabelProbabilities(Mapping[str, float]):
         return float(self.array[self.index[label]])
 
     def __contains__(self, label: object) -> bool:
-        """Return whether it is one of the labels."""
         return label in self.index
 
     def __iter__(self) -> Iterator[str]:
-        """Yield the labels."""
         return iter(self.index)
 
     def __len__(self) -> int:
-        """Return the number of labels."""
         return len(self.index)
 
     def __repr__(self) -> str:
-        """Return it as a dict is written."""
         return repr(dict(self.items()))
 
     def values(self) -> ValuesView[float]:

@@ -7,7 +7,7 @@ a pure function of the step: linear warm-up, then a decay to 0.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -97,18 +97,14 @@ class OptimizerSettings:
             )
         if self.muon_iterations not in (3, 5):
             raise ValueError(f"muon_iterations must be 3 or 5, not {self.muon_iterations}")
-        if idle := [*self._idle()]:
-            raise ValueError(idle[0])
-
-    def _idle(self) -> Iterator[str]:
-        """Yield a message for each setting that has no effect beside another one."""
-        for name, default, (setting, choice) in (
-            ("decay", DECAY, ("schedule", "trapezoid")),
-            ("muon_rate", MUON_RATE, ("method", "muon")),
-            ("muon_iterations", 5, ("method", "muon")),
+        # Settings that have no effect beside another one.
+        for name, default, setting, choice in (
+            ("decay", DECAY, "schedule", "trapezoid"),
+            ("muon_rate", MUON_RATE, "method", "muon"),
+            ("muon_iterations", 5, "method", "muon"),
         ):
             if getattr(self, setting) != choice and (value := getattr(self, name)) != default:
-                yield (
+                raise ValueError(
                     f'{name} = {value} does nothing with {setting} = "{getattr(self, setting)}": leave it out, or '
                     f"choose {choice}"
                 )

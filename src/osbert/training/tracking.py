@@ -335,7 +335,11 @@ class TrackerQueue:
     def _give(self) -> None:
         for name, turn in self.trackers.items():
             # Stops at the first failure, so that lines keep their order.
-            while turn.waiting and self._attempt(name, turn, partial(turn.tracker.log, *_figures(turn.waiting[0][1]))):
+            while turn.waiting:
+                line = turn.waiting[0][1]
+                figures = {key: value for key, value in line.items() if key != "step" and value is not None}
+                if not self._attempt(name, turn, partial(turn.tracker.log, line["step"], figures)):
+                    break
                 turn.given, _ = turn.waiting.pop(0)
         if self.trackers:
             now = {name: {"id": turn.tracker.id, "given": turn.given} for name, turn in self.trackers.items()}
@@ -355,11 +359,6 @@ class TrackerQueue:
             turn.failed = True
             return False
         return True
-
-
-def _figures(line: Mapping[str, Any]) -> tuple[int, dict[str, float]]:
-    """Return the step of a line and its numbers by name, without missing ones."""
-    return line["step"], {name: value for name, value in line.items() if name != "step" and value is not None}
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -231,7 +231,8 @@ def choose(columns: Sequence[str], *, user_columns: ChoiceColumns, path: str, la
     wanted += [("prefix", user_columns.prefix), ("label", user_columns.label if labelled else "")]
     for option, name in wanted:
         header.require(name, option=option)
-    choices = user_columns.choices or _choices(header)
+    numbered = tuple(_find_numbered(columns, ROLES["choice"]))
+    choices = user_columns.choices or numbered or tuple(filter(None, [header.find("choices")]))
     if not choices:
         raise UserError(
             f"{header.listed}; which are the choices? Give --choices NAME,NAME (or one column with a list), or for a "
@@ -242,7 +243,8 @@ def choose(columns: Sequence[str], *, user_columns: ChoiceColumns, path: str, la
     label = header.find("right choice", user_columns.label, but=choices)
     if labelled and not label:
         raise header.missing("label", ": give --label NAME.")
-    context = user_columns.context or _context(header, but=(*choices, label))
+    single = header.find("context", but=(*choices, label))
+    context = user_columns.context or (*_find_numbered(columns, ("inputsentence",)),) or (*filter(None, [single]),)
     if not context:
         advice = "for a run that is trained --columns.context NAME (or NAME,NAME)."
         raise header.missing("context", f": give --context NAME (or NAME,NAME), or {advice}")
@@ -303,18 +305,6 @@ def texts_of(row: Row, columns: ChoiceColumns) -> tuple[list[str], tuple[str, ..
     if called and (len(called) != len(choices) or len(set(called)) != len(called)):
         raise ValueError(f"'{name}' has {len(choices)} texts, but {len(set(called))} different labels")
     return choices, tuple(map(str, called))
-
-
-def _choices(header: Header) -> tuple[str, ...]:
-    columns = tuple(_find_numbered(header.columns, ROLES["choice"]))
-    single = header.find("choices")
-    return columns if len(columns) > 1 else (single,) if single else ()
-
-
-def _context(header: Header, *, but: Sequence[str]) -> tuple[str, ...]:
-    sentences = tuple(_find_numbered(header.columns, ("inputsentence",)))
-    single = header.find("context", but=but)
-    return sentences or ((single,) if single else ())
 
 
 def _find_numbered(columns: Sequence[str], stems: Sequence[str]) -> Iterator[str]:

@@ -200,7 +200,15 @@ def _choice(plan: FinetunePlan, records: Sequence[Sequence[Record]], out: Path) 
     method = _few_shot_method(plan, records, need)
     hindrances = _hindrances(plan, records, method) if method else []
     if method == "linear-first" and not hindrances:
-        return _linear_first(plan, records, need)
+        chosen, reason, warning = _small_data(plan, records, need)
+        rows, labels = sum(map(len, records)), len(plan.task.classes)
+        return (
+            {"training.few_shot": "linear-first"} | chosen,
+            f"{rows:,} training rows for {labels:,} labels are fewer than {FEW_PER_CLASS} each, so a linear layer is "
+            "fitted to the encoder's sentence vectors first, fine-tuning begins with it, and the better of both on the "
+            f"development rows is kept. --few-shot none fine-tunes a new layer. Steps: {reason}",
+            warning,
+        )
     if method and not hindrances:
         return *_few_shot(plan, records, need, method), _far_rate(plan, CONTRASTIVE[RATE_NAME])
     chosen, reason, warning = _small_data(plan, records, need)
@@ -290,21 +298,6 @@ def _few_shot(
     return {"training.few_shot": "contrastive"} | chosen, (
         f"{len(rows):,} training rows are too few to fine-tune, so the encoder's sentence vectors are tuned "
         f"and a linear layer is fitted to them.{long} --few-shot none fine-tunes."
-    )
-
-
-def _linear_first(
-    plan: FinetunePlan, records: Sequence[Sequence[Record]], need: TrainingDemand
-) -> tuple[dict[str, Any], str, str]:
-    """Return the settings of fine-tuning from a linear layer that the user left open, the reason, and a warning."""
-    [rows] = records
-    chosen, reason, warning = _small_data(plan, records, need)
-    return (
-        {"training.few_shot": "linear-first"} | chosen,
-        f"{len(rows):,} training rows for {len(plan.task.classes):,} labels are fewer than {FEW_PER_CLASS} each, so a "
-        "linear layer is fitted to the encoder's sentence vectors first, fine-tuning begins with it, and the better of "
-        f"both on the development rows is kept. --few-shot none fine-tunes a new layer. Steps: {reason}",
-        warning,
     )
 
 

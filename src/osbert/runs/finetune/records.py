@@ -262,7 +262,10 @@ def overlap(task: Task, records: Splits) -> Overlap:
     pairs = find_repeats([record for record in records["train"] if not task.lacks(record)], development)
     if not pairs:
         return Overlap()
-    examples = [f"'{_shorten(record)}' ({record.place}; {other.place})" for record, other in pairs[:SHOWN]]
+    examples = []
+    for record, other in pairs[:SHOWN]:
+        text = one_line(" ".join(" | ".join(record.texts).splitlines()))
+        examples.append(f"'{text:.60}' ({record.place}; {other.place})")
     other_label = sum(repr(record.label) != repr(other.label) for record, other in pairs)
     differ = f", {other_label:,} of them with another label" if other_label else ""
     description = (
@@ -272,11 +275,6 @@ def overlap(task: Task, records: Splits) -> Overlap:
     size = sum(map(size_of, development))
     fraction_of_text = sum(size_of(record) for record, _ in pairs) / max(size, 1)
     return Overlap(description, min(len(pairs) / len(development), fraction_of_text))
-
-
-def _shorten(record: Record) -> str:
-    """Return the beginning of a record's texts on one line."""
-    return f"{one_line(' '.join(' | '.join(record.texts).splitlines())):.60}"
 
 
 def _alike(locations: Mapping[str, Sequence[str]]) -> Iterator[str]:

@@ -48,7 +48,11 @@ def finetuning_report(run: FinetuneTrainer, *, name: str) -> Path:
         Section(heading="Curves", parts=_curves(run, lines, epochs, score_keys)),
         Section(heading="Epochs", parts=[_epochs(epochs, score_keys, best.epoch)]),
         *(section for _, *others in tasks for section in others),
-        *([data_map.section(list(run.map.records), MAP)] if run.map and (data_map := run.data_map) else []),
+        *(
+            [data_map.section(list(run.map.rows.training), MAP)]
+            if run.map and (data_map := run.map.read(run.epochs))
+            else []
+        ),
         Section(heading="Settings", parts=[code(recipe.dump(settings))]),
     ]
     lead = (

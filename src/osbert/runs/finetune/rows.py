@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,6 @@ from osbert.data.record_loader import (
     OnDemand,
     RecordLoader,
 )
-from osbert.data.step import Loader
 from osbert.errors import UserError
 from osbert.evaluation.forward import TOKENS
 from osbert.evaluation.score import constant_answer, refuse_long, score
@@ -78,14 +77,6 @@ class DevelopmentScore:
     metrics: dict[str, float]
     predictions: Sequence[Sequence[Prediction]]
     answers: Sequence[str]
-
-
-class EpochLoader(Loader, Protocol):
-    """A loader whose steps form epochs."""
-
-    @property
-    def steps_per_epoch(self) -> int:
-        """The number of steps in an epoch."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -259,7 +250,7 @@ class FinetuneRows:
             if rows.truncation
         )
 
-    def loader(self, *, batch: int, micro_tokens: int, seed: int) -> EpochLoader:
+    def loader(self, *, batch: int, micro_tokens: int, seed: int) -> RecordLoader | MixedLoader:
         """Return the loader of steps, each of one task."""
         loaders = {
             rows.task.name: rows.loader(batch=batch, micro_tokens=micro_tokens, seed=seed) for rows in self.tasks
@@ -371,7 +362,13 @@ class TextFit:
         cut = np.bincount(owners, weights=examples.truncated, minlength=len(encoded)).astype(np.int64)
         # A sequence with the owner of the one before it repeats its context; only its second text is new.
         again = np.diff(owners, prepend=-1) == 0 if together else np.zeros(len(owners), np.bool_)
-        tokens = int((~np.repeat(again, examples.lengths) | _second(examples)).sum())
+        # The second text of a pair comes after two special tokens of its sequence ([CLS] and the first [SEP]).
+        seen = np.cumsum(examples.special, dtype=np.int64)  # specials so far
+        seen = seen - np.repeat(seen[examples.starts] - 1, examples.lengths)  # those of the same sequence
+        closing = np.zeros(len(seen), np.bool_)
+        closing[examples.starts + examples.lengths - 1] = True
+        second = (seen > 1) & (~examples.special | closing)  # with the special token at its end
+        tokens = int((~np.repeat(again, examples.lengths) | second).sum())
         return cls(sequences=encoded.counts, cut=cut, tokens=tokens)
 
     def describe(self, task: Task, length: int) -> str:
@@ -406,13 +403,3 @@ def long_texts(
     if any(fit.cut.any() for fit in fits.values()):
         lines[-1] += f" {task.description.longer}"
     return "\n".join(lines)
-
-
-def _second(examples: Examples) -> NDArray[np.bool_]:
-    """Return a mask (N,) of the tokens of second texts, with the special token at the end of each."""
-    # The second text of a pair comes after two special tokens of its sequence ([CLS] and the first [SEP]).
-    seen = np.cumsum(examples.special, dtype=np.int64)  # specials so far
-    seen = seen - np.repeat(seen[examples.starts] - 1, examples.lengths)  # those of the same sequence
-    closing = np.zeros(len(seen), np.bool_)
-    closing[examples.starts + examples.lengths - 1] = True
-    return (seen > 1) & (~examples.special | closing)

@@ -33,7 +33,6 @@ from osbert.runs.finetune.few_shot import contrastive_learner, fit
 from osbert.runs.finetune.model import StartingModel, merge_low_rank, prepare_tuning
 from osbert.runs.finetune.rows import DevelopmentScore, FinetuneRows, TaskOutcome, TaskRows
 from osbert.runs.finetune.settings import FinetuneSettings, ScoreSettings
-from osbert.tasks import Record
 from osbert.tasks.calibration import columns
 from osbert.training.checkpoint import CHECKPOINTS
 from osbert.training.optimizer import OptimizerSettings
@@ -216,11 +215,6 @@ class FinetuneTrainer:
             if self.settings.tuning in ("adapters", "lora") and not self.settings.merge:
                 keep_tuned(folder, self.source.path, low_rank)
 
-    @property
-    def data_map(self) -> DataMap | None:
-        """The data map of the training rows; None if it is switched off or there are too few scores."""
-        return self.map.read(self.epochs) if self.map else None
-
     @cached_property
     def intervals(self) -> list[dict[str, ScoreInterval]]:
         """The confidence intervals of each task's metrics on the development rows, once the run is finished."""
@@ -351,14 +345,10 @@ class DataMapRecorder:
             )
         return cls(rows=task_rows, folder=folder)
 
-    @property
-    def records(self) -> Sequence[Record]:
-        """The training rows."""
-        return self.rows.training
-
     def note(self, epoch: Epoch, learner: Learner) -> None:
         """Save the probability of each row's label, and whether it is the highest one of the row."""
-        probability_columns = columns(predict(learner, self.rows.task, self.records, self.rows.packer), self.records)
+        rows = self.rows
+        probability_columns = columns(predict(learner, rows.task, rows.training, rows.packer), rows.training)
         assert probability_columns is not None  # `of` has looked
         label_probabilities, labels = probability_columns
         probabilities = np.take_along_axis(label_probabilities, labels[:, None], axis=1)[:, 0]
@@ -378,7 +368,8 @@ class DataMapRecorder:
         path = self.folder / MAP
         head = ["file", "line", "label", "confidence", "variability", "correctness"]
         scores = [f"score {number}" for number in range(1, 1 + len(data_map.probabilities))]
-        texts = [f"text {number}" for number in range(1, 1 + max(len(record.texts) for record in self.records))]
+        records = self.rows.training
+        texts = [f"text {number}" for number in range(1, 1 + max(len(record.texts) for record in records))]
         with (
             writing_output(path) as aside,
             aside.open("w", encoding="utf-8", newline="", errors="backslashreplace") as stream,
@@ -387,11 +378,11 @@ class DataMapRecorder:
             lines.writerow([*head, *scores, *texts])
             measures = (data_map.confidence, data_map.variability, data_map.correctness, *data_map.probabilities)
             for row in data_map.order.tolist():
-                record = self.records[row]
+                record = records[row]
                 numbers = [f"{measure[row]:.4f}" for measure in measures]
                 lines.writerow([record.path, record.line, record.label, *numbers, *record.texts])
         return (
-            f"data map: the label of {len(data_map.suspicious):,} of {len(self.records):,} training rows was never the "
+            f"data map: the label of {len(data_map.suspicious):,} of {len(records):,} training rows was never the "
             f"likeliest; they are the first lines of {path}"
         )
 

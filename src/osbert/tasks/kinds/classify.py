@@ -279,19 +279,18 @@ class Classify(FeatureTask, TextTask):
             for label, hit, count in zip(self.labels, hits.tolist(), (true + predicted).tolist())
             if count
         }
+        ordinal_scores = {}
+        if self.ordered:
+            table = confusion([p.value for p in predictions], [r.label for r in records], self.labels)
+            ordinal_scores = {"kappa": kappa(table), "distance": distance(table)}
         return {
             **({"f1": classes.get(f"f1/{self.positive}", 0.0)} if self.positive else {}),
-            **(self._of_order(predictions, records) if self.ordered else {}),
+            **ordinal_scores,
             "accuracy": float(hits.sum() / len(pairs)),
             "macro_f1": float(np.mean(list(classes.values()))),
             "matthews": matthews(len(right), true.astype(float), predicted.astype(float)),
             **classes,
         }
-
-    def _of_order(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, float]:
-        """Return the metrics of ordered labels."""
-        table = confusion([p.value for p in predictions], [r.label for r in records], self.labels)
-        return {"kappa": kappa(table), "distance": distance(table)}
 
     def reply(self, prediction: Prediction) -> dict[str, Any]:
         return {"label": prediction.value, **reply_fields(prediction.probabilities)}

@@ -224,21 +224,17 @@ class TableSource(Source):
                 first = counts.messages[0].removesuffix(SKIP).removesuffix(UNLABELLED)
                 lines.append(f"rows left out: {counts.count:,}, the first being {first}")
             if counts.count > counts.kept:
-                lines.append(self._mostly_left_out(self.open(origin), counts, labelled=labelled))
+                table, total = self.open(origin), counts.kept + counts.count
+                fraction = f"{counts.count:,} of {total:,}; {counts.kept:,} are kept"
+                line = f"most rows of {table.called} are left out: {fraction}."
+                if unlabelled := counts.count - counts.empty if task.skip_unlabelled and labelled else 0:
+                    label = self.columns(table, labelled=True).label
+                    line += (
+                        f" {unlabelled:,} have no label in the column '{label}'. If another column holds the labels, "
+                        "give --label NAME."
+                    )
+                lines.append(line)
         return lines
-
-    def _mostly_left_out(self, table: Table, counts: RowCounts, *, labelled: bool) -> str:
-        """Describe a file with more rows left out than kept, with advice if another column may hold the labels."""
-        total = counts.kept + counts.count
-        line = f"most rows of {table.called} are left out: {counts.count:,} of {total:,}; {counts.kept:,} are kept"
-        unlabelled = counts.count - counts.empty if self.task.skip_unlabelled and labelled else 0
-        if not unlabelled:
-            return f"{line}."
-        label = self.columns(table, labelled=True).label
-        return (
-            f"{line}. {unlabelled:,} have no label in the column '{label}'. If another column holds the labels, "
-            "give --label NAME."
-        )
 
     def _count_rows(self, origin: Origin, *, labelled: bool) -> RowCounts:
         """Return the counts of a file's rows. The file is read if it has not been read yet."""

@@ -222,7 +222,9 @@ class SoftLabelSource(TextSource):
             return super().record(row, columns, path=path)  # with no label, or with one
         require_cells(row, columns.texts)
         votes = self._votes(row, columns)
-        probabilities = self._probabilities(row, columns) or _fractions(Counter(votes.values()))
+        probabilities = self._probabilities(row, columns) or {
+            label: count / len(votes) for label, count in sorted(Counter(votes.values()).items())
+        }
         if not probabilities:
             record = super().record(row, columns, path=path)
             if not columns.confidence or record.label is None:
@@ -339,10 +341,6 @@ def _describe_case(records: Sequence[SoftRecord]) -> str:
     folded = Counter(name.casefold() for name in names)
     alike = sorted(name for name in names if folded[name.casefold()] > 1)
     return f"; votes for {list_labels(alike)} differ in case alone and count as different labels" if alike else ""
-
-
-def _fractions(counts: Counter[str]) -> dict[str, float]:
-    return {label: count / counts.total() for label, count in sorted(counts.items())}
 
 
 def _number(cell: str, column: str) -> float:

@@ -10,7 +10,6 @@ import re
 import string
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
@@ -74,18 +73,10 @@ def best(measure: Callable[[str, str], float], guess: str, true: Sequence[str]) 
     return max(measure(guess, answer) for answer in [answer for answer in true if normalise(answer)] or [""])
 
 
-@dataclass(frozen=True, kw_only=True)
-class Threshold:
-    """A threshold: answers with a margin above `value` are given, with the mean score `score`."""
-
-    value: float
-    score: float
-
-
 def best_threshold(
     margins: NDArray[np.float64], answered: NDArray[np.float64], silent: NDArray[np.float64]
-) -> Threshold:
-    """Return the threshold with the highest mean score, by trying every one that makes a difference.
+) -> tuple[float, float]:
+    """Return the threshold with the highest mean score, by trying every one that makes a difference, and the score.
 
     For n questions: `margins` (n,), the best text's logit minus that of no answer; `answered` (n,), the metric if the
     text is given; `silent` (n,), the metric if none is. In a tie the threshold with most answers is returned. It is
@@ -101,7 +92,7 @@ def best_threshold(
     # The last maximum, up to rounding: the threshold with most answers.
     index = possible[np.flatnonzero(gains[possible] >= most - 1e-9)[-1]]
     value = float((borders[index] + borders[index + 1]) / 2)
-    return Threshold(value=value, score=float((silent.sum() + gains[index]) / len(margins)))
+    return value, float((silent.sum() + gains[index]) / len(margins))
 
 
 def is_chinese(texts: Sequence[str]) -> bool:
@@ -170,8 +161,8 @@ class Scores:
             answered = self._each(name, ["" if prediction is None else prediction.text for prediction in predictions])
             total, value = silent.sum(), 0.0
             if len(margins):
-                threshold = best_threshold(margins, answered[open_to_doubt], silent[open_to_doubt])
-                total, value = silent[~open_to_doubt].sum() + threshold.score * len(margins), threshold.value
+                value, score = best_threshold(margins, answered[open_to_doubt], silent[open_to_doubt])
+                total = silent[~open_to_doubt].sum() + score * len(margins)
             best_scores |= {f"best_{name}": float(total / len(predictions)), f"best_{name}_threshold": value}
         return best_scores
 

@@ -166,14 +166,20 @@ class Decoder:
         scored = [output.astype(np.float64) for output in outputs]
         # float64, so that sums of two logits do not tie by rounding.
         spans = [span for window, scores in zip(windows, scored) for span in self._spans(paragraph, window, scores)]
-        spans = _distinct(sorted(spans, key=lambda candidate: -candidate.score))[: self.most]
+        best_by_text: dict[str, AnswerCandidate] = {}
+        for span in sorted(spans, key=lambda candidate: -candidate.score):
+            best_by_text.setdefault(span.text, span)
+        spans = [*best_by_text.values()][: self.most]
         none = AnswerCandidate(text="", start=-1, end=-1, score=min(float(scores[0].sum()) for scores in scored))
         # The lowest score of "no answer" of all windows, as in run_squad.py of google-research/bert.
         margin = spans[0].score - none.score if spans and self.unanswerable else None
         listed = (
             spans if spans and not self.unanswerable else sorted([*spans, none], key=lambda candidate: -candidate.score)
         )
-        candidates = _with_probabilities(listed)
+        probabilities = np.exp(np.array([candidate.score - listed[0].score for candidate in listed]))
+        probabilities /= probabilities.sum()
+        pairs = zip(listed, probabilities.tolist())
+        candidates = [candidate._replace(probability=probability) for candidate, probability in pairs]
         likeliest = candidates[0]
         answer = AnswerPrediction(value=likeliest.text, chosen=likeliest, candidates=tuple(candidates), margin=margin)
         return answer.apply_threshold(self.threshold)
@@ -227,22 +233,3 @@ def answer_score(chosen: AnswerCandidate, examples: Sequence[Example], label: st
             window_weights[example.first + starts[0], 0] = window_weights[example.first + ends[-1], 1] = 1.0
             break
     return ExplainedScore(label=name, text=chosen.text, weights=weights)
-
-
-def _distinct(candidates: Sequence[AnswerCandidate]) -> list[AnswerCandidate]:
-    """Return the first candidate of each text; with sorted candidates the best one."""
-    candidate_by_text: dict[str, AnswerCandidate] = {}
-    for candidate in candidates:
-        candidate_by_text.setdefault(candidate.text, candidate)
-    return list(candidate_by_text.values())
-
-
-def _with_probabilities(candidates: Sequence[AnswerCandidate]) -> list[AnswerCandidate]:
-    """Add probabilities to candidates: the softmax over their scores."""
-    scores = np.array([candidate.score for candidate in candidates])
-    probabilities = np.exp(scores - scores.max())
-    probabilities /= probabilities.sum()
-    return [
-        candidate._replace(probability=probability)
-        for candidate, probability in zip(candidates, probabilities.tolist())
-    ]
