@@ -136,9 +136,9 @@ def test_the_best_threshold_is_the_best_of_all(rows: list[tuple[float, float, bo
     def mean(threshold: float) -> float:
         return float(np.where(margins > threshold, answered, silent).mean())
 
-    found = best_threshold(margins, answered, silent)
-    assert mean(found.value) == pytest.approx(found.score)
-    assert found.score == pytest.approx(max(mean(value) for value in np.arange(-3, 3, 0.125)))
+    threshold, score = best_threshold(margins, answered, silent)
+    assert mean(threshold) == pytest.approx(score)
+    assert score == pytest.approx(max(mean(value) for value in np.arange(-3, 3, 0.125)))
     names = {str(place): bool(has) for place, (_, _, has) in enumerate(rows)}
     if len(set(margins)) == len(margins):  # theirs goes wrong at equal ones
         theirs, _ = find_best_thresh(
@@ -147,7 +147,7 @@ def test_the_best_threshold_is_the_best_of_all(rows: list[tuple[float, float, bo
             dict(zip(names, -margins)),
             names,
         )
-        assert found.score == pytest.approx(theirs)
+        assert score == pytest.approx(theirs)
 
 
 def answer(text: str, margin: float | None, threshold: float = 0.0) -> AnswerPrediction:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,18 +20,6 @@ from osbert.data.sequences import Sequences
 from osbert.text.document import Document, Documents
 from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.text.tokenizer import Form
-
-
-class Pieces(Protocol):
-    """Anything with n pieces and their word starts: a Document, or a slice of one."""
-
-    @property
-    def ids(self) -> Integers:
-        """Return the ids of the pieces (n,), without specials."""
-
-    @property
-    def words(self) -> Booleans:
-        """Return whether a word starts at each piece (n,)."""
 
 
 class PieceRun(NamedTuple):
@@ -82,7 +70,7 @@ class Packer:
         size = min(len(ids), self.room(1))
         return self._sequence((PieceRun(ids[:size], words[:size]),), truncated=len(ids) - size, record=record)
 
-    def pair(self, first: Pieces, second: Pieces, *, record: int = 0) -> Example:
+    def pair(self, first: Document | PieceRun, second: Document | PieceRun, *, record: int = 0) -> Example:
         """Return [CLS] first [SEP] second [SEP]; pieces are cut one by one from the end of the longer text.
 
         >>> from osbert.text.tokenizer import SPECIALS, Tokenizer

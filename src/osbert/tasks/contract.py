@@ -299,8 +299,9 @@ class Task(Objective):
     if it cannot use any."""
     weighed: ClassVar[bool] = True
     """Whether its probabilities, if any, come from the model, not from a rule, and can be calibrated."""
-    reuses_head: ClassVar[bool] = False
-    """Whether its head does not depend on the labels, so that fine-tuning a run of the kind goes on with its head."""
+    head_settings: ClassVar[tuple[str, ...]] = ()
+    """The settings of a head that does not depend on the labels: fine-tuning a run of the kind goes on with its head
+    and these settings. () for a kind whose runs have a new head each."""
     by_rows: ClassVar[bool] = True
     """Whether metrics can be computed on any subset of rows; not if each row is searched among all."""
     reads_rows: ClassVar[bool] = False
@@ -398,10 +399,6 @@ class Task(Objective):
         have several labels.
         """
         return None
-
-    def continued_from(self, trained: Self) -> Self:
-        """Return the task with the settings that the head of a trained run needs, for a kind that `reuses_head`."""
-        return self
 
     def with_prompts(self, prompt_of: Callable[[str | None], str]) -> Self:
         """Return the task with the model's prompts, by role, where its settings leave them to the model."""

@@ -55,19 +55,15 @@ def load(task: TaskT, splits: Sequence[str], *, fit: bool = True) -> tuple[TaskT
         if split_records:
             task.check(split_records, problems)
         elif not problems.count:
-            problems.add(_no_rows(task, split), code="no-data")
+            problems.add(
+                f"no row can be held out for development (--held-out): {task.source.indivisible}. Add rows, or give a "
+                "file of development rows: --dev FILE."
+                if task.source.is_held_out(split)
+                else f"the {split} file has no rows. Add rows, or remove the file.",
+                code="no-data",
+            )
     problems.stop_if_any()
     return task, records
-
-
-def _no_rows(task: Task, split: str) -> str:
-    """Return the problem that a split has no rows: those of its file, or those held out of the training file."""
-    if task.source.is_held_out(split):
-        return (
-            f"no row can be held out for development (--held-out): {task.source.indivisible}. Add rows, or give a file "
-            "of development rows: --dev FILE."
-        )
-    return f"the {split} file has no rows. Add rows, or remove the file."
 
 
 def note_unlabelled(records: Sequence[Record], problems: Problems) -> None:

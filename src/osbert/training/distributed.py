@@ -212,7 +212,7 @@ def join_group() -> Iterator[Group]:
     A caller may have joined them already.
     """
     if distributed.is_initialized():
-        yield _present()
+        yield Group(distributed.get_rank(), distributed.get_world_size())
         return
     if int(os.environ.get("WORLD_SIZE", "1")) == 1 or "MASTER_ADDR" not in os.environ:
         yield ALONE
@@ -227,18 +227,13 @@ def join_group() -> Iterator[Group]:
     except (RuntimeError, ValueError) as error:
         raise UserError(f"The other processes of this run cannot be reached: {error}", code="process-lost") from error
     try:
-        yield _present()
+        yield Group(distributed.get_rank(), distributed.get_world_size())
     except RuntimeError as error:
         if not gone(error):
             raise
         raise process_lost_error() from error
     gc.collect()  # models in cycles hold the buffers of the group: torch may abort where they go last
     distributed.destroy_process_group()  # after an error others may be dead or waiting: then exiting is what ends it
-
-
-def _present() -> Group:
-    """Return the group that torch has initialised."""
-    return Group(distributed.get_rank(), distributed.get_world_size())
 
 
 def _initialize(backend: str) -> None:

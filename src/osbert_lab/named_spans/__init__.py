@@ -22,8 +22,7 @@ from osbert.errors import Problems, UserError
 from osbert.reading.tagged.schemes import EntitySpan, entity_scores
 from osbert.tasks import Description, Prediction, Record, Source
 from osbert.tasks.edges import Edge
-from osbert.tasks.kinds.tag.entities import EntityTask
-from osbert.tasks.kinds.tag.passages import EntityPrediction, TaggedText, cut_words, only_entities
+from osbert.tasks.kinds.tag.passages import EntityPrediction, EntityTask, TaggedText, cut_words, only_entities
 from osbert.tasks.tables.classes import list_counts
 from osbert.terminal import format_count
 from osbert.text.words import Split, ranges
@@ -74,7 +73,7 @@ class NamedSpans(EntityTask):
     reader: ClassVar[type[Source]] = NamedSpansSource
     describer: ClassVar[type[Description]] = SpansDescription
     row_score: ClassVar[str] = "texts with all spans right"
-    reuses_head: ClassVar[bool] = True
+    head_settings: ClassVar[tuple[str, ...]] = HEAD_SETTINGS
     context: ClassVar[str] = "sentence"
     scheme: ClassVar[str] = "bio"
 
@@ -161,10 +160,6 @@ class NamedSpans(EntityTask):
             descriptions=tuple(text for _, text in labels),
             nested=self.nested or several,
         )
-
-    def continued_from(self, trained: Self) -> Self:
-        """Return the task with the settings of a trained head."""
-        return dataclasses.replace(self, **{name: getattr(trained, name) for name in HEAD_SETTINGS})
 
     # The model.
 

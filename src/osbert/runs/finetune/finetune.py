@@ -167,7 +167,7 @@ def lay_out(plan: FinetunePlan, records: Sequence[Splits], model: StartingModel,
             lambda: model.source.sentences
         )
         if trained := model.trained_task(task):
-            task = task.continued_from(trained)
+            task = replace(task, **{name: getattr(trained, name) for name in task.head_settings})
         task = task.for_tokenizer(model.tokenizer)
         if task.form == "vectors":
             for line in _vector_notices(task, model):
@@ -175,8 +175,8 @@ def lay_out(plan: FinetunePlan, records: Sequence[Splits], model: StartingModel,
         length = min(task.length, longest)
         if length < task.length:
             watch(Notice(f"length: {longest:,} tokens, the most that the model reads, instead of {task.length:,}"))
-        task_rows = TaskRows.of(task, splits, Packer(tokenizer=model.tokenizer, length=length))
-        laid_out.append(replace(task_rows, auxiliary=wanted.auxiliary > 0, whole=wanted.contrastive))
+        losses = {"auxiliary": wanted.auxiliary > 0, "whole": wanted.contrastive}
+        laid_out.append(TaskRows.of(task, splits, Packer(tokenizer=model.tokenizer, length=length), **losses))
     rows = FinetuneRows.of(laid_out)
     if draws := rows.draws(epochs=wanted.epochs, batch=wanted.batch, seed=wanted.seed):
         watch(Notice(f"tasks are sampled by their sizes to the power of {EXPONENT}: {draws}"))

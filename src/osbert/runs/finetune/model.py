@@ -46,8 +46,8 @@ class StartingModel:
     new: bool = False
 
     def trained_task(self, task: Task) -> Task | None:
-        """Return the task of the folder's run if `task` goes on with its head (`Task.reuses_head`), else None."""
-        trained = self.source.task if task.reuses_head and not self.new else None
+        """Return the task of the folder's run if `task` goes on with its head (`Task.head_settings`), else None."""
+        trained = self.source.task if task.head_settings and not self.new else None
         return trained if type(trained) is type(task) else None
 
     def fill_reused(self, heads: Mapping[str, Head], tasks: Iterable[Task]) -> None:

@@ -289,7 +289,9 @@ class SoftLabelSource(TextSource):
         records = [*super().read(origin, problems, labelled=labelled)]
         voted = [record for record in records if isinstance(record, SoftRecord)]
         model = fit_votes(voted, needed=self._soft.aggregation == "dawid-skene")
-        weighed = model if self._weighs(voted) else None
+        aggregation, annotators = self._soft.aggregation, {name for record in voted for name in record.votes}
+        enough = len(annotators) >= FEWEST_ANNOTATORS and len(voted) >= FEWEST_ROWS
+        weighed = model if aggregation == "dawid-skene" or (aggregation == "auto" and enough) else None
         method = "by reliability (Dawid and Skene 1979)" if weighed else "as the fractions of the votes"
         agreement = model.describe() if model else "reliability and agreement are not measured." + advise_lab()
         self._facts["votes", self.open(origin).called] = f"labels of rows {method}; {agreement}{_describe_case(voted)}"
@@ -299,13 +301,6 @@ class SoftLabelSource(TextSource):
                 probabilities = next(posteriors)
                 record = dataclasses.replace(record, probabilities=probabilities, label=likeliest_label(probabilities))
             yield record
-
-    def _weighs(self, voted: Sequence[SoftRecord]) -> bool:
-        """Return whether votes count by the reliability of the annotators."""
-        if self._soft.aggregation != "auto":
-            return self._soft.aggregation == "dawid-skene"
-        annotators = {name for record in voted for name in record.votes}
-        return len(annotators) >= FEWEST_ANNOTATORS and len(voted) >= FEWEST_ROWS
 
     def findings(self) -> list[str]:
         return [*super().findings(), *(text for key, text in self._facts.items() if key[0] == "votes")]

@@ -39,11 +39,10 @@ from osbert.tasks.kinds.multilabel.prediction import (
     best_threshold,
     label_scores,
     label_thresholds,
-    labels_outcome,
     matrix,
 )
 from osbert.tasks.probabilities import as_array, by_label, reply_fields
-from osbert.tasks.record import RecordOutcome
+from osbert.tasks.record import UNPAIRED, RecordOutcome
 from osbert.tasks.tables import TableDescription, UnlabelledRow, require_cells
 from osbert.tasks.tables.classes import (
     check_weights,
@@ -347,7 +346,30 @@ class Multilabel(FeatureTask, TextTask):
         return tuple(record.label or ())
 
     def outcome(self, prediction: Prediction, record: Record) -> RecordOutcome:
-        return labels_outcome(prediction, record)
+        """Return the outcome of a record: right if exactly its labels are predicted.
+
+        Its error is the largest error of the probabilities of wrongly predicted or missed labels. Its confidence is the
+        probability of the least certain decision on a label.
+        """
+        given, true = {*prediction.value}, {*record.label}
+        errors = (abs((name in true) - prediction.probabilities.get(name, 0.0)) for name in given ^ true)
+        beliefs = tuple((probability, name in true) for name, probability in prediction.probabilities.items())
+        sure = [
+            probability if name in given else 1 - probability for name, probability in prediction.probabilities.items()
+        ]
+        return RecordOutcome(
+            truth=", ".join(record.label) or "(no label)",
+            guess=", ".join(prediction.value) or "(no label)",
+            score=float(given == true),
+            right=given == true,
+            error=max(errors, default=0.0),
+            confidence=min(sure, default=None),
+            pairs=tuple(
+                (name if name in true else UNPAIRED, name if name in given else UNPAIRED)
+                for name in sorted(given | true)
+            ),
+            beliefs=beliefs,
+        )
 
     def cells(self, prediction: Prediction | None) -> dict[str, Any]:
         if prediction is None:

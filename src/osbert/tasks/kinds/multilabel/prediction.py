@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from osbert.tasks.kinds.multilabel.columns import canonical
 from osbert.tasks.probabilities import likely_labels
-from osbert.tasks.record import UNPAIRED, Prediction, Record, RecordOutcome
+from osbert.tasks.record import Prediction
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,30 +47,6 @@ class LabelsPrediction(Prediction):
         if more := len(self.probabilities) - len(ranked):
             rows.append(f"  {more:,} more labels, each less likely")
         return [", ".join(self.value) or "(no label)", *rows]
-
-
-def labels_outcome(prediction: Prediction, record: Record) -> RecordOutcome:
-    """Return the outcome of a record: right if exactly its labels are predicted.
-
-    Its error is the largest error of the probabilities of wrongly predicted or missed labels. Its confidence is the
-    probability of the least certain decision on a label.
-    """
-    given, true = {*prediction.value}, {*record.label}
-    errors = (abs((name in true) - prediction.probabilities.get(name, 0.0)) for name in given ^ true)
-    beliefs = tuple((probability, name in true) for name, probability in prediction.probabilities.items())
-    sure = [probability if name in given else 1 - probability for name, probability in prediction.probabilities.items()]
-    return RecordOutcome(
-        truth=", ".join(record.label) or "(no label)",
-        guess=", ".join(prediction.value) or "(no label)",
-        score=float(given == true),
-        right=given == true,
-        error=max(errors, default=0.0),
-        confidence=min(sure, default=None),
-        pairs=tuple(
-            (name if name in true else UNPAIRED, name if name in given else UNPAIRED) for name in sorted(given | true)
-        ),
-        beliefs=beliefs,
-    )
 
 
 Flags = NDArray[np.bool_]

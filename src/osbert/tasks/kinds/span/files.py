@@ -159,10 +159,12 @@ def locate_answers(record: Question, pairs: Sequence[AnswerStart]) -> Question:
     """
     visible_answers = [(text, start) for text, start in pairs if _is_seen(text)]
     # An empty text at -1 or 0 is how a file says that there is no answer: nothing is amiss in that.
-    odd = [
-        _describe_empty(start) for text, start in pairs if not _is_seen(text) and (visible_answers or (start or 0) > 0)
+    remarks = [
+        f"an answer{'' if start is None else f' at {start}'} is empty: it is skipped"
+        for text, start in pairs
+        if not _is_seen(text) and (visible_answers or (start or 0) > 0)
     ]
-    answers, remarks = [], list(odd)
+    answers = []
     for text, start in visible_answers:
         answer, remark = _locate_answer(record.texts[1], text, start)
         answers.append(answer)
@@ -173,10 +175,6 @@ def locate_answers(record: Question, pairs: Sequence[AnswerStart]) -> Question:
 def _is_seen(text: str) -> bool:
     """Return whether a text has any visible character, and therefore a piece."""
     return any(sign.isprintable() and not sign.isspace() for sign in text)
-
-
-def _describe_empty(start: int | None) -> str:
-    return f"an answer{'' if start is None else f' at {start}'} is empty: it is skipped"
 
 
 def _locate_answer(paragraph: str, text: str, start: int | None) -> tuple[Gold, str]:

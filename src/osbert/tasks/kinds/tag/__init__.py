@@ -34,10 +34,10 @@ from osbert.reading.tagged.schemes import (
 from osbert.tasks import Description, Inputs, Prediction, Record, Source, Task
 from osbert.tasks.edges import Edge, ExplainedScore, contrast, require_label
 from osbert.tasks.features import FeatureTask
-from osbert.tasks.kinds.tag.entities import EntityTask
 from osbert.tasks.kinds.tag.inputs import plain_inputs
 from osbert.tasks.kinds.tag.passages import (
     EntityPrediction,
+    EntityTask,
     TaggedText,
     cut_words,
     entity_weights,

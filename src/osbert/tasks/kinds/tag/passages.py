@@ -1,11 +1,13 @@
-"""Tagged texts divided into words, with entities and pieces: records, predictions, outcomes, and scores of words."""
+"""Tagged texts divided into words, with entities and pieces: records, predictions, scores of words; EntityTask."""
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +19,7 @@ from osbert.errors import Problems, nearest
 from osbert.reading.table import Origin, Table
 from osbert.reading.tagged.files import Sentence, TaggedFile
 from osbert.reading.tagged.schemes import EntitySpan
-from osbert.tasks import Prediction, Record
+from osbert.tasks import Prediction, Record, Task
 from osbert.tasks.record import SIDES, UNPAIRED, RecordOutcome, Side, TextMark, prediction_error
 from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.text.words import Range
@@ -235,34 +237,6 @@ def uncut(words: NDArray[np.integer], spans: Sequence[EntitySpan]) -> NDArray[np
     return mask
 
 
-def entities_outcome(prediction: EntityPrediction, record: TaggedText) -> RecordOutcome:
-    """Return the outcome of a text: right if exactly its entities are predicted.
-
-    The confidence is the lowest of all entities. A predicted entity is paired with the true one of the same words,
-    whatever its type; other entities are unpaired.
-    """
-    true = {(span.start, span.end): span for span in record.label}
-    guesses = {(span.start, span.end): span for span in prediction.words}
-    marks = [_mark(record, span, side) for side, spans in zip(SIDES, (true, guesses)) for span in spans.values()]
-    probabilities = [entity.probability for entity in prediction.value]
-    right = {*prediction.words} == {*record.label}
-    return RecordOutcome(
-        truth=_list_entities(record.expected),
-        guess=_list_entities(prediction.value),
-        score=float(right),
-        right=right,
-        error=prediction_error(prediction, record),
-        confidence=min(probabilities, default=None),
-        pairs=tuple(
-            (_type(true.get(word_range)), _type(guesses.get(word_range))) for word_range in sorted({*true} | {*guesses})
-        ),
-        beliefs=tuple(
-            (probability, span in {*record.label}) for probability, span in zip(probabilities, prediction.words)
-        ),
-        marks=tuple(marks),
-    )
-
-
 def only_entities(predictions: Sequence[Prediction], records: Sequence[Record], *, words: bool) -> str:
     """Return the answer of all records in words if no true entity is found, or if every word has the same tag.
 
@@ -288,3 +262,63 @@ def _type(span: EntitySpan | None) -> str:
 
 def _list_entities(entities: Iterable[TextEntity]) -> str:
     return ", ".join(f"{one.text} ({one.type})" for one in entities) or "(no entity)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EntityTask(Task):
+    """The common part of tasks whose records are texts with entities; subclasses encode and decode a text."""
+
+    types: tuple[str, ...] = ()
+    """The types of entities, learnt from the training rows if not given."""
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.types
+
+    @property
+    def criterion(self) -> str:
+        return "f1"
+
+    def fit(self, records: Sequence[Record]) -> Self:
+        types = {span.type for record in records for span in record.label or ()}
+        return dataclasses.replace(self, types=self.types or tuple(sorted(types)))
+
+    def names(self, record: Record) -> tuple[str, ...]:
+        """Return the types of a text's entities, each as often as it occurs."""
+        return tuple(span.type for span in record.label or ())
+
+    def outcome(self, prediction: Prediction, record: Record) -> RecordOutcome:
+        """Return the outcome of a text: right if exactly its entities are predicted.
+
+        The confidence is the lowest of all entities. A predicted entity is paired with the true one of the same words,
+        whatever its type; other entities are unpaired.
+        """
+        assert isinstance(prediction, EntityPrediction) and isinstance(record, TaggedText)
+        true = {(span.start, span.end): span for span in record.label}
+        guesses = {(span.start, span.end): span for span in prediction.words}
+        marks = [_mark(record, span, side) for side, spans in zip(SIDES, (true, guesses)) for span in spans.values()]
+        probabilities = [entity.probability for entity in prediction.value]
+        right = {*prediction.words} == {*record.label}
+        return RecordOutcome(
+            truth=_list_entities(record.expected),
+            guess=_list_entities(prediction.value),
+            score=float(right),
+            right=right,
+            error=prediction_error(prediction, record),
+            confidence=min(probabilities, default=None),
+            pairs=tuple(
+                (_type(true.get(word_range)), _type(guesses.get(word_range)))
+                for word_range in sorted({*true} | {*guesses})
+            ),
+            beliefs=tuple(
+                (probability, span in {*record.label}) for probability, span in zip(probabilities, prediction.words)
+            ),
+            marks=tuple(marks),
+        )
+
+    def cells(self, prediction: Prediction | None) -> dict[str, Any]:
+        entities = json.dumps(self.reply(prediction)["entities"], ensure_ascii=False) if prediction else ""
+        return {"prediction": entities}
+
+    def reply(self, prediction: Prediction) -> dict[str, Any]:
+        return {"entities": [entity._asdict() for entity in prediction.value or ()]}
