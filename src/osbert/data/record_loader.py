@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,16 +28,6 @@ EXPONENT = 0.7
 """Tasks are sampled by their size to this power."""
 
 Item = TypeVar("Item")
-
-
-class EncodedRecords(Protocol):
-    """The sequences of some records, accessible by index."""
-
-    def __len__(self) -> int:
-        """Return the number of records."""
-
-    def take(self, indices: Places) -> Examples:
-        """Return the sequences of the records with the indices `indices`, in that order."""
 
 
 class EncodedAhead:
@@ -73,6 +63,10 @@ class OnDemand(Generic[Item]):
     def take(self, indices: Places) -> Examples:
         """Return the sequences of the records at some places, in the order given."""
         return Examples.of([example for index in indices.tolist() for example in self.encode(self.records[index])])
+
+
+EncodedRecords = EncodedAhead | OnDemand[Any]
+"""The sequences of some records, accessible by index."""
 
 
 class RecordLoader:

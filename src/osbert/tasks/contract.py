@@ -214,7 +214,6 @@ class Description:
     """
 
     def __init__(self, task: Task) -> None:
-        """Describe `task`."""
         self.task = task
 
     def describe_split(self, records: Sequence[Record]) -> str:

@@ -22,11 +22,9 @@ class LabelProbabilities(Mapping[str, float]):
     __slots__ = ("array", "index")
 
     def __init__(self, index: Mapping[str, int], array: NDArray[np.float64]) -> None:
-        """Name the numbers of an array."""
         self.index, self.array = index, array
 
     def __getitem__(self, label: str) -> float:
-        """Return the probability of a label."""
         return float(self.array[self.index[label]])
 
     def __contains__(self, label: object) -> bool:

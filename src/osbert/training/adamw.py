@@ -52,7 +52,6 @@ class PlainAdamW(torch.optim.AdamW):
     _step = torch.no_grad()(unwrap(torch.optim.AdamW.step))
 
     def __init__(self, *given: Any, **settings: Any) -> None:
-        """Take what torch's AdamW takes."""
         super().__init__(*given, **settings)
         self._moving: dict[Tensor, Tensor] = {}
         """Of each matrix with sparse gradients: which of its rows (V,) have had one, so their moments are not 0."""

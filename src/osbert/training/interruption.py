@@ -52,7 +52,6 @@ class Interruption:
         self._patient = True
 
     def __enter__(self) -> Interruption:
-        """Install the handlers for SIGINT and SIGTERM; remember the ones before."""
         caught = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
         # A stack, because blocks may be nested.
         self._before.append({number: signal.signal(number, self._catch) for number in caught})
@@ -61,7 +60,6 @@ class Interruption:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Restore the handlers from before the block."""
         for number, handler in self._before.pop().items():
             signal.signal(number, handler)
 

@@ -7,7 +7,6 @@ a pure function of the step: linear warm-up, then a decay to 0.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -114,6 +113,8 @@ class OptimizerSettings:
 
         Each parameter group has its peak learning rate as "peak".
         """
+        import torch
+
         from osbert.training.adamw import PlainAdamW  # here and below: it takes seconds, and settings are read where
         from osbert.training.muon import Muon  # nothing is trained
 
@@ -139,8 +140,13 @@ class OptimizerSettings:
         for group in optimizer.param_groups:
             # The trainer sets "lr" to peak times the schedule's factor before each step.
             group["peak"] = group["lr"]
-        if not self.bias_correction:
-            _begin_late(optimizer, [weight for weight in weights if weight not in stacked])
+        for weight in others if not self.bias_correction else ():
+            # A step count at which AdamW's bias correction is 1.
+            optimizer.state[weight] = {
+                "step": torch.tensor(LATE, dtype=torch.float32, device=weight.device),
+                "exp_avg": torch.zeros_like(weight),
+                "exp_avg_sq": torch.zeros_like(weight),
+            }
         return optimizer
 
     def rate_factor(self, step: float, steps: int) -> float:
@@ -161,18 +167,6 @@ def _matrices(learner: nn.Module) -> dict[nn.Parameter, int]:
             if (weight := module.get_parameter(name)) in inside:
                 inside[weight] = parts
     return inside
-
-
-def _begin_late(optimizer: torch.optim.AdamW, weights: Sequence[nn.Parameter]) -> None:
-    """Start the step count high enough that AdamW's bias correction is 1."""
-    import torch
-
-    for weight in weights:
-        optimizer.state[weight] = {
-            "step": torch.tensor(LATE, dtype=torch.float32, device=weight.device),
-            "exp_avg": torch.zeros_like(weight),
-            "exp_avg_sq": torch.zeros_like(weight),
-        }
 
 
 def limit(weights: list[nn.Parameter], clip: float) -> Tensor:

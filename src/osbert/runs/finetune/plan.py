@@ -21,6 +21,7 @@ from osbert.runs.finetune.settings import (
     FinetuneSettings,
     ReportSettings,
     ScoreSettings,
+    refuse_conflicts,
 )
 from osbert.tasks import Task, with_data
 from osbert.training.tracking import require_trackers
@@ -226,54 +227,29 @@ def _as_path(dev: Any) -> Any:
 
 def check_few(built: Any) -> None:
     """Raise UserError if settings conflict with tuning few weights, or none, of a frozen encoder."""
-    tuning = built.training.tuning
-    problems = Problems(heading=f"--tuning {tuning} cannot be used with these settings")
-    if built.from_scratch:
-        problems.add(
-            "--from-scratch has no pretrained weights to adapt. Remove one of the two.",
-            code="options-exclude-each-other",
-        )
-    if built.comparison.search in GRIDS:
-        problems.add(
-            f"--search {built.comparison.search} tries learning rates of full fine-tuning. Use --search optuna.",
-            code="options-exclude-each-other",
-        )
-    if tuning == "lora" and built.optimizer.method == "muon":
-        problems.add(
-            "--optimizer.method muon updates whole weight matrices, and LoRA freezes them. Remove it.",
-            code="options-exclude-each-other",
-        )
-    problems.stop_if_any()
+    tuning, search = built.training.tuning, built.comparison.search
+    muon = tuning == "lora" and built.optimizer.method == "muon"
+    conflicts = {
+        "--from-scratch has no pretrained weights to adapt. Remove one of the two.": built.from_scratch,
+        f"--search {search} tries learning rates of full fine-tuning. Use --search optuna.": search in GRIDS,
+        "--optimizer.method muon updates whole weight matrices, and LoRA freezes them. Remove it.": muon,
+    }
+    refuse_conflicts(f"--tuning {tuning} cannot be used with these settings", conflicts)
 
 
 def check_few_shot(built: Any, task: Task, given: Collection[str]) -> None:
     """Raise UserError if few-shot learning does not support the task, or conflicts with given settings."""
     kind = built.training.few_shot
-    problems = Problems(heading=f"--few-shot {kind} cannot be used with these settings")
-    if task.form != "sequence":
-        problems.add(
-            f"{task.name} does not predict one label or number per text. Remove --few-shot.",
-            code="options-exclude-each-other",
-        )
-    elif kind not in ("linear", "linear-first") and task.values != "classes":
-        problems.add(
-            f"{task.name} has no classes to bring the vectors of their texts together. Use --few-shot linear or "
-            "linear-first.",
-            code="options-exclude-each-other",
-        )
-    if built.from_scratch:
-        problems.add(
-            "--from-scratch has no pretrained vectors to build on. Remove one of the two.",
-            code="options-exclude-each-other",
-        )
+    single, classes = task.form == "sequence", kind in ("linear", "linear-first") or task.values == "classes"
+    bring = f"{task.name} has no classes to bring the vectors of their texts together."
     idle = {*LENGTH, "optimizer.learning_rate", "scores.evaluate_every", "scores.patience", "scores.keep"}
     idle |= {"comparison.search", "comparison.seeds"}  # the layer is the same for every seed
-    for name in sorted(idle & {*given}) if kind == "linear" else ():
-        problems.add(
-            f"{flag(name)} has no effect. Remove it.",
-            code="options-exclude-each-other",
-        )
-    problems.stop_if_any()
+    conflicts = {
+        f"{task.name} does not predict one label or number per text. Remove --few-shot.": not single,
+        f"{bring} Use --few-shot linear or linear-first.": single and not classes,
+        "--from-scratch has no pretrained vectors to build on. Remove one of the two.": built.from_scratch,
+    } | {f"{flag(name)} has no effect. Remove it.": kind == "linear" for name in sorted(idle & {*given})}
+    refuse_conflicts(f"--few-shot {kind} cannot be used with these settings", conflicts)
 
 
 def flag(name: str) -> str:

@@ -210,6 +210,17 @@ class ScoreSettings:
         return training.few_shot != "none" or not once  # few-shot learning is scored before its first step, too
 
 
+def refuse_conflicts(heading: str, conflicts: Mapping[str, object]) -> None:
+    """Raise UserError that lists the settings which exclude each other; `conflicts`: messages, and whether each holds.
+
+    >>> refuse_conflicts("--tuning lora cannot be used with these settings", {"--rank 0 has no effect.": False})
+    """
+    problems = Problems(heading=heading)
+    for message in (message for message, holds in conflicts.items() if holds):
+        problems.add(message, code="options-exclude-each-other")
+    problems.stop_if_any()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
     """Several runs instead of one. The best one on the development rows becomes the model."""
@@ -258,12 +269,9 @@ class Comparison:
 
     def check(self, given: Iterable[str]) -> None:
         """Raise UserError when settings were `given` that the search decides."""
-        problems = Problems(heading=f"--search {self.search} tries settings that are given as well")
-        for name in sorted({*given} & {*self.varied}):
-            problems.add(
-                f"--{name} and --search cannot be combined. Remove one of the two.", code="options-exclude-each-other"
-            )
-        problems.stop_if_any()
+        twice = sorted({*given} & {*self.varied})
+        conflicts = {f"--{name} and --search cannot be combined. Remove one of the two.": True for name in twice}
+        refuse_conflicts(f"--search {self.search} tries settings that are given as well", conflicts)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from osbert.analysis.data_map import LEAST, DataMap
-from osbert.errors import Problems, UserError
+from osbert.errors import UserError
 from osbert.evaluation.bootstrap import ScoreInterval, score_intervals
 from osbert.evaluation.score import predict
 from osbert.files import write_json, writing_output
@@ -32,7 +32,7 @@ from osbert.runs.events import Epoch
 from osbert.runs.finetune.few_shot import contrastive_learner, fit
 from osbert.runs.finetune.model import StartingModel, merge_low_rank, prepare_tuning
 from osbert.runs.finetune.rows import DevelopmentScore, FinetuneRows, TaskOutcome, TaskRows
-from osbert.runs.finetune.settings import FinetuneSettings, ScoreSettings
+from osbert.runs.finetune.settings import FinetuneSettings, ScoreSettings, refuse_conflicts
 from osbert.tasks.calibration import columns
 from osbert.training.checkpoint import CHECKPOINTS
 from osbert.training.optimizer import OptimizerSettings
@@ -297,21 +297,15 @@ def check_frozen(heads: Mapping[str, Head], settings: FinetuneSettings) -> None:
     name = next((name for name, head in heads.items() if head.frozen), None)
     if name is None:
         return
-    problems = Problems(heading=f"{name} uses a frozen encoder (--features)")
-    if len(heads) > 1:
-        others = ", ".join(other for other in heads if other != name)
-        problems.add(
-            f"Other tasks ({others}) cannot share it. Fine-tune {name} by itself, or remove --features.",
-            code="options-exclude-each-other",
-        )
-    idle = {"tuning": settings.tuning != "full", "frozen": settings.frozen > 0, "recurrent": settings.recurrent > 0}
-    idle |= {"auxiliary": settings.auxiliary > 0, "few_shot": settings.few_shot not in ("none", "auto")}
-    for setting in (setting for setting, given in idle.items() if given):
-        problems.add(
-            f"--{setting.replace('_', '-')} {getattr(settings, setting)} has no effect. Remove it.",
-            code="options-exclude-each-other",
-        )
-    problems.stop_if_any()
+    others = ", ".join(other for other in heads if other != name)
+    conflicts: dict[str, object] = {
+        f"Other tasks ({others}) cannot share it. Fine-tune {name} by itself, or remove --features.": others
+    }
+    idle = {"tuning": ("full",), "frozen": (0,), "recurrent": (0,), "auxiliary": (0,), "few_shot": ("none", "auto")}
+    for setting, usual in idle.items():
+        value = getattr(settings, setting)
+        conflicts[f"--{setting.replace('_', '-')} {value} has no effect. Remove it."] = value not in usual
+    refuse_conflicts(f"{name} uses a frozen encoder (--features)", conflicts)
 
 
 MAP = "data_map.csv"
