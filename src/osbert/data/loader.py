@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import partial
 from itertools import accumulate, count
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
 import numpy as np
 
@@ -175,17 +175,12 @@ class Purpose(IntEnum):
 class LoaderObjective(Protocol):
     """The part of an objective that the loader uses."""
 
-    @property
-    def whole(self) -> bool:
-        """Whether its loss compares all sequences of a step, so that the step must be one pass."""
-
-    @property
-    def fewest_documents(self) -> int:
-        """Fewest documents, each of another source, that `examples` needs at a time."""
-
-    @property
-    def lookahead(self) -> int:
-        """Number of tokens behind a sequence of a stream that its labels reach."""
+    whole: ClassVar[bool]
+    """Whether its loss compares all sequences of a step, so that the step must be one pass."""
+    fewest_documents: ClassVar[int]
+    """Fewest documents, each of another source, that `examples` needs at a time."""
+    lookahead: ClassVar[int]
+    """Number of tokens behind a sequence of a stream that its labels reach."""
 
     def examples(
         self, documents: Sequence[Document], packer: Packer, rng: np.random.Generator
