@@ -243,22 +243,20 @@ def _cut(targets: Targets, rows: slice, start: int) -> Targets:
     """Return the targets of consecutive examples whose first token has the index `start`."""
     counts = targets.counts[rows]
     first = int(targets.counts[: rows.start].sum())
-    labels = slice(first, first + int(counts.sum()))
-    return Targets(
-        labels=targets.labels[labels],
-        counts=counts,
-        index=None if targets.index is None else targets.index[labels] - start,
-        weights=None if targets.weights is None else targets.weights[labels],
-    )
+    return _pick(targets, slice(first, first + int(counts.sum())), counts, -start)
 
 
 def _take_targets(targets: Targets, indices: Places, moved: Places) -> Targets:
     """Return the targets of the examples with the indices `indices`, whose tokens shift by `moved` (K,)."""
     counts = targets.counts[indices]
-    labels = ranges(begins(targets.counts)[indices], counts)
+    return _pick(targets, ranges(begins(targets.counts)[indices], counts), counts, np.repeat(moved, counts))
+
+
+def _pick(targets: Targets, labels: slice | Places, counts: Places, moved: int | Places) -> Targets:
+    """Return some of the labels, `counts` of each example, whose tokens shift by `moved`."""
     return Targets(
         labels=targets.labels[labels],
         counts=counts,
-        index=None if targets.index is None else targets.index[labels] + np.repeat(moved, counts),
+        index=None if targets.index is None else targets.index[labels] + moved,
         weights=None if targets.weights is None else targets.weights[labels],
     )

@@ -102,8 +102,8 @@ def model_of(source: Folder, hint: TaskHint | None = None) -> ModelParts:
         )
     folder_task = FolderTask(task=run_task) if run_task else task_of(source.config, source.tensors, hint, where=where)
     if folder_task.task and not run_task:
-        prompts = read_prompts(source.path)
-        folder_task = replace(folder_task, task=folder_task.task.with_prompts(prompts.of))
+        sentences = SentenceModel(pooling="cls", normalize=True, prompts=read_prompts(source.path))
+        folder_task = replace(folder_task, task=folder_task.task.for_sentences(lambda: sentences))
     tensors = _reorder_outputs(source.tensors, folder_task.order)
     with drawing():
         heads: dict[str, Head] = (

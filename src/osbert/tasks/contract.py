@@ -389,7 +389,7 @@ class Task(Objective):
         `read`: returns them, None for an encoder that was not trained for sentence vectors. It raises UserError for a
         model whose vectors osbert cannot compute, so a task that needs none does not call it.
         """
-        return self.with_prompts(lambda role: trained.prompt(role) if (trained := read()) else "")
+        return self
 
     def for_labels(self, labels: Sequence[tuple[str, str]], *, several: bool = False) -> Self | None:
         """Return the task that predicts these labels, for a kind that reads labels with the input; None for others.
@@ -398,10 +398,6 @@ class Task(Objective):
         have several labels.
         """
         return None
-
-    def with_prompts(self, prompt_of: Callable[[str | None], str]) -> Self:
-        """Return the task with the model's prompts, by role, where its settings leave them to the model."""
-        return self
 
     @property
     def prompts(self) -> Mapping[str | None, str]:

@@ -19,6 +19,7 @@ from osbert.models.forms import RankingLoss
 from osbert.reading.columns import Header
 from osbert.reading.table import Origin, Row, Table
 from osbert.tasks import Description, Inputs, Prediction, Record, Source, Task
+from osbert.tasks.contract import TrainedSentences
 from osbert.tasks.edges import Edge, ExplainedScore, Field, require_label
 from osbert.tasks.kinds.rerank.columns import (
     FORMS,
@@ -224,8 +225,10 @@ class Rerank(TableTask):
 
     # The model.
 
-    def with_prompts(self, prompt_of: Callable[[str | None], str]) -> Self:
-        return replace(self, prompt=self.prompt or prompt_of(None))
+    def for_sentences(self, read: Callable[[], TrainedSentences | None]) -> Self:
+        """Return the task with the model's default prompt, if none is given."""
+        trained = None if self.prompt else read()
+        return replace(self, prompt=trained.prompt(None)) if trained else self
 
     def encode(self, record: Record, packer: Packer) -> list[Example]:
         """Return a sequence for each candidate; with labels for `candidates` of them, each with a target."""
