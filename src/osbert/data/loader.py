@@ -74,14 +74,8 @@ class LoaderSettings:
     """Seed of the order, the layout and the masks."""
 
     def __post_init__(self) -> None:
-        for name, least in (
-            ("batch", 1),
-            ("micro_tokens", 0),
-            ("pool", 1),
-            ("duplicates", 0),
-            ("workers", 0),
-            ("seed", 0),
-        ):
+        least_values = {"batch": 1, "micro_tokens": 0, "pool": 1, "duplicates": 0, "workers": 0, "seed": 0}
+        for name, least in least_values.items():
             if (value := getattr(self, name)) != "auto" and value < least:
                 raise ValueError(f"{name} must be at least {least}, not {value}")
         if not 0 <= self.held_out < 1:

@@ -111,9 +111,8 @@ class Packer:
         room = self.room(1)
         sentences = Sentences(Documents.of(documents), longest=room)
         aims = self.aims(len(sentences), room, rng)
-        begins = walk(
-            sentences.fit_across(aims, len(self.form.between)) if self.cross_documents else sentences.fit(aims)
-        )
+        between = len(self.form.between)
+        begins = walk(sentences.fit_across(aims, between) if self.cross_documents else sentences.fit(aims))
         # A run of pieces ends where a sequence or a document ends; prepend=-1 makes the first sentence a start.
         runs = np.union1d(begins, np.flatnonzero(np.diff(sentences.numbers, prepend=-1)))
         return Sequences(

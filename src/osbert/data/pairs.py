@@ -75,10 +75,8 @@ class Elsewhere:
         does not fill half of all pairs.
         """
         sentence_sources = self.sources[sentences]
-        before, after = (
-            np.searchsorted(self.sorted, sentence_sources),
-            np.searchsorted(self.sorted, sentence_sources, side="right"),
-        )
+        before = np.searchsorted(self.sorted, sentence_sources)
+        after = np.searchsorted(self.sorted, sentence_sources, side="right")
         # Sorted by source, the own source is the block [before, after): sample an index among the others and skip the
         # block.
         samples = rng.integers(len(self.order) - (after - before))

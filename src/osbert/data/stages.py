@@ -153,9 +153,8 @@ class Stages:
 
     def mark_objective(self, batch: Batch, number: int) -> Batch:
         """Return the batch with the number of its objective in its segments, if the model has a table of tasks."""
-        return (
-            batch.replace_columns(segments=batch.segments + number * self.segments) if self.segments * number else batch
-        )
+        moved = number * self.segments
+        return batch.replace_columns(segments=batch.segments + moved) if moved else batch
 
 
 def first_steps(loader: PretrainingLoader | Stages, steps: int = 1) -> list[list[Batch]]:

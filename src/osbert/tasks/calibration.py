@@ -89,9 +89,8 @@ def calibrate(probabilities: Probabilities, labels: Labels, *, seed: int = 0) ->
     halves = np.array_split(np.random.Generator(np.random.PCG64(seed)).permutation(rows), 2)
     across = np.empty_like(probabilities, dtype=np.float64)
     for fitted, measured in (halves, halves[::-1]):
-        across[measured] = apply_temperature(
-            probabilities[measured], temperature(probabilities[fitted], labels[fitted])
-        )
+        divisor = temperature(probabilities[fitted], labels[fitted])
+        across[measured] = apply_temperature(probabilities[measured], divisor)
     helps = cross_entropy(across, labels) < cross_entropy(probabilities, labels)
     before = measure_calibration(probabilities, labels)
     return Calibration(
@@ -189,10 +188,7 @@ def reliability(beliefs: Sequence[tuple[float, bool]], *, bins: int = SHOWN_BINS
     >>> [(bin.high, bin.count, round(bin.probability, 9)) for bin in bins]
     [(1.0, 2, 0.65)]
     """
-    sure, true = (
-        np.array([p for p, _ in beliefs], np.float64),
-        np.array([is_right for _, is_right in beliefs], np.float64),
-    )
+    sure, true = np.array(beliefs, np.float64).reshape(-1, 2).T
     bin_indices = _bins(sure, bins)
     counts, sums, hits = (np.bincount(bin_indices, weights=weights, minlength=bins) for weights in (None, sure, true))
     return [

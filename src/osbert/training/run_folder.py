@@ -264,10 +264,7 @@ class RunFolder:
 
 
 def diff_settings(
-    before: Mapping[str, Any],
-    settings: recipe.Table,
-    defaults: Mapping[str, Any],
-    harmless: Collection[str] = HARMLESS,
+    before: Mapping[str, Any], settings: recipe.Table, defaults: Mapping[str, Any], harmless: Collection[str] = HARMLESS
 ) -> list[str]:
     """Return a line for each setting that differs from the run's, without those that are `harmless`.
 

@@ -209,9 +209,8 @@ class Trainer:
     def _next(self, stream: Iterator[Step]) -> Step:
         """Return the next step. If the data cannot be read any more, write a checkpoint before raising the error."""
         try:
-            with memory.explain_shortage(
-                "the loader", "Free some, or give a smaller --data.pool or fewer --data.workers."
-            ):
+            advice = "Free some, or give a smaller --data.pool or fewer --data.workers."
+            with memory.explain_shortage("the loader", advice):
                 return next(stream)
         except (UserError, OSError):
             if self.step and self.group.size == 1:  # in a group all would have to write it together
@@ -234,10 +233,7 @@ class Trainer:
             self.counters.unusable = 0
             for group in self.optimizer.param_groups:
                 group["lr"] = group["peak"] * rate_factor
-            with (
-                memory.explain_shortage("the optimiser", MOMENTS),
-                self.processor.autocast(),
-            ):  # Muon's products are made in it
+            with memory.explain_shortage("the optimiser", MOMENTS), self.processor.autocast():  # for Muon's products
                 self.optimizer.step()
         self.optimizer.zero_grad()
         self.step += 1

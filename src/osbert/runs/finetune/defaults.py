@@ -364,20 +364,14 @@ def _small_data(
     flags = " and ".join(flag(name) for name in given if fewer[name] > count)
     if plan.training.tuning != "full" and count < STEPS:
         few = f"{count:,} steps are too few for --tuning {plan.training.tuning}, which moves fewer weights"
-        return (
-            chosen,
-            reason,
-            f"{few}: leave {' and '.join(filter(None, ('--tuning', flags)))} out, or give more steps.",
-        )
-    if not flags or count >= min(need.steps, steps(*suited)):
-        return (
-            chosen,
-            reason,
-            _far_rate(
-                plan, ADAPTER_RATE if plan.training.tuning != "full" else rate or FinetuneOptimizer.learning_rate
-            ),
-        )
-    return chosen, reason, f"{count:,} steps are few; without {flags} the default is {steps(*suited):,}."
+        warning = f"{few}: leave {' and '.join(filter(None, ('--tuning', flags)))} out, or give more steps."
+    elif flags and count < min(need.steps, steps(*suited)):
+        warning = f"{count:,} steps are few; without {flags} the default is {steps(*suited):,}."
+    elif plan.training.tuning != "full":
+        warning = _far_rate(plan, ADAPTER_RATE)
+    else:
+        warning = _far_rate(plan, rate or FinetuneOptimizer.learning_rate)
+    return chosen, reason, warning
 
 
 def _far_rate(plan: FinetunePlan, suited: float) -> str:

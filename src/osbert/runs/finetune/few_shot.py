@@ -95,9 +95,8 @@ def fit(learner: Learner, name: str, batches: Iterable[Batch]) -> float:
     optimizer = torch.optim.LBFGS(linear.parameters(), max_iter=ITERATIONS, line_search_fn="strong_wolfe")
 
     def total() -> Tensor:
-        return torch.stack(
-            [head.loss(linear(features), target).total for features, target in zip(given, targets)]
-        ).sum()
+        losses = [head.loss(linear(features), target) for features, target in zip(given, targets)]
+        return torch.stack([loss.total for loss in losses]).sum()
 
     def objective() -> Tensor:
         optimizer.zero_grad()

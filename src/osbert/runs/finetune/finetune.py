@@ -86,11 +86,7 @@ def finetune(
 
 
 def finetune_plan(
-    plan: FinetunePlan,
-    records: Sequence[Splits],
-    out: Path,
-    watch: Watch = ignore,
-    wish: Interruption | None = None,
+    plan: FinetunePlan, records: Sequence[Splits], out: Path, watch: Watch = ignore, wish: Interruption | None = None
 ) -> FinetuneRun:
     """Fine-tune to the end on the records of each task, once or for each run of a comparison."""
     given, development = plan, [splits["dev"] for splits in records]
@@ -163,9 +159,8 @@ def lay_out(plan: FinetunePlan, records: Sequence[Splits], model: StartingModel,
     longest, wanted = model.backbone.architecture.length, plan.training
     laid_out = []
     for task, splits in zip(plan.tasks, records, strict=True):
-        task = task.for_model(model.backbone.architecture, model.source.writes).for_sentences(
-            lambda: model.source.sentences
-        )
+        task = task.for_model(model.backbone.architecture, model.source.writes)
+        task = task.for_sentences(lambda: model.source.sentences)
         if trained := model.trained_task(task):
             task = replace(task, **{name: getattr(trained, name) for name in task.head_settings})
         task = task.for_tokenizer(model.tokenizer)
@@ -210,12 +205,7 @@ def train(
     """
     # Made before anything is written: what cannot be leaves no folder behind.
     run = FinetuneTrainer(
-        model=model,
-        rows=rows,
-        settings=plan.training,
-        optimizer=plan.optimizer,
-        folder=out,
-        scores=plan.scores,
+        model=model, rows=rows, settings=plan.training, optimizer=plan.optimizer, folder=out, scores=plan.scores
     )
     with disk_needed(out), hold_lock(out):
         folder = begin_folder(plan, rows, out)
@@ -361,12 +351,8 @@ def _conclude_task(plan: FinetunePlan, task: Task, out: Path, watch: Watch) -> N
         chosen = "; the epoch was chosen on them, too" if interval.few and plan.scores.chooses(plan.training) else ""
         watch(Notice(f"dev {interval.describe()}{chosen}", warning=interval.few))
     elif (rows := ended.get("development_rows", ROUGH_BELOW)) < ROUGH_BELOW and task.criterion in best.metrics:
-        score = f"{task.criterion} {best.metrics[task.criterion]:.4f}"
-        watch(
-            Notice(
-                f"dev {score} over {format_count(rows, 'row')}: under {ROUGH_BELOW} rows, a rough figure", warning=True
-            )
-        )
+        score = f"{task.criterion} {best.metrics[task.criterion]:.4f} over {format_count(rows, 'row')}"
+        watch(Notice(f"dev {score}: under {ROUGH_BELOW} rows, a rough figure", warning=True))
     if best.collapsed:
         settings = recipe.read(out / RECIPE)
         steps = round(best.step / best.epoch * settings["training"]["epochs"]) if best.epoch else 0
@@ -461,8 +447,7 @@ class FinetuneRun(Run):
         if len(self.development) != 1:
             names = ", ".join(self.development)
             raise UserError(
-                f"{self.folder} has several tasks ({names}). Use run.tasks[name].errors.",
-                code="invalid-value",
+                f"{self.folder} has several tasks ({names}). Use run.tasks[name].errors.", code="invalid-value"
             )
         [records] = self.development.values()
         task = self.model.fine_tuned

@@ -218,9 +218,8 @@ def describe_tuning(backbone: Backbone) -> str:
     """Describe how many of the encoder's weights are trained; "" if all are."""
     weights = [(weight.numel(), weight.requires_grad) for weight in backbone.parameters()]
     whole, learning = sum(count for count, _ in weights), sum(count for count, learns in weights if learns)
-    return (
-        "" if learning == whole else f"{learning:,} of the encoder's {whole:,} weights learn ({learning / whole:.1%})"
-    )
+    fraction = f"{learning:,} of the encoder's {whole:,} weights learn ({learning / whole:.1%})"
+    return "" if learning == whole else fraction
 
 
 def merge_low_rank(backbone: Backbone) -> dict[str, Factors]:

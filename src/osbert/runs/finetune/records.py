@@ -104,9 +104,8 @@ def _read_several(
     plans = []
     for name, task in names.items():
         try:
-            plan, records = _read(
-                task, own_settings(settings, name, names), model=model, data=folders[name], watch=watch
-            )
+            task_settings = own_settings(settings, name, names)
+            plan, records = _read(task, task_settings, model=model, data=folders[name], watch=watch)
             if plan.comparison.wanted or plan.learning_curve:
                 raise UserError(
                     "--seeds, --search, --folds and --learning-curve work for one task at a time. Fine-tune "
@@ -153,8 +152,7 @@ def data_of(names: Iterable[str], data: Any) -> dict[str, Any]:
     data = {name_of(name): task_data for name, task_data in data.items()}
     if unlike := {*names} ^ {*data}:
         raise UserError(
-            f"data must have exactly one entry for each task; it differs in {', '.join(unlike)}.",
-            code="invalid-value",
+            f"data must have exactly one entry for each task; it differs in {', '.join(unlike)}.", code="invalid-value"
         )
     return data
 

@@ -19,13 +19,7 @@ from osbert.data.batch import Batch, micro_batches
 from osbert.data.examples import Examples
 from osbert.data.noise import Noise
 from osbert.data.pack import Packer
-from osbert.data.record_loader import (
-    EncodedAhead,
-    EncodedRecords,
-    MixedLoader,
-    OnDemand,
-    RecordLoader,
-)
+from osbert.data.record_loader import EncodedAhead, EncodedRecords, MixedLoader, OnDemand, RecordLoader
 from osbert.errors import UserError
 from osbert.evaluation.forward import TOKENS
 from osbert.evaluation.score import constant_answer, refuse_long, score

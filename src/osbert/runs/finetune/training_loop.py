@@ -325,13 +325,8 @@ class DataMapRecorder:
     def of(cls, rows: FinetuneRows, learner: Learner, folder: Path) -> DataMapRecorder:
         """Return the recorder of a run. Raises UserError if rows have no single label with a probability."""
         task_rows = rows.tasks[0]
-        if (
-            not rows.single
-            or columns(
-                predict(learner, task_rows.task, task_rows.training[:1], task_rows.packer), task_rows.training[:1]
-            )
-            is None
-        ):
+        first = task_rows.training[:1]
+        if not rows.single or columns(predict(learner, task_rows.task, first, task_rows.packer), first) is None:
             raise UserError(
                 "A data map needs one task whose rows have one label out of several, such as classify or choose. Leave "
                 "--data-map out.",

@@ -21,21 +21,8 @@ from osbert.reading.table import Origin, Row, Table
 from osbert.tasks import Description, Inputs, Prediction, Record, Source, Task
 from osbert.tasks.contract import TrainedSentences
 from osbert.tasks.edges import Edge, ExplainedScore, Field, require_label
-from osbert.tasks.kinds.rerank.columns import (
-    FORMS,
-    HEADINGS,
-    CandidateColumns,
-    choose,
-    inputs_by_query,
-    record_of,
-)
-from osbert.tasks.kinds.rerank.rankings import (
-    CandidateScore,
-    QueryCandidates,
-    Ranking,
-    by_query,
-    ranking,
-)
+from osbert.tasks.kinds.rerank.columns import FORMS, HEADINGS, CandidateColumns, choose, inputs_by_query, record_of
+from osbert.tasks.kinds.rerank.rankings import CandidateScore, QueryCandidates, Ranking, by_query, ranking
 from osbert.tasks.ranking_measures import average_precision, ndcg, reciprocal_rank
 from osbert.tasks.record import SIDES, RecordOutcome, TextMark
 from osbert.tasks.tables import TableDescription, TableSource, TableTask

@@ -117,11 +117,7 @@ def questions(content: Mapping[str, Any], path: Path, problems: Problems) -> Ite
                 if text is None or question is None:
                     continue
                 record = Question(
-                    number=0,
-                    texts=(question, text),
-                    path=str(path),
-                    where=spot,
-                    key=str(qa_entry.get("id", count - 1)),
+                    number=0, texts=(question, text), path=str(path), where=spot, key=str(qa_entry.get("id", count - 1))
                 )
                 try:
                     yield with_answers(record, qa_entry)
