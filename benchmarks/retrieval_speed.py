@@ -55,9 +55,9 @@ def osbert_work(kind: str, folder: str, texts: list[str], queries: list[str], wo
     from osbert.data.multi_vectors import MultiVectors, maxsim
     from osbert.inference.multi_vectors.index import open_residual_index
     from osbert.inference.multi_vectors.nearest import NearestMultiRows
-    from osbert.inference.sparse_vectors.nearest import NearestSparseRows, stack_rows
     from osbert.inference.vectors.nearest import NearestRows
     from osbert.inference.vectors.reading import open_vectors
+    from osbert.inference.vectors.sparse import NearestSparseRows, stack_rows
 
     model = osbert.load(folder)
     nearest: Any = {"dense": NearestRows, "sparse": NearestSparseRows, "multi": NearestMultiRows}[kind]

@@ -51,13 +51,13 @@ import finetune_theirs
 import osbert
 from finetune import CASES, Case, listed
 from kept_runs import make_missing, read_runs
-from osbert.evaluation.compare import summarise
 from osbert.interop.hub import minilm
 from osbert.options import parse_settings
 from osbert.runs.finetune.finetune import finetune_plan
 from osbert.runs.finetune.plan import FinetunePlan, read_plan, schema
 from osbert.runs.finetune.records import SPLITS
 from osbert.tasks import Prediction, Record, Task, load
+from osbert_lab.study.summaries import summarise
 
 NAMES = ("sst2", "mrpc", "cola", "rte", "stsb", "storycloze", "wnut17", "conll2003", "squad1")
 SETS = {name: CASES[name] for name in NAMES}

@@ -9,7 +9,7 @@ from torch import nn
 from osbert import components
 from osbert.models.contract import Backbone, Learner
 from osbert.models.heads.predictions import MaskedLanguageHead
-from osbert.models.module_copy import copy_modules
+from osbert.models.initialisation import copy_modules
 
 
 def addresses(module: nn.Module) -> set[int]:

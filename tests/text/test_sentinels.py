@@ -1,4 +1,4 @@
-"""Sentinels: behind the other pieces of every kind of vocabulary, their ids descending; texts with gaps."""
+"""Sentinels: behind the other pieces of every kind of vocabulary, their ids descending."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import transformers
 
 import osbert
 from osbert.interop.tokenizers import read_any_tokenizer
-from osbert.text.sentinels import encode_gaps, sentinel_ids, with_sentinels
+from osbert.text.file_tokenizer import sentinel_ids, with_sentinels
 from refusals import refusal
 from vocabularies import train
 
@@ -28,38 +28,15 @@ def test_every_kind_has_them_last_and_others_read_them(kind: str, tmp_path: Path
     assert ids == [len(made) - 1, len(made) - 2, len(made) - 3] and len(made) <= size
     assert made.tokens(ids) == ["<extra_id_0>", "<extra_id_1>", "<extra_id_2>"]
     assert read_any_tokenizer(tmp_path).fingerprint == made.fingerprint
-    found = encode_gaps("it was [MASK] low as [MASK]", made).tolist()
-    assert [piece for piece in found if piece in ids] == ids[:2] and found[-1] == ids[1]
-    assert found == encode_gaps("it was <extra_id_0> low as <extra_id_1>", made).tolist()
     plain = [made.encode(part).tolist() for part in ("it was", " low as")]
-    assert found == [*plain[0], ids[0], *plain[1], ids[1]]
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
-    assert theirs("it was <extra_id_0> low as <extra_id_1>", add_special_tokens=False).input_ids == found
+    read = theirs("it was <extra_id_0> low as <extra_id_1>", add_special_tokens=False).input_ids
+    assert read == [*plain[0], ids[0], *plain[1], ids[1]]
 
 
-def test_without_them_gaps_are_the_mask_and_no_other_name_is_special() -> None:
+def test_a_tokenizer_without_them_has_no_ids_of_theirs() -> None:
     made = train([TEXT] * 9, vocabulary=60)
     assert not len(sentinel_ids(made)) and with_sentinels(made, 0) is made
-    found = encode_gaps("low [MASK] [CLS] <extra_id_0>", made).tolist()
-    assert found.count(made.mask) == 1 and made.cls not in found
-    assert found == [*made.encode("low").tolist(), made.mask, *made.encode("[CLS] <extra_id_0>").tolist()]
-    few = with_sentinels(made, 2)
-    marks = sentinel_ids(few).tolist()
-    assert encode_gaps("[MASK] [MASK] <extra_id_7>", few).tolist()[:2] == marks
-
-
-def test_more_gaps_than_sentinels_are_refused() -> None:
-    few = with_sentinels(train([TEXT] * 9, vocabulary=60), 2)
-    with refusal("too-many-gaps"):
-        encode_gaps("[MASK] low [MASK] wide [MASK]", few)
-
-
-@pytest.mark.parametrize("text", ["[MASK] low <extra_id_0>", "<extra_id_1> low <extra_id_1>"])
-def test_two_gaps_with_one_sentinel_are_refused(text: str) -> None:
-    few = with_sentinels(train([TEXT] * 9, vocabulary=60), 2)
-    with refusal("repeated-gap", text.split()[-1]):
-        encode_gaps(text, few)
-    assert len(encode_gaps("[MASK] <extra_id_1> [CLS]", few)) > 2
 
 
 def test_more_than_fit_are_refused(tmp_path: Path) -> None:

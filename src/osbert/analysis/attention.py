@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,19 +19,15 @@ from osbert.data.pack import Packer, PieceRun, trim_lengths
 from osbert.errors import UserError
 from osbert.evaluation import forward
 from osbert.files import require_file
-from osbert.models.contract import Backbone, HeadVectors
+from osbert.models.contract import Backbone
 from osbert.reports.attention_page import write_attention
 
 Maps = NDArray[np.float32]
 """Attention (..., T, T), or by word (..., W, W). The rows are the queries."""
 
 
-class TextPieces(NamedTuple):
-    """The n pieces of a text and the characters from `starts` to `ends`, (n,) each."""
-
-    ids: Integers
-    starts: Integers
-    ends: Integers
+TextPieces = tuple[Integers, Integers, Integers]
+"""The ids (n,) of the pieces of a text, and where the characters of each start and end (n,)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,7 +156,7 @@ class TextAttention:
 
 def place_text(texts: Sequence[str], packer: Packer, given: Sequence[TextPieces]) -> PlacedText:
     """Return one text or a pair of texts as one sequence. Pieces that do not fit are cut off and counted."""
-    runs = [PieceRun.of(pieces.ids, packer.tokenizer) for pieces in given]
+    runs = [PieceRun.of(ids, packer.tokenizer) for ids, _, _ in given]
     if len(runs) == 2:
         example = packer.pair(*runs)
         # Pieces that the packer keeps of each text of a pair: the longer one is cut first.
@@ -176,9 +172,9 @@ def place_text(texts: Sequence[str], packer: Packer, given: Sequence[TextPieces]
     token_indices = np.flatnonzero(~example.special)
     words: list[str] = []
     begin = 0
-    for text_index, (text, pieces, size) in enumerate(zip(texts, given, sizes, strict=True)):
+    for text_index, (text, (_, starts, ends), size) in enumerate(zip(texts, given, sizes, strict=True)):
         here = token_indices[begin : begin + size]
-        starts, ends = pieces.starts[:size], pieces.ends[:size]
+        starts, ends = starts[:size], ends[:size]
         bounds, word = words_of_pieces(text, starts, ends)
         offsets[here, 0], offsets[here, 1], text_of[here] = starts, ends, text_index
         # Words of the second text are numbered after those of the first.
@@ -223,7 +219,20 @@ def read_attention(backbone: Backbone, placed: PlacedText, name: str) -> TextAtt
         states = list(backbone.layers(device_batch))
         weights = [attention for [attention] in backbone.weights(device_batch, states)]
         vectors = list(backbone.head_vectors(device_batch, states))
-        norms = [value_norms(layer) for layer in vectors]
+        # f(x) = x W_v W_o of each head (Kobayashi et al. 2020): (T, H, K) and (H, K, D) -> (H, T, D), then its norm.
+        norms = [
+            torch.einsum("thk,hkd->htd", layer.values.float(), layer.outputs.float()).norm(dim=-1) for layer in vectors
+        ]
+    sizes, notes = backbone.architecture, []
+    if cut := placed.example.truncated:
+        notes.append(f"The last {cut:,} pieces did not fit into {sizes.length:,} tokens and were not read.")
+    if sizes.direction == "left_to_right":
+        notes.append("A token sees only what is before it, so much attention goes to the first token.")
+    if sizes.window:
+        notes.append(
+            f"Some layers are local: their tokens see {sizes.window:,} positions to either side, and nothing else has "
+            "a weight."
+        )
     return TextAttention(
         name=name,
         placed=placed,
@@ -232,29 +241,9 @@ def read_attention(backbone: Backbone, placed: PlacedText, name: str) -> TextAtt
         queries=_stack_layers([layer.queries.transpose(0, 1) for layer in vectors]),
         keys=_stack_layers([layer.keys.transpose(0, 1) for layer in vectors]),
         is_biased=any(layer.is_biased for layer in vectors),
-        notes=tuple(_notes(backbone, placed)),
+        notes=tuple(notes),
     )
 
 
 def _stack_layers(layers: Sequence[Tensor]) -> Maps:
     return torch.stack([*layers]).float().cpu().numpy()
-
-
-def value_norms(vectors: HeadVectors) -> Tensor:
-    """Return the norm (H, T) of the vector that each head makes of each token (Kobayashi et al. 2020, |f(x)|)."""
-    # f(x) = x W_v W_o of each head: (T, H, K) and (H, K, D) -> (H, T, D), then the norm over D.
-    return torch.einsum("thk,hkd->htd", vectors.values.float(), vectors.outputs.float()).norm(dim=-1)
-
-
-def _notes(backbone: Backbone, placed: PlacedText) -> Iterator[str]:
-    """Yield notes that a reader of the pictures needs: text that was cut, causal attention, local layers."""
-    sizes = backbone.architecture
-    if cut := placed.example.truncated:
-        yield f"The last {cut:,} pieces did not fit into {sizes.length:,} tokens and were not read."
-    if sizes.direction == "left_to_right":
-        yield "A token sees only what is before it, so much attention goes to the first token."
-    if sizes.window:
-        yield (
-            f"Some layers are local: their tokens see {sizes.window:,} positions to either side, and nothing else has "
-            "a weight."
-        )

@@ -23,7 +23,7 @@ from osbert.data.example import Booleans, Example, Integers
 from osbert.errors import UserError
 from osbert.evaluation.forward import TOKENS, batches
 from osbert.models.contract import Learner
-from osbert.models.module_copy import copy_modules
+from osbert.models.initialisation import copy_modules
 
 GRADIENT_TOKENS = 1024
 """Most tokens in a batch with gradients, which keeps the states of all layers in memory."""
@@ -180,7 +180,13 @@ def attribute(
     rough = list(range(len(groups)))
     while rough:
         chosen = [index for group in rough for index in groups[group]]
-        weights = dict(zip(chosen, _integrals(line, chosen, points)))
+        parts, point_weights = gauss_legendre(points)
+        slopes = line.slopes([line.at(index, part) for index in chosen for part in parts.tolist()])
+        # The slopes of one sequence at all its points are consecutive, (points, n): their integral over the line.
+        integrals = (
+            point_weights @ np.stack(slopes[first : first + points]) for first in range(0, len(slopes), points)
+        )
+        weights = dict(zip(chosen, integrals))
         for group in rough:
             group_weights = [weights[index] for index in groups[group]]
             # The previous weights of a group that is computed again are dropped: Gauss nodes are not nested.
@@ -209,14 +215,6 @@ def gauss_legendre(points: int) -> tuple[NDArray[np.float64], NDArray[np.float64
     nodes, weights = np.polynomial.legendre.leggauss(points)
     # leggauss integrates over [-1, 1].
     return (nodes + 1) / 2, weights / 2
-
-
-def _integrals(line: Interpolation, indices: Sequence[int], points: int) -> list[NDArray[np.float64]]:
-    """Return for each sequence the integral over the line of the slopes (n,) of its tokens."""
-    parts, weights = gauss_legendre(points)
-    slopes = line.slopes([line.at(index, part) for index in indices for part in parts.tolist()])
-    # The slopes of one sequence at all its points are consecutive: (points, n).
-    return [weights @ np.stack(slopes[first : first + points]) for first in range(0, len(slopes), points)]
 
 
 def occlusion(

@@ -22,7 +22,7 @@ from osbert.analysis.attribution import (
     require_table,
 )
 from osbert.analysis.settings import AttributionOptions, Baseline
-from osbert.analysis.words import TextWord, TokenWords
+from osbert.analysis.words import TokenWords
 from osbert.data.batch import Batch
 from osbert.data.example import Example
 from osbert.errors import UserError
@@ -30,7 +30,7 @@ from osbert.models.contract import Learner
 from osbert.models.forms import pair_blocks
 from osbert.models.heads.contrastive import ApartHead
 from osbert.models.heads.predictions import MaskedLanguageHead
-from osbert.models.module_copy import copy_modules
+from osbert.models.initialisation import copy_modules
 from osbert.text.file_tokenizer import AnyTokenizer
 
 
@@ -45,7 +45,6 @@ class PairScore:
     """
 
     def __init__(self, head: ApartHead, weights: Sequence[NDArray[np.floating]]) -> None:
-        """Use the head that compares the vectors of two texts."""
         self.head = copy_modules(head)  # without gradients for its weights
         self.weights = torch.from_numpy(np.stack(weights)).double()  # (E, K)
         self.ends = torch.empty(0, dtype=torch.float64)
@@ -260,7 +259,6 @@ class OutputScore:
     """Score of a sequence: the sum of its outputs times `weights`, which are (K,) or (n, K) for each example."""
 
     def __init__(self, name: str, weights: Sequence[NDArray[np.floating]]) -> None:
-        """Use the head called `name`."""
         self.name = name
         self.weights = weights
 
@@ -274,16 +272,13 @@ class OutputScore:
         weights = torch.from_numpy(np.concatenate(rows) if per_token else np.stack(rows)).to(outputs)
         # Per token: (N, K) of the flat batch, summed by sequence below. Otherwise one row for each sequence, (B, K).
         sums = (outputs * weights).sum(dim=1)  # (N,) or (B,)
-        return (
-            torch.stack([token_scores.sum() for token_scores in sums.split(list(batch.lengths))]) if per_token else sums
-        )
+        return torch.stack([part.sum() for part in sums.split(list(batch.lengths))]) if per_token else sums
 
 
 class MaskScore:
     """Score of a masked sequence: the log-odds of a piece at the mask, `tokens` and `pieces` for each example."""
 
     def __init__(self, head: MaskedLanguageHead, tokens: Sequence[int], pieces: Sequence[int]) -> None:
-        """Use a masked-language head of the model."""
         self.head = copy_modules(head)  # without gradients for its weights
         self.tokens = tokens
         self.pieces = pieces
@@ -314,11 +309,11 @@ def _weigh_words(
     record: ScoredRecord, weights: NDArray[np.float64], drops: Mapping[int, float]
 ) -> tuple[WordWeight, ...]:
     return tuple(
-        _word(record, word, weight, drops.get(index))
+        WordWeight(
+            word=record.texts[word.text][word.start : word.end],
+            weight=weight,
+            occlusion=drops.get(index),
+            **word._asdict(),
+        )
         for index, (word, weight) in enumerate(zip(record.words.words, weights.tolist(), strict=True))
     )
-
-
-def _word(record: ScoredRecord, word: TextWord, weight: float, drop: float | None) -> WordWeight:
-    characters = record.texts[word.text][word.start : word.end]
-    return WordWeight(word=characters, start=word.start, end=word.end, weight=weight, occlusion=drop, text=word.text)

@@ -20,7 +20,7 @@ from torch.nn import functional
 from osbert.analysis.scoring import Masking, hidden_pieces
 from osbert.data.batch import micro_batches
 from osbert.data.example import Booleans, Example, Target
-from osbert.evaluation.forward import TOKENS, evaluating
+from osbert.evaluation.forward import TOKENS, evaluating, gather
 from osbert.models.contract import Learner
 from osbert.models.heads.predictions import MaskedLanguageHead
 
@@ -121,7 +121,7 @@ class LanguageModel:
         self, examples: Iterable[Example], read: Callable[[Tensor, Tensor], Tensor]
     ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
         """Yield for each batch the record of each label, and `read` of the states and the labels."""
-        for window in _windows(example for example in examples if example.targets):
+        for window in gather((example for example in examples if example.targets), WINDOW, len):
             for batch in micro_batches(window, TOKENS):
                 with evaluating(self.learner) as device:
                     device_batch = batch.to(device)
@@ -133,17 +133,3 @@ class LanguageModel:
                     sequences = torch.searchsorted(device_batch.starts, target.index, right=True) - 1
                     records = device_batch.records[sequences].cpu().numpy()
                 yield records, values
-
-
-def _windows(examples: Iterable[Example]) -> Iterator[list[Example]]:
-    """Yield lists of examples of at least WINDOW tokens; the last list may be shorter."""
-    window: list[Example] = []
-    size = 0
-    for example in examples:
-        window.append(example)
-        size += len(example)
-        if size >= WINDOW:
-            yield window
-            window, size = [], 0
-    if window:
-        yield window

@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from osbert.analysis.explanation import Explanation
-from collections.abc import Iterator
 from html import escape
 from statistics import median
 from typing import TYPE_CHECKING
@@ -18,7 +13,6 @@ from osbert.reports.page import Section, paragraph, table
 
 if TYPE_CHECKING:
     from osbert.analysis.explanation import Explanation
-
 
 LEAST = 3
 """Fewest explanations with a word for it to be listed."""

@@ -109,7 +109,6 @@ class PieceNumbers:
     unknown = 0
 
     def __init__(self, tokenizer: AnyTokenizer) -> None:
-        """Split texts as `tokenizer` does."""
         self.tokenizer = tokenizer
         self.words: list[TextWord] = []
         self._words = [-1]
@@ -117,7 +116,6 @@ class PieceNumbers:
         self._encodings: dict[tuple[str, int], Encoding] = {}
 
     def __getattr__(self, name: str) -> Any:
-        """Return any other attribute of the tokenizer."""
         return getattr(self.tokenizer, name)
 
     @property

@@ -45,7 +45,6 @@ class MultiVectors(Sequence[NDArray[np.float32]]):
         return (len(self),)
 
     def __len__(self) -> int:
-        """Return the number of texts."""
         return len(self.starts) - 1
 
     @overload

@@ -17,10 +17,11 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from osbert.evaluation.compare import CONFIDENCE
 from osbert.tasks import Prediction, Record, Task
 from osbert.terminal import format_count
 
+CONFIDENCE = 0.95
+"""Confidence level of all intervals."""
 RESAMPLES, LEAST = 1000, 200
 """Number of bootstrap samples; the smaller one is for figures that are expensive to compute."""
 BLOCK = 2**20

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from osbert.data.batch import Batch, micro_batches
 from osbert.data.example import Example
 from osbert.models.contract import Learner
 
+Item = TypeVar("Item")
 TOKENS = 4096
 """Most tokens in a batch: enough to occupy two cores, few enough for their caches."""
 
@@ -23,6 +25,24 @@ def batches(examples: Sequence[Example], *, tokens: int = TOKENS) -> Iterator[Ba
     """Yield the examples without targets in batches of at most `tokens` tokens; `records` are indices of `examples`."""
     numbered = [replace(example, record=index, targets={}) for index, example in enumerate(examples)]
     yield from micro_batches(numbered, tokens)
+
+
+def gather(items: Iterable[Item], least: int, size: Callable[[Item], int]) -> Iterator[list[Item]]:
+    """Yield lists of neighbouring items of a size of at least `least` together, but for the last, so memory is bounded.
+
+    >>> list(gather(["a", "bc", "d"], 3, len))
+    [['a', 'bc'], ['d']]
+    """
+    gathered: list[Item] = []
+    total = 0
+    for item in items:
+        gathered.append(item)
+        total += size(item)
+        if total >= least:
+            yield gathered
+            gathered, total = [], 0
+    if gathered:
+        yield gathered
 
 
 def outputs(

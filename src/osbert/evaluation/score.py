@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from osbert.data.example import Example
 from osbert.data.pack import Packer
 from osbert.errors import Problems
-from osbert.evaluation.forward import TOKENS, outputs
+from osbert.evaluation.forward import TOKENS, gather, outputs
 from osbert.models.contract import Learner
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def decode_records(
 ) -> list[Prediction]:
     """Return a prediction for each record; the callable `outputs` computes the model on sequences."""
     predictions = []
-    for chunk in _chunks(records):
+    for chunk in gather(records, TOGETHER, lambda encoded: sum(map(len, encoded[1]))):
         rows = iter(outputs([example for _, group in chunk for example in group]))
         for record, group in chunk:
             prediction = decode([next(rows) for _ in group], record, group)
@@ -78,20 +78,6 @@ def predict(
     return decode_records(
         encode_records(task, records, packer), outputs=computed, decode=task.decode_with(head.decoding_values())
     )
-
-
-def _chunks(records: Iterable[Encoded]) -> Iterator[list[Encoded]]:
-    """Yield chunks of records with their sequences, of about TOGETHER tokens, so that memory is bounded."""
-    chunk: list[Encoded] = []
-    size = 0
-    for record, group in records:
-        chunk.append((record, group))
-        size += sum(map(len, group))
-        if size >= TOGETHER:
-            yield chunk
-            chunk, size = [], 0
-    if chunk:
-        yield chunk
 
 
 def score(learner: Learner, task: Task, records: Sequence[Record], packer: Packer) -> Score:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,10 +20,8 @@ from osbert.data.pack import PieceRun
 from osbert.evaluation.forward import batches, evaluating
 from osbert.inference.label_scorer import ClassScorer, Logits
 from osbert.inference.label_settings import SLOT, LabelName, LabelNames, NamingOptions
+from osbert.inference.model import LoadedModel
 from osbert.inference.pieces import SCORES, unknown_id
-
-if TYPE_CHECKING:
-    from osbert.inference.model import LoadedModel
 
 
 class Gap(NamedTuple):
@@ -40,7 +38,6 @@ class ClozeScorer(ClassScorer):
     calibrated = True
 
     def __init__(self, engine: LoadedModel, options: NamingOptions, *, tokens: int) -> None:
-        """Use the language head. Raises UserError as all do."""
         super().__init__(engine, options, tokens=tokens)
         assert engine.masks is not None
         self.head = engine.masks
@@ -122,7 +119,6 @@ class ClozeScorer(ClassScorer):
         return rows
 
     def logits(self, outputs: Sequence[Any], labels: LabelNames, examples: Sequence[Example]) -> Logits:
-        """Return the mean log-probability of each name."""
         by_pattern = dict(zip(self._patterns(labels), outputs, strict=True))
         scores = []
         for label in labels:

@@ -70,7 +70,17 @@ def remarks(options: EmbeddingOptions, engine: LoadedModel) -> list[str]:
     """Return remarks for the user: the source of the settings, and uses that the model was not trained for."""
     settings = vector_settings(options, engine)
     model = None if options.pooling == "tokens" else engine.sentence_model(options.pooling)
-    return [*_list_remarks(engine.folder, settings, model), *_fewer(settings, engine), *_cut(settings, engine)]
+    lines = [*_list_remarks(engine.folder, settings, model)]
+    if settings.layers.endswith("-last-four") and (blocks := engine.backend.architecture.layers) < 4:
+        lines.append(f"{engine.folder} has fewer layers ({blocks}) than the four of --layers {settings.layers}")
+    trained = engine.sentence_model()
+    known = (0, trained.dimensions if trained else 0)
+    if settings.dimensions not in known and settings.dimensions not in engine.source.matryoshka:
+        lines.append(
+            f"{engine.folder} does not say that it was trained for vectors of {settings.dimensions} numbers "
+            "(Matryoshka): compare a search with one of the full vectors"
+        )
+    return lines
 
 
 def _list_remarks(folder: Path, settings: VectorSettings, model: SentenceModel | None) -> Iterator[str]:
@@ -107,22 +117,6 @@ def name_prompts(prompts: Prompts) -> Iterator[str]:
         )
 
 
-def _fewer(settings: VectorSettings, engine: LoadedModel) -> Iterator[str]:
-    blocks = engine.backend.architecture.layers
-    if settings.layers.endswith("-last-four") and blocks < 4:
-        yield f"{engine.folder} has fewer layers ({blocks}) than the four of --layers {settings.layers}"
-
-
-def _cut(settings: VectorSettings, engine: LoadedModel) -> Iterator[str]:
-    model = engine.sentence_model()
-    by_folder = model.dimensions if model else 0
-    if settings.dimensions not in (0, by_folder) and settings.dimensions not in engine.source.matryoshka:
-        yield (
-            f"{engine.folder} does not say that it was trained for vectors of {settings.dimensions} numbers "
-            "(Matryoshka): compare a search with one of the full vectors"
-        )
-
-
 def describe(settings: VectorSettings) -> str:
     """Describe settings for the user."""
     length = "of length 1" if settings.normalize else "as they come"
@@ -152,9 +146,23 @@ class Embedder:
         if not settings.prompt_pooled:  # sentence-transformers then leaves out the special tokens before it, too
             self.skip = len(self.packer.form.before) + len(self.packer.run(self.prompt).ids)
         self.parts = self._find_parts()
-        self._require_dimensions()
-        if settings.pooling == "pooler":
-            self._require_pooler()
+        if settings.dimensions > self.shape[-1]:
+            raise UserError(
+                f"The vectors of {engine.folder} have {self.shape[-1]} numbers: --dimensions must be from 1 to "
+                f"{self.shape[-1]}, not {settings.dimensions}.",
+                code="invalid-value",
+            )
+        if settings.pooling == "pooler" and not engine.backend.pooler:
+            raise UserError(
+                f"{engine.folder} has no trained pooler. Use --pooling mean, cls, max or tokens.",
+                code="unsupported-model",
+            )
+        top = (-1, engine.backend.architecture.layers)
+        if settings.pooling == "pooler" and (self.layers.joined != "alone" or self.layers.numbers[0] not in top):
+            raise UserError(
+                "The pooler reads the last layer. Remove --layers, or choose another --pooling.",
+                code="options-exclude-each-other",
+            )
         # One vector now: an error of the model is reported before the work, not in the middle of it.
         self.vectors([self.sequences(("",), 0)])
 
@@ -186,12 +194,7 @@ class Embedder:
         if settings.lower_case:
             texts = [text.lower() for text in texts]
         return lay_out_texts(
-            texts,
-            self.packer,
-            prompt=self.prompt,
-            long=settings.long,
-            overlap=settings.overlap,
-            record=record,
+            texts, self.packer, prompt=self.prompt, long=settings.long, overlap=settings.overlap, record=record
         )
 
     def vectors(self, groups: Sequence[Sequence[Example]]) -> Any:
@@ -204,8 +207,7 @@ class Embedder:
         backend, pooling = self.engine.backend, self.settings.pooling
         # L blocks give L + 1 layers, the embedding output included: the modulus makes negative numbers positive.
         layers = [number % (backend.architecture.layers + 1) for number in self.layers.numbers]
-        rows = backend.vectors(flat, pooling=pooling, layers=layers, tokens=self.tokens, skip=self.skip)
-        # Each is (layers, D).
+        rows = backend.vectors(flat, pooling=pooling, layers=layers, tokens=self.tokens, skip=self.skip)  # (layers, D)
         if pooling == "tokens":
             return [self._require_finite(self._join_layers(row)) for row in rows]
         if not rows:
@@ -242,28 +244,6 @@ class Embedder:
             raise UserError(f"{self.engine.folder}: {error}. Copy it again.", code="damaged-file") from error
         return model.parts
 
-    def _require_dimensions(self) -> None:
-        """Raise UserError if more numbers of a vector are to be kept than it has."""
-        if self.settings.dimensions > self.shape[-1]:
-            raise UserError(
-                f"The vectors of {self.engine.folder} have {self.shape[-1]} numbers: --dimensions must be from 1 to "
-                f"{self.shape[-1]}, not {self.settings.dimensions}.",
-                code="invalid-value",
-            )
-
-    def _require_pooler(self) -> None:
-        """Raise UserError if the model has no trained pooler, or other layers than the last are chosen."""
-        if not self.engine.backend.pooler:
-            raise UserError(
-                f"{self.engine.folder} has no trained pooler. Use --pooling mean, cls, max or tokens.",
-                code="unsupported-model",
-            )
-        if self.layers.joined != "alone" or self.layers.numbers[0] not in (-1, self.engine.backend.architecture.layers):
-            raise UserError(
-                "The pooler reads the last layer. Remove --layers, or choose another --pooling.",
-                code="options-exclude-each-other",
-            )
-
     def _join_layers(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
         """Join the layers (n, layers, D) as the settings say: stacked, averaged, or concatenated to (n, layers * D)."""
         if self.layers.joined == "stack":
@@ -286,13 +266,9 @@ def embed_samples(embedder: Embedder, first: int, given: Sequence[Sequence[str]]
     """Return the vectors of samples; the first is texts[first]. Raises UserError for long texts if long="error"."""
     groups = [embedder.sequences(sample, index) for index, sample in enumerate(given)]
     if embedder.settings.long == "error":
-        _refuse_cut(groups, embedder.settings.length, first)
+        problems, length = Problems(heading='These texts are too long (long="error")'), embedder.settings.length
+        for index, group in enumerate(groups, first):
+            if cut := sum(example.truncated for example in group):
+                problems.add(f"texts[{index}]: {cut:,} pieces too many for {length} tokens.", code="text-too-long")
+        problems.stop_if_any()
     return embedder.vectors(groups)
-
-
-def _refuse_cut(groups: Sequence[Sequence[Example]], length: int, first: int) -> None:
-    problems = Problems(heading='These texts are too long (long="error")')
-    for index, group in enumerate(groups, first):
-        if cut := sum(example.truncated for example in group):
-            problems.add(f"texts[{index}]: {cut:,} pieces too many for {length} tokens.", code="text-too-long")
-    problems.stop_if_any()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,12 +15,10 @@ from osbert.data.example import Example
 from osbert.errors import UserError
 from osbert.inference.label_scorer import ClassScorer, Logits
 from osbert.inference.label_settings import SLOT, LabelName, LabelNames, NamingOptions
+from osbert.inference.model import LoadedModel
 from osbert.tasks import Record
 from osbert.tasks.tables.classes import list_labels
 from osbert.tasks.tables.texts import TextTask
-
-if TYPE_CHECKING:
-    from osbert.inference.model import LoadedModel
 
 
 def entailment_index(labels: Sequence[str]) -> int | None:

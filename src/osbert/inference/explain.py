@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from osbert.analysis.attention import PlacedText, TextAttention, TextPieces, place_text, read_attention
+from osbert.analysis.attention import PlacedText, TextAttention, place_text, read_attention
 from osbert.analysis.attribution import BatchScore, require_table
 from osbert.analysis.explanation import Explanation, MaskScore, OutputScore, PairScore, ScoredRecord, explain
 from osbert.analysis.settings import AttributionOptions
@@ -41,10 +41,8 @@ def explain_records(
     for index, ((record, examples), prediction) in enumerate(zip(laid_out, predictions)):
         words = token_words(task, record, engine.packer)
         for target in task.explain(prediction, record, examples, label):
-            scored_record = ScoredRecord(
-                label=target.label, text=target.text, texts=record.texts, examples=examples, words=words
-            )
-            scored.append(scored_record)
+            described = {"label": target.label, "text": target.text}
+            scored.append(ScoredRecord(**described, texts=record.texts, examples=examples, words=words))
             owners.append(index)
             weights += target.weights
     head = engine.learner.heads[task.name]
@@ -110,15 +108,12 @@ def encode_texts(engine: LoadedModel, texts: Sequence[str]) -> PlacedText:
             f"The model in {engine.folder} was trained without a second segment: it reads no pairs.",
             code="unsupported-model",
         )
-    text_pieces = [_pieces(engine, text) for text in texts]
-    for number, pieces in enumerate(text_pieces, 1):
-        if not len(pieces.ids):
+    if engine.masks is not None:
+        text_pieces = [encode_with_masks(text, engine.tokenizer) for text in texts]
+    else:
+        encodings = map(engine.tokenizer.encode_with_offsets, texts)
+        text_pieces = [(encoding.ids, encoding.starts, encoding.ends) for encoding in encodings]
+    for number, (ids, _, _) in enumerate(text_pieces, 1):
+        if not len(ids):
             raise UserError(f"Text {number} is empty: there is nothing to attend to.", code="empty-text")
     return place_text(texts, engine.packer, text_pieces)
-
-
-def _pieces(engine: LoadedModel, text: str) -> TextPieces:
-    if engine.masks is not None:
-        return TextPieces(*map(np.asarray, encode_with_masks(text, engine.tokenizer)))
-    encoding = engine.tokenizer.encode_with_offsets(text)
-    return TextPieces(encoding.ids, encoding.starts, encoding.ends)

@@ -1,14 +1,13 @@
 """What a search in each kind of vectors does: which rows are nearest, and why a row is.
 
-The rooms beside this file hold the work: vectors/ for dense ones, sparse_vectors/ and multi_vectors/.
+The work is in vectors/, for dense and sparse ones, and multi_vectors/.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
-from typing import Any, ClassVar, Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,15 +16,18 @@ from osbert.data.multi_vectors import MultiVectors
 from osbert.inference.multi_vectors.index import RESIDUAL_BITS, open_residual_index
 from osbert.inference.multi_vectors.nearest import NearestMultiRows, name_matches
 from osbert.inference.multi_vectors.reading import read_blocks, read_texts
+from osbert.inference.vectors import sparse
 from osbert.inference.vectors.approximate import LIBRARIES, open_index
 from osbert.inference.vectors.bits import open_bit_index
 from osbert.inference.vectors.nearest import NearestRows
-from osbert.inference.vectors.reading import BLOCK, VectorFile
+from osbert.inference.vectors.reading import BLOCK, BlockReader, VectorFile
 
 Ranking = tuple[NDArray[np.int64], NDArray[np.float32]]
 """The indices and scores (k,) of the rows nearest to a query, the nearest first."""
 Fractions = dict[str, float]
 """What parts of a query and a text add to their score, as fractions of it, by their names."""
+Chosen = Sequence[Sequence[int]]
+"""For each query the indices of some rows."""
 
 
 class Nearest(Protocol):
@@ -51,136 +53,88 @@ class Index(Protocol):
         ...
 
 
-class KindOfVectors(ABC):
-    """A kind of vectors. `score`: what a comparison gives; `backends`: the searches that there are."""
+def open_dense_index(opened: VectorFile, backend: str, watch: Callable[[str], None]) -> Index:
+    """Return the bits of a file of dense vectors, or the index of a library."""
+    if backend not in LIBRARIES:
+        return open_bit_index(opened)
+    index = open_index(opened, backend)
+    if index.recall is not None:
+        watch(f"{backend} finds {index.recall:.1%} of the 10 nearest, measured when it was built.")
+    return index
 
-    score: ClassVar[str] = "score"
-    backends: ClassVar[tuple[str, ...]] = ("auto", "exact")
 
-    @abstractmethod
-    def stack(self, blocks: Sequence[Any]) -> Any:
-        """Return blocks as one."""
+def list_pieces(
+    queries: Any, chosen: Chosen, opened: VectorFile, vocabulary: Sequence[str]
+) -> list[Mapping[int, Fractions]]:
+    """Return for each query the pieces that its `chosen` rows share with it."""
+    blocks = KINDS["sparse"].blocks(opened) if any(chosen) else ()
+    return sparse.divide_scores(queries, chosen, blocks, vocabulary)
+
+
+def list_tokens(
+    queries: Any, chosen: Chosen, opened: VectorFile, vocabulary: Sequence[str]
+) -> list[Mapping[int, Fractions]]:
+    """Return for each query the tokens of its `chosen` rows that matched its own."""
+    wanted = sorted({index for indices in chosen for index in indices})
+    texts = dict(zip(wanted, read_texts(opened.path, wanted)))
+    return [
+        {index: name_matches(queries[number : number + 1], texts[index], vocabulary) for index in indices}
+        for number, indices in enumerate(chosen)
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class KindOfVectors:
+    """A kind of vectors. `score`: what a comparison gives; `backends`: the searches that there are, beside the exact.
+
+    `stack` returns blocks as one; `read` yields the vectors of a file in blocks, None as dense ones. `nearest` returns
+    an exact search for the rows nearest to each query, at most so many; `open_index` the index of a file for a backend,
+    built if it is missing, and calls its last argument with a sentence on a new one. `explain` returns for each query
+    what makes up the scores of its chosen rows, by their indices.
+    """
+
+    stack: Callable[[Sequence[Any]], Any]
+    nearest: Callable[[Any, int], Nearest]
+    explain: Callable[[Any, Chosen, VectorFile, Sequence[str]], list[Mapping[int, Fractions]]]
+    read: BlockReader | None = None
+    open_index: Callable[[VectorFile, str, Callable[[str], None]], Index] | None = None
+    score: str = "score"
+    backends: tuple[str, ...] = ("auto", "exact")
 
     def blocks(self, opened: VectorFile) -> Iterator[Any]:
         """Yield the vectors of a file in blocks."""
-        return opened.blocks()
-
-    @abstractmethod
-    def nearest(self, queries: Any, count: int) -> Nearest:
-        """Return an exact search for the `count` rows nearest to each query."""
+        return opened.blocks(self.read)
 
     def require_comparable(self, opened: VectorFile, shape: tuple[int, ...]) -> None:
-        """Raise UserError unless vectors of this shape can be compared with queries."""
-        return
-
-    def open_index(self, opened: VectorFile, backend: str, watch: Callable[[str], None]) -> Index:
-        """Return the index of a file, built if it is missing; `watch` is called with a sentence on a new one."""
-        raise NotImplementedError
-
-    def explain(
-        self, queries: Any, chosen: Sequence[Sequence[int]], opened: VectorFile, vocabulary: Sequence[str]
-    ) -> list[Mapping[int, Fractions]]:
-        """Return for each query what makes up the scores of its `chosen` rows, by their indices."""
-        return [{} for _ in chosen]
+        """Raise UserError if dense vectors are several a text, in the file or by this shape of one text's."""
+        if self.score == "cosine":
+            opened.require_single(np.empty((0, *shape), np.float32))
 
 
-class DenseVectors(KindOfVectors):
-    """One vector (D,) a text, compared by cosines."""
-
-    score = "cosine"
-    backends = ("auto", "exact", "binary", *LIBRARIES)
-
-    def stack(self, blocks: Sequence[Any]) -> Any:
-        """Return blocks as one."""
-        return np.concatenate(blocks)
-
-    def nearest(self, queries: Any, count: int) -> Nearest:
-        """Return an exact search."""
-        return NearestRows(queries, count)
-
-    def require_comparable(self, opened: VectorFile, shape: tuple[int, ...]) -> None:
-        """Raise UserError if a text has several vectors."""
-        opened.require_single(np.empty((0, *shape), np.float32))
-
-    def open_index(self, opened: VectorFile, backend: str, watch: Callable[[str], None]) -> Index:
-        """Return the bits of the file, or the index of a library."""
-        if backend not in LIBRARIES:
-            return open_bit_index(opened)
-        index = open_index(opened, backend)
-        if index.recall is not None:
-            watch(f"{backend} finds {index.recall:.1%} of the 10 nearest, measured when it was built.")
-        return index
-
-
-class SparseVectors(KindOfVectors):
-    """Weights (V,) of pieces for each text, most of which are 0, compared by dot products (SPLADE)."""
-
-    # scipy's sparse matrices take a tenth of a second to import: other kinds do without.
-
-    def stack(self, blocks: Sequence[Any]) -> Any:
-        """Return blocks as one."""
-        from osbert.inference.sparse_vectors.nearest import stack_rows
-
-        return stack_rows(blocks)
-
-    def blocks(self, opened: VectorFile) -> Iterator[Any]:
-        """Yield the vectors of a file as scipy's csr_array (n, V)."""
-        from osbert.inference.sparse_vectors.reading import read_blocks
-
-        return opened.blocks(partial(read_blocks, rows=BLOCK))
-
-    def nearest(self, queries: Any, count: int) -> Nearest:
-        """Return an exact search by an inverted index of each block."""
-        from osbert.inference.sparse_vectors.nearest import NearestSparseRows
-
-        return NearestSparseRows(queries, count)
-
-    def explain(
-        self, queries: Any, chosen: Sequence[Sequence[int]], opened: VectorFile, vocabulary: Sequence[str]
-    ) -> list[Mapping[int, Fractions]]:
-        """Return the pieces in common."""
-        from osbert.inference.sparse_vectors.nearest import divide_scores
-
-        return divide_scores(queries, chosen, self.blocks(opened) if any(chosen) else (), vocabulary)
-
-
-class ManyVectors(KindOfVectors):
-    """Many vectors a text, compared token by token (ColBERT)."""
-
-    backends = ("auto", "exact", *RESIDUAL_BITS)
-
-    def stack(self, blocks: Sequence[Any]) -> Any:
-        """Return blocks as one."""
-        return MultiVectors.stack(blocks)
-
-    def blocks(self, opened: VectorFile) -> Iterator[Any]:
-        """Yield the vectors of a file as MultiVectors."""
-        return opened.blocks(read_blocks)
-
-    def nearest(self, queries: Any, count: int) -> Nearest:
-        """Return an exact search by MaxSim."""
-        return NearestMultiRows(queries, count)
-
-    def open_index(self, opened: VectorFile, backend: str, watch: Callable[[str], None]) -> Index:
-        """Return the index of centroids and residuals."""
-        return open_residual_index(opened, backend, watch)
-
-    def explain(
-        self, queries: Any, chosen: Sequence[Sequence[int]], opened: VectorFile, vocabulary: Sequence[str]
-    ) -> list[Mapping[int, Fractions]]:
-        """Return the tokens that matched."""
-        wanted = sorted({index for indices in chosen for index in indices})
-        texts = dict(zip(wanted, read_texts(opened.path, wanted)))
-        return [
-            {index: name_matches(queries[number : number + 1], texts[index], vocabulary) for index in indices}
-            for number, indices in enumerate(chosen)
-        ]
-
-
-KINDS: Mapping[str, KindOfVectors] = {
-    "dense": DenseVectors(),
-    "tokens": DenseVectors(),
-    "sparse": SparseVectors(),
-    "multi": ManyVectors(),
-}
+DENSE = KindOfVectors(
+    stack=np.concatenate,
+    nearest=NearestRows,
+    open_index=open_dense_index,
+    explain=lambda queries, chosen, opened, vocabulary: [{} for _ in chosen],
+    score="cosine",
+    backends=("auto", "exact", "binary", *LIBRARIES),
+)
+"""One vector (D,) a text, compared by cosines."""
+SPARSE = KindOfVectors(
+    stack=sparse.stack_rows,
+    nearest=sparse.NearestSparseRows,
+    explain=list_pieces,
+    read=lambda open_array: sparse.read_blocks(open_array, BLOCK),
+)
+"""Weights (V,) of pieces for each text, most of which are 0, compared by dot products (SPLADE)."""
+MANY = KindOfVectors(
+    stack=MultiVectors.stack,
+    nearest=NearestMultiRows,
+    open_index=open_residual_index,
+    explain=list_tokens,
+    read=read_blocks,
+    backends=("auto", "exact", *RESIDUAL_BITS),
+)
+"""Many vectors a text, compared token by token (ColBERT)."""
+KINDS: Mapping[str, KindOfVectors] = {"dense": DENSE, "tokens": DENSE, "sparse": SPARSE, "multi": MANY}
 """The kinds by `models/forms.py:VectorKind`."""

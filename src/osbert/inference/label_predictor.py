@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -16,13 +16,10 @@ from osbert.evaluation.forward import TOKENS
 from osbert.evaluation.score import Encoded, decode_records
 from osbert.inference.label_scorer import CandidateRecord, ClassScorer, LabelScorer
 from osbert.inference.label_settings import GivenLabels, LabelNames, NamingOptions, read_labels
-from osbert.inference.model import Sample, Text, samples, windows
+from osbert.inference.model import LoadedModel, Sample, Text, samples, windows
 from osbert.tasks import Prediction, Record
 from osbert.tasks.probabilities import as_array, with_array
 from osbert.terminal import one_line
-
-if TYPE_CHECKING:
-    from osbert.inference.model import LoadedModel
 
 LEAST, SAMPLE = 32, 1024
 """Fewest and most texts by which probabilities are calibrated."""
@@ -127,20 +124,15 @@ class LabelPredictor:
     @property
     def remarks(self) -> tuple[str, ...]:
         """The remarks on the model's folder, how it is asked, and names that differ in case alone."""
-        remarks = [f"{self.scorer.subject} by name: {self._describe()}"]
+        way = self.scorer.describe(self.labels)
+        if self.scorer.joint:
+            fitted = f"calibrated on the first {SAMPLE:,} texts if there are {LEAST} or more"
+            way += f"; {fitted if self.calibrates and self.labels else 'not calibrated'}"
+        remarks = [f"{self.scorer.subject} by name: {way}"]
         folded = Counter(label.name.casefold() for label in self.labels)
         if alike := [one_line(label.name) for label in self.labels if folded[label.name.casefold()] > 1]:
             remarks.append(f"these names differ in case alone: {', '.join(alike[:10])}")
         return (*self.engine.remarks, *remarks)
-
-    def _describe(self) -> str:
-        """Describe how the model is asked."""
-        way = self.scorer.describe(self.labels)
-        if not self.scorer.joint:
-            return way
-        if not (self.calibrates and self.labels):
-            return f"{way}; not calibrated"
-        return f"{way}; calibrated on the first {SAMPLE:,} texts if there are {LEAST} or more"
 
     def predict(self, texts: Iterator[Text] | Sequence[Text]) -> Iterator[Prediction] | list[Prediction]:
         """Return the prediction for each text, as `Engine.predict` does. The first texts calibrate all."""
@@ -192,21 +184,19 @@ class LabelPredictor:
         """Return the prediction for each record."""
         return [self._reweigh(*pair) for pair in zip(self._predict_raw(records), records, strict=True)]
 
-    def predict_encoded(self, records: Sequence[Encoded]) -> list[Prediction]:
+    def predict_encoded(self, records: Iterable[Encoded]) -> list[Prediction]:
         """Return the prediction for each record, given its sequences."""
-        return decode_records(records, outputs=self.scorer.outputs, decode=self._decode)
+
+        def decode(outputs: Sequence[Any], record: Record, examples: Sequence[Example]) -> Prediction:
+            return self.scorer.decode(outputs, _plain(record), self._candidates(record), examples)
+
+        return decode_records(records, outputs=self.scorer.outputs, decode=decode)
 
     def _predict_raw(self, records: Sequence[Record]) -> list[Prediction]:
-        return decode_records(
-            ((record, self.encode(record)) for record in records), outputs=self.scorer.outputs, decode=self._decode
-        )
+        return self.predict_encoded((record, self.encode(record)) for record in records)
 
     def _candidates(self, record: Record) -> LabelNames:
-        candidates = record.candidates if isinstance(record, CandidateRecord) else ()
-        return candidates or self.labels
-
-    def _decode(self, outputs: Sequence[Any], record: Record, examples: Sequence[Example]) -> Prediction:
-        return self.scorer.decode(outputs, _plain(record), self._candidates(record), examples)
+        return (isinstance(record, CandidateRecord) and record.candidates) or self.labels
 
     def _reweigh(self, prediction: Prediction, record: Record) -> Prediction:
         """Return the prediction with calibrated probabilities (batch calibration, Zhou et al. 2024)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,11 +14,8 @@ from osbert import components
 from osbert.data.example import Example
 from osbert.data.pack import Packer
 from osbert.inference.label_settings import LabelName, LabelNames, NamingOptions
-from osbert.inference.model import require_finite_scores
+from osbert.inference.model import LoadedModel, require_finite_scores
 from osbert.tasks import Prediction, Record, Task
-
-if TYPE_CHECKING:
-    from osbert.inference.model import LoadedModel
 
 Logits = NDArray[np.float64]
 CACHED = 256
@@ -123,11 +120,9 @@ class ClassScorer(LabelScorer):
         return 1 if self.multi else 2
 
     def reads(self, label: LabelName) -> str:
-        """Return what the model reads for a class."""
         return f"{self.before}{label.text}{self.behind}"
 
     def problems(self, label: LabelName) -> Iterator[str]:
-        """Yield why a class cannot be asked for."""
         if not len(self.packer.tokenizer.encode(self.reads(label))):
             yield "the model's tokenizer finds nothing to read in it"
 
@@ -138,13 +133,11 @@ class ClassScorer(LabelScorer):
         return task
 
     def encode(self, record: Record, labels: LabelNames) -> list[Example]:
-        """Return the sequences of a text."""
         return self.sequences(record.texts[0], labels)
 
     def decode(
         self, outputs: Sequence[Any], record: Record, labels: LabelNames, examples: Sequence[Example]
     ) -> Prediction:
-        """Return the prediction from the scores of the classes."""
         scores = self.logits(outputs, labels, examples)
         require_finite_scores([scores], self.engine.folder)
         return self.task_for(labels).decode([scores], record, examples)

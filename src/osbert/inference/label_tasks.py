@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from osbert.data.example import Example
 from osbert.errors import UserError
 from osbert.inference.label_scorer import LabelScorer
 from osbert.inference.label_settings import LabelName, LabelNames, NamingOptions
-from osbert.inference.model import require_finite_scores
+from osbert.inference.model import LoadedModel, require_finite_scores
 from osbert.tasks import Prediction, Record, Task
-
-if TYPE_CHECKING:
-    from osbert.inference.model import LoadedModel
 
 
 class TaskScorer(LabelScorer):
@@ -41,7 +38,6 @@ class TaskScorer(LabelScorer):
         return f"{way}, in {passes:,} passes through the model" if passes > 1 else way
 
     def reads(self, label: LabelName) -> str:
-        """Return the label's description, or its name."""
         return label.text
 
     def problems(self, label: LabelName) -> Iterator[str]:
@@ -49,17 +45,14 @@ class TaskScorer(LabelScorer):
         yield from ()
 
     def make_task(self, labels: LabelNames) -> Task:
-        """Return the model's task for these labels."""
         task = self.engine.fine_tuned.for_labels(labels, several=self.multi)
         assert task is not None
         return task
 
     def encode(self, record: Record, labels: LabelNames) -> list[Example]:
-        """Return the sequences of a text with its labels."""
         return self.task_for(labels).encode(record, self.packer)
 
     def outputs(self, examples: Sequence[Example]) -> Sequence[Any]:
-        """Return the output of the task's head for each sequence."""
         outputs = self.engine.backend.outputs(self.engine.fine_tuned, examples, tokens=self.tokens)
         require_finite_scores(outputs, self.engine.folder)
         return outputs
@@ -67,5 +60,4 @@ class TaskScorer(LabelScorer):
     def decode(
         self, outputs: Sequence[Any], record: Record, labels: LabelNames, examples: Sequence[Example]
     ) -> Prediction:
-        """Return the task's prediction."""
         return self.task_for(labels).decode(outputs, record, examples)

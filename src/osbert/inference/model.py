@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +39,6 @@ class TorchBackend:
     """
 
     def __init__(self, learner: Learner, *, pooler: bool) -> None:
-        """Use `learner`."""
         self.learner = learner
         self.architecture: Sizes = learner.backbone.architecture
         self.pooler = pooler
@@ -53,8 +52,7 @@ class TorchBackend:
 
     def decoding(self, task: Task) -> Callable[..., Prediction]:
         """Return the function that decodes outputs (`Task.decode_with`), with the values that the head has learnt."""
-        head = self.learner.heads[task.name]
-        return task.decode_with(head.decoding_values())
+        return task.decode_with(self.learner.heads[task.name].decoding_values())
 
     def vectors(
         self, examples: Sequence[Example], *, pooling: str, layers: Sequence[int], tokens: int, skip: int = 0
@@ -101,7 +99,6 @@ class LoadedModel:
     """
 
     def __init__(self, backend: TorchBackend | OnnxBackend, source: Folder) -> None:
-        """Use the model in `source`, computed by `backend`."""
         self.backend = backend
         self.source = source
         self.folder = source.path
@@ -196,15 +193,14 @@ class LoadedModel:
         return self._predict_encoded(task, encode_records(task, records, self.packer), tokens)
 
     def _predict_encoded(self, task: Task, records: Iterable[Encoded], tokens: int) -> list[Prediction]:
-        outputs = partial(self._outputs, task, tokens)
-        return decode_records(records, outputs=outputs, decode=self.backend.decoding(task))
+        def compute(examples: Sequence[Example]) -> Sequence[Any]:
+            if task.form == "text":
+                return task.write(self.learner, self.tokenizer, examples)
+            outputs = self.backend.outputs(task, examples, tokens=tokens)
+            require_finite_scores(outputs, self.folder)
+            return outputs
 
-    def _outputs(self, task: Task, tokens: int, examples: Sequence[Example]) -> Sequence[Any]:
-        if task.form == "text":
-            return task.write(self.learner, self.tokenizer, examples)
-        outputs = self.backend.outputs(task, examples, tokens=tokens)
-        require_finite_scores(outputs, self.folder)
-        return outputs
+        return decode_records(records, outputs=compute, decode=self.backend.decoding(task))
 
 
 def require_finite_scores(scores: Iterable[NDArray[np.floating]], folder: Path) -> None:
@@ -232,11 +228,10 @@ def samples(texts: Iterable[Text], call: str) -> list[Sample]:
     >>> samples(["a", ("b", "c")], "predict")
     [('a',), ('b', 'c')]
     """
-    if isinstance(texts, str | bytes | Mapping) or hasattr(texts, "columns"):
-        what = "[text]" if isinstance(texts, str) else "of one column, table['text']"
+    is_table = isinstance(texts, bytes | Mapping) or hasattr(texts, "columns")
+    if is_table or isinstance(texts, str) or not isinstance(texts, Iterable):
+        what = "of one column, table['text']" if is_table else "[text]"
         raise TypeError(f"{call} takes a list of texts, not {type(texts).__name__}: {call}({what})")
-    if not isinstance(texts, Iterable):
-        raise TypeError(f"{call} takes a list of texts, not {type(texts).__name__}: {call}([text])")
     valid_samples, problems = [], Problems(heading=f"{call} takes texts, or tuples of texts")
     for index, given in enumerate(texts):
         sample, problem = _sample(given)

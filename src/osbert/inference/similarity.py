@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -11,10 +11,8 @@ from osbert.data.example import Example
 from osbert.inference.embedder import Embedder, vector_settings
 from osbert.inference.label_scorer import ClassScorer, Logits
 from osbert.inference.label_settings import SLOT, LabelName, LabelNames, NamingOptions
+from osbert.inference.model import LoadedModel
 from osbert.inference.vectors.settings import EmbeddingOptions, normalize_vectors
-
-if TYPE_CHECKING:
-    from osbert.inference.model import LoadedModel
 
 SCALE = 20.0
 """The inverse temperature of a softmax over cosines: that which sentence encoders are usually trained with."""
@@ -49,7 +47,6 @@ class SimilarityScorer(ClassScorer):
         return f"{self.before}{label.description or label.name.replace('_', ' ')}{self.behind}"
 
     def sequences(self, text: str, labels: LabelNames) -> list[Example]:
-        """Return the sequence of the text alone."""
         return self.embedder.sequences((text,), 0)
 
     def outputs(self, examples: Sequence[Example]) -> Sequence[Any]:
@@ -58,7 +55,6 @@ class SimilarityScorer(ClassScorer):
         return vectors
 
     def logits(self, outputs: Sequence[Any], labels: LabelNames, examples: Sequence[Example]) -> Logits:
-        """Return the scaled cosines."""
         known, vectors = self._vectors
         if known is not labels:
             groups = [self.embedder.sequences((self.reads(label),), 0) for label in labels]

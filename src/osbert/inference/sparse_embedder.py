@@ -13,8 +13,8 @@ from osbert.errors import UserError
 from osbert.evaluation.forward import TOKENS, batches, evaluating
 from osbert.inference.embedder import Embedder
 from osbert.inference.model import LoadedModel
-from osbert.inference.sparse_vectors.nearest import stack_rows
 from osbert.inference.vectors.settings import VectorSettings
+from osbert.inference.vectors.sparse import stack_rows
 from osbert.models.heads.splade import pool_pieces
 
 

@@ -28,17 +28,10 @@ from osbert.guarded import read_if_there
 from osbert.interop import sentence_files
 from osbert.interop.files.weight_files import SAFE, write_tensors
 from osbert.interop.folder import Folder, open_folder, pretraining_heads
-from osbert.interop.foreign_forms import ForeignForm, find_folder_form, folder_forms
+from osbert.interop.foreign_forms import FOLDERS, find_form, folder_forms
 from osbert.interop.hub import ModelLocation
-from osbert.interop.huggingface import names
-from osbert.interop.huggingface.folders import (
-    Report,
-    TensorRow,
-    fill_heads,
-    of_pieces,
-    osbert_only_reason,
-    to_huggingface,
-)
+from osbert.interop.huggingface import folders, names
+from osbert.interop.huggingface.folders import Report, TensorRow
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.sentence_files import PROMPTS, SentenceModel, read_prompts, write_sentence_model
 from osbert.interop.task_files import FIELD, LAYERS, NOT_NEEDED, FolderTask, TaskHint, as_field, as_recipe, task_of
@@ -104,47 +97,53 @@ def model_of(source: Folder, hint: TaskHint | None = None) -> ModelParts:
     if folder_task.task and not run_task:
         sentences = SentenceModel(pooling="cls", normalize=True, prompts=read_prompts(source.path))
         folder_task = replace(folder_task, task=folder_task.task.for_sentences(lambda: sentences))
-    tensors = _reorder_outputs(source.tensors, folder_task.order)
+    tensors = source.tensors
+    if order := list(folder_task.order):
+        tensors = tensors | {name: tensor[order] for name, tensor in tensors.items() if name.startswith(LAYERS)}
     with drawing():
-        heads: dict[str, Head] = (
-            {folder_task.task.name: folder_task.task.head(source.backbone)} if folder_task.task else {}
-        )
+        heads: dict[str, Head] = {task.name: task.head(source.backbone)} if (task := folder_task.task) else {}
         # An objective may have the task's name: the task's head is no head of pretraining.
         unclaimed = {name: tensor for name, tensor in tensors.items() if name.split(".")[:2] != ["heads", *heads]}
         pretraining = pretraining_heads(source.backbone, unclaimed, writes=source.writes)
         forms = {head.form for head in heads.values()}  # the language head of sparse vectors is the task's
         heads |= {name: head for name, head in pretraining.items() if head.form not in forms}
     learner = Learner(source.backbone, heads).eval()
-    filled = fill_heads(tensors, learner)
+    filled = folders.fill_heads(tensors, learner)
     if run_task:
         Report(rows=tuple(filled)).require_complete(where)
     taken = {row.name for row in filled}
     others = [row for row in source.report.rows if row.name not in taken]
     rows = _add_head_remarks([*others, *filled], folder_task, filled)
     # A table of pieces may have more rows than the tokenizer has pieces.
-    rows = [of_pieces(row, len(source.tokenizer)) for row in rows]
+    rows = [folders.of_pieces(row, len(source.tokenizer)) for row in rows]
     if foreign := source.foreign:
-        rows += [_unused_row(name, shape, foreign.form) for name, shape in foreign.unused.items()]
+        for name, shape in foreign.unused.items():
+            known = foreign.form.is_training_state(name)
+            remark = "used in training only" if known else "unknown"
+            rows.append(TensorRow(name=name, shape=shape, status="unused", expected=known, remark=remark))
         rows = [foreign.form.rename(row) for row in rows]
+    units: dict[str, Tensor] = {}
+    if task and f"heads.{task.name}.linear.weight" in tensors:
+        units = {part: tensors[f"classifier.{part}"] for part in ("weight", "bias") if f"classifier.{part}" in tensors}
     # The backbone and the heads have the weights now: a large model should not be in memory twice.
     source.release()
     return ModelParts(
         source=source,
         learner=learner,
-        task=folder_task.task,
+        task=task,
         sentences=source.sentences,
         report=Report(rows=tuple(rows)),
-        units=_units(tensors, folder_task.task),
+        units=units,
     )
 
 
 def write_model_as(model: ModelParts, folder: Path, form: str) -> None:
     """Write a model in a form. Raises UserError, before writing anything, if the form has no such model."""
-    closed = osbert_only_reason(model.learner.backbone.architecture, model.learner)
+    closed = folders.osbert_only_reason(model.learner.backbone.architecture, model.learner)
     if closed and form == "huggingface":
         raise UserError(closed, code="not-convertible")
     published = model.task.export_metadata() if model.task else {}
-    config, tensors = to_huggingface(
+    config, tensors = folders.to_huggingface(
         model.learner, pooler=model.source.has_pooler, tokenizer=model.source.tokenizer, **published
     )
     if model.task and form != "osbert":
@@ -152,7 +151,7 @@ def write_model_as(model: ModelParts, folder: Path, form: str) -> None:
     if form not in ("osbert", "huggingface"):
         if model.sentences:
             config[sentence_files.FIELD] = sentence_files.as_field(model.sentences)
-        find_folder_form(form).write(config, tensors, model.source.tokenizer, folder)
+        find_form(FOLDERS, form).write(config, tensors, model.source.tokenizer, folder)
         return
     folder.mkdir(parents=True, exist_ok=True)
     sizes = model.learner.backbone.architecture
@@ -164,7 +163,14 @@ def write_model_as(model: ModelParts, folder: Path, form: str) -> None:
     elif prompts := read_if_there(model.source.path / PROMPTS):
         write_json(folder / PROMPTS, prompts)
     if form == "osbert":
-        _write_run(model, folder)
+        recipe_path = model.source.path / RECIPE
+        if recipe_path.is_file():
+            write_text(folder / RECIPE, recipe_path.read_text(encoding="utf-8"))
+        elif model.task:
+            write_text(folder / RECIPE, as_recipe(model.task))
+        facts = {"command": "convert", "source": str(model.source), "form": model.source.form, "settings": {}}
+        write_json(folder / FACTS, {"osbert": osbert.__version__, **facts})
+        RunFolder(folder).finish({})
 
 
 def notes(model: ModelParts, form: str) -> Iterator[str]:
@@ -176,32 +182,13 @@ def notes(model: ModelParts, form: str) -> Iterator[str]:
         if left:
             yield f"Not in the ONNX file: {', '.join(left)} (pretraining's heads)."
         return
-    _, tensors = to_huggingface(model.learner)
+    _, tensors = folders.to_huggingface(model.learner)
     for name in model.learner.heads:
-        head_tensors = [tensor for tensor in tensors if tensor.startswith(f"heads.{name}.")]
-        if head_tensors and not model.learner.heads[name].pooling:  # a sentence model's files have what vectors need
-            whole = len(head_tensors) == len(model.learner.heads[name].state_dict())
-            part = (
-                ""
-                if whole
-                else f" ({', '.join(tensor_name.removeprefix(f'heads.{name}.') for tensor_name in head_tensors)})"
-            )
+        prefix = f"heads.{name}."
+        parts = [tensor.removeprefix(prefix) for tensor in tensors if tensor.startswith(prefix)]
+        if parts and not model.learner.heads[name].pooling:  # a sentence model's files have what vectors need
+            part = "" if len(parts) == len(model.learner.heads[name].state_dict()) else f" ({', '.join(parts)})"
             yield f"Only osbert reads the head '{name}'{part}: one that others make in its place has random weights."
-
-
-def _reorder_outputs(tensors: dict[str, Tensor], order: tuple[int, ...]) -> dict[str, Tensor]:
-    """Return the tensors with the rows of the last layer permuted by `order`."""
-    if not order:
-        return tensors
-    turned = {name: tensors[name][list(order)] for name in tensors if name.startswith(LAYERS)}
-    return tensors | turned
-
-
-def _units(tensors: Mapping[str, Tensor], task: Task | None) -> dict[str, Tensor]:
-    """Return the published last layer if it is stored beside our own; else {}."""
-    if task is None or f"heads.{task.name}.linear.weight" not in tensors:
-        return {}
-    return {part: tensors[f"classifier.{part}"] for part in ("weight", "bias") if f"classifier.{part}" in tensors}
 
 
 def _add_head_remarks(rows: list[TensorRow], folder_task: FolderTask, filled: list[TensorRow]) -> list[TensorRow]:
@@ -220,24 +207,6 @@ def _add_head_remarks(rows: list[TensorRow], folder_task: FolderTask, filled: li
             row = replace(row, expected=False)
         judged.append(row)
     return judged
-
-
-def _unused_row(name: str, shape: tuple[int, ...], form: ForeignForm) -> TensorRow:
-    if form.is_training_state(name):
-        return TensorRow(name=name, shape=shape, status="unused", remark="used in training only")
-    return TensorRow(name=name, shape=shape, status="unused", expected=False, remark="unknown")
-
-
-def _write_run(model: ModelParts, folder: Path) -> None:
-    """Write the facts of the conversion to the run folder, and the recipe with the task if there is one."""
-    source = model.source.path / RECIPE
-    if source.is_file():
-        write_text(folder / RECIPE, source.read_text(encoding="utf-8"))
-    elif model.task:
-        write_text(folder / RECIPE, as_recipe(model.task))
-    facts = {"osbert": osbert.__version__, "command": "convert", "source": str(model.source), "form": model.source.form}
-    write_json(folder / FACTS, {**facts, "settings": {}})
-    RunFolder(folder).finish({})
 
 
 BOUND = 2e-5

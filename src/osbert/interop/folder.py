@@ -17,23 +17,13 @@ from torch import Tensor
 
 from osbert import components
 from osbert.errors import UserError
-from osbert.guarded import read_if_there, read_object, require_regular
+from osbert.guarded import read_object, require_regular
 from osbert.interop import sentence_files
 from osbert.interop.files.weight_files import ONNX, fingerprint
 from osbert.interop.foreign_forms import ForeignModel
 from osbert.interop.hub import ModelLocation, locate
-from osbert.interop.huggingface import configs, names
-from osbert.interop.huggingface.folders import (
-    WRITES,
-    Report,
-    TensorRow,
-    assemble,
-    fill,
-    fill_heads,
-    normalize_names,
-    of_pieces,
-    text_id_remarks,
-)
+from osbert.interop.huggingface import configs, folders, names
+from osbert.interop.huggingface.folders import Report
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.sentence_files import SentenceModel
 from osbert.interop.task_files import read_task
@@ -78,11 +68,7 @@ class Folder:
     """
 
     def __init__(
-        self,
-        location: ModelLocation,
-        opening: Opening = CAREFUL,
-        *,
-        foreign: ForeignModel | None = None,
+        self, location: ModelLocation, opening: Opening = CAREFUL, *, foreign: ForeignModel | None = None
     ) -> None:
         """Wrap a folder without reading it."""
         self.location = location
@@ -95,7 +81,6 @@ class Folder:
         """Why a head of pretraining that has weights here is not among `heads`, by name; set by `heads`."""
 
     def __str__(self) -> str:
-        """Return the path, for messages."""
         return str(self.path)
 
     @property
@@ -176,7 +161,7 @@ class Folder:
     @property
     def tensors(self) -> dict[str, Tensor]:
         """All weights by Hugging Face's names without prefix, including those of a base model."""
-        return normalize_names(self._stored, tied=self.architecture.tied)
+        return folders.normalize_names(self._stored, tied=self.architecture.tied)
 
     @property
     def backbone(self) -> Backbone:
@@ -197,7 +182,7 @@ class Folder:
             with drawing():
                 heads: dict[str, Head] = {self.task.name: self.task.head(self.backbone)}
             self.report.require_complete(str(self), but="pooler." if self.task.per_token else "")
-            filled = fill_heads(self.tensors, Learner(self.backbone, heads))
+            filled = folders.fill_heads(self.tensors, Learner(self.backbone, heads))
             Report(rows=tuple(filled)).require_complete(str(self))
             return heads
         heads, self.unusable_heads = self.defer_heads()()
@@ -223,10 +208,10 @@ class Folder:
     @property
     def writes(self) -> Writing | None:
         """How the head of pretraining generates text (`Writing`); None if it does not."""
-        value = self.config.get(WRITES)
+        value = self.config.get(folders.WRITES)
         if value not in (None, *get_args(Writing)):
             raise UserError(
-                f"{self}: {WRITES} is {value!r} in config.json; it must be one of {get_args(Writing)}.",
+                f"{self}: {folders.WRITES} is {value!r} in config.json; it must be one of {get_args(Writing)}.",
                 code="unsupported-model",
             )
         return value
@@ -234,11 +219,11 @@ class Folder:
     @cached_property
     def generation_config(self) -> Mapping[str, Any]:
         """The fields of generation_config.json, for models that write; none for encoders and fine-tuned models."""
-        sizes = self.architecture
-        generates = sizes.has_decoder or sizes.language_objective or self.writes
-        if self.task or self.foreign or self.is_exported or not generates:
+        path, sizes = self._verified / "generation_config.json", self.architecture
+        if self.task or self.foreign or self.is_exported or not path.is_file():
             return {}
-        return read_if_there(self._verified / "generation_config.json")
+        generates = sizes.has_decoder or sizes.language_objective or self.writes
+        return read_object(path) if generates else {}
 
     @property
     def companions(self) -> tuple[str, ...]:
@@ -252,13 +237,13 @@ class Folder:
             return self._assembled[1]
         sizes = self.architecture
         width = getattr(sizes, "embedding", 0) or sizes.width
-        return Report(rows=(TensorRow(name=names.PIECES, shape=(sizes.vocabulary, width), status="loaded"),))
+        return Report(rows=(folders.TensorRow(name=names.PIECES, shape=(sizes.vocabulary, width), status="loaded"),))
 
     @cached_property
     def remarks(self) -> tuple[str, ...]:
         """Remarks for the user on the location, the weights and the tokenizer."""
-        report = Report(rows=tuple(of_pieces(row, len(self.tokenizer)) for row in self.report.rows))
-        texts = text_id_remarks(self.config, self.tokenizer) if self.architecture.has_decoder else ()
+        report = Report(rows=tuple(folders.of_pieces(row, len(self.tokenizer)) for row in self.report.rows))
+        texts = folders.text_id_remarks(self.config, self.tokenizer) if self.architecture.has_decoder else ()
         tokenizer = getattr(self.tokenizer, "remarks", ())
         return (*self.location.remarks, *report.remarks, *texts, *tokenizer)
 
@@ -280,7 +265,7 @@ class Folder:
 
     def fill(self, learner: Learner) -> Report:
         """Fill a learner with the weights: see `huggingface.folders.fill`."""
-        return fill(self.tensors, learner, where=self.path)
+        return folders.fill(self.tensors, learner, where=self.path)
 
     def release(self) -> None:
         """Drop the cached weights, to free their memory. Everything else that was read stays."""
@@ -303,8 +288,7 @@ class Folder:
     @cached_property
     def _assembled(self) -> tuple[Backbone, Report]:
         with drawing():
-            tensors = normalize_names(self._stored, tied=self.architecture.tied)
-            return assemble(self.architecture, tensors, where=self.path)
+            return folders.assemble(self.architecture, self.tensors, where=self.path)
 
 
 def read_pretraining_heads(
@@ -316,7 +300,7 @@ def read_pretraining_heads(
         heads = pretraining_heads(backbone, tensors, writes=writes)
     unusable: dict[str, str] = {}
     for name, head in heads.items():
-        for row in fill_heads(tensors, Learner(backbone, {name: head})):
+        for row in folders.fill_heads(tensors, Learner(backbone, {name: head})):
             if row.status == "new" or not row.expected:
                 unusable.setdefault(name, f"{row.name}: {row.remark}")
     return {name: head for name, head in heads.items() if name not in unusable}, unusable

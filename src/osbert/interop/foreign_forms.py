@@ -91,11 +91,6 @@ def folder_forms() -> Sequence[ForeignForm]:
     return [extension.load() for extension in extensions(FOLDERS).values()]
 
 
-def file_forms() -> Sequence[ModelFileForm]:
-    """Return all forms of models in one file."""
-    return [extension.load() for extension in extensions(FILES).values()]
-
-
 def folder_form_names() -> Sequence[str]:
     """Return the names of osbert's forms and of all other forms of folders."""
     return [*OSBERT_FORMS, *extensions(FOLDERS)]
@@ -106,27 +101,17 @@ def form_names() -> Sequence[str]:
     return [*folder_form_names(), *extensions(FILES)]
 
 
-def find_folder_form(name: str) -> ForeignForm:
-    """Return the form of folders with a name. Raises UserError if there is none."""
-    form: ForeignForm = _load(FOLDERS, name)
-    return form
-
-
-def find_file_form(name: str) -> ModelFileForm:
-    """Return the form of a model in one file with a name. Raises UserError if there is none."""
-    form: ModelFileForm = _load(FILES, name)
-    return form
+def find_form(group: str, name: str) -> Any:
+    """Return the form with a name, a ForeignForm of FOLDERS or a ModelFileForm of FILES. Raises UserError."""
+    if extension := extensions(group).get(name):
+        return extension.load()
+    raise UserError(f"There is no model format '{name}'.{nearest(name, form_names())}", code="invalid-value")
 
 
 def form_of_file(path: Path) -> ModelFileForm | None:
     """Return the form of a model in one file; None for folders, and for other files."""
-    return next((form for form in file_forms() if form.has_name_of(path)), None) if path.is_file() else None
-
-
-def _load(group: str, name: str) -> Any:
-    if extension := extensions(group).get(name):
-        return extension.load()
-    raise UserError(f"There is no model format '{name}'.{nearest(name, form_names())}", code="invalid-value")
+    forms = (extension.load() for extension in extensions(FILES).values()) if path.is_file() else ()
+    return next((form for form in forms if form.has_name_of(path)), None)
 
 
 if TYPE_CHECKING:

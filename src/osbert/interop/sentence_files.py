@@ -15,7 +15,7 @@ from osbert.data.late_interaction import DOCUMENT, QUERY, LateInteraction, Token
 from osbert.errors import UserError, nearest
 from osbert.files import write_json
 from osbert.guarded import read_if_there, read_object, read_value
-from osbert.interop import colbert_files, splade_files
+from osbert.interop import colbert_files
 from osbert.interop.sentence_parts import TOKENS, VECTOR, Dense, Normalize, TokenMask, VectorPart, read_part
 from osbert.models.forms import VectorKind, split_pooling, vector_kind
 
@@ -33,6 +33,18 @@ FIELD = "osbert_sentences"
 """The field of a config."""
 LIBRARY = "sentence_transformers."
 PACKAGE = f"{LIBRARY}models"
+SPARSE_PART, SPARSE_PACKAGE = "SpladePooling", "sentence_transformers.sparse_encoder.models"
+SPARSE_TRANSFORMER = "MLMTransformer"
+"""Their older name of a Transformer that computes logits of pieces, which newer versions read, too."""
+SPARSE_TASK = "fill-mask"
+"""Their name of what it computes, in the settings of a Transformer."""
+SPARSE_POOLINGS = {
+    "splade": ("max", "relu"),
+    "splade_sum": ("sum", "relu"),
+    "splade_log": ("max", "log1p_relu"),
+    "splade_log_sum": ("sum", "log1p_relu"),
+}
+"""Our names of poolings, with their pooling_strategy and activation_function."""
 MODES = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
@@ -220,7 +232,7 @@ def read_sentence_model(folder: Path) -> SentenceModel | None:
         )
     if kinds in (["StaticEmbedding"], ["StaticEmbedding", "Normalize"]) and paths[0] in ("", "."):
         return SentenceModel(pooling="mean", normalize=len(kinds) > 1)
-    if kinds[1:2] == [splade_files.PART] and paths[0] in ("", "."):
+    if kinds[1:2] == [SPARSE_PART] and paths[0] in ("", "."):
         return _read_sparse_model(folder, kinds, folder / paths[1])
     if kinds[:1] != ["Transformer"] or paths[0] not in ("", "."):
         raise UserError(
@@ -266,17 +278,38 @@ def read_sentence_model(folder: Path) -> SentenceModel | None:
 def _read_sparse_model(folder: Path, kinds: Sequence[str], pooling_folder: Path) -> SentenceModel:
     """Return the settings of a SparseEncoder (SPLADE), whose parts are of these kinds."""
     files = {name: read_if_there(folder / name) for name in (LENGTHS, TOKENIZER, PROMPTS)}
-    task = files[LENGTHS].get("transformer_task") or splade_files.TASK * (kinds[0] == splade_files.TRANSFORMER)
-    if kinds[0] not in ("Transformer", splade_files.TRANSFORMER) or kinds[2:] or task != splade_files.TASK:
+    task = files[LENGTHS].get("transformer_task") or SPARSE_TASK * (kinds[0] == SPARSE_TRANSFORMER)
+    if kinds[0] not in ("Transformer", SPARSE_TRANSFORMER) or kinds[2:] or task != SPARSE_TASK:
         described = " -> ".join(kinds) + (f" with the transformer_task {task}" if task else "")
         raise UserError(
             f"{folder / MODULES}: {described[:120]!r} is not supported; osbert supports a Transformer with the "
-            f"transformer_task {splade_files.TASK}, and {splade_files.PART} after it, as the last part.",
+            f"transformer_task {SPARSE_TASK}, and {SPARSE_PART} after it, as the last part.",
             code="unsupported-model",
         )
-    splade_files.refuse_unsupported(files[PROMPTS], folder / PROMPTS)
+    settings = files[PROMPTS]
+    if (similarity := settings.get("similarity_fn_name") or "dot") != "dot":
+        raise UserError(
+            f"{folder / PROMPTS}: the similarity_fn_name {similarity!r:.40} is not supported; osbert compares sparse "
+            "vectors by their dot product.",
+            code="unsupported-model",
+        )
+    if (largest := settings.get("max_active_dims")) is not None:
+        raise UserError(
+            f"{folder / PROMPTS}: max_active_dims {largest!r:.40} keeps the largest weights alone, which osbert does "
+            "not do. Set it to null for all.",
+            code="unsupported-model",
+        )
+    config = read_if_there(pooling_folder / "config.json")
+    values = (config.get("pooling_strategy", "max"), config.get("activation_function", "relu"))
+    pooling = next((name for name, known in SPARSE_POOLINGS.items() if known == values), None)
+    if pooling is None:
+        raise UserError(
+            f"{pooling_folder / 'config.json'}: the pooling_strategy {values[0]!r:.40} with the activation_function "
+            f"{values[1]!r:.40} is not supported; osbert has max and sum with relu and log1p_relu.",
+            code="unsupported-model",
+        )
     return SentenceModel(
-        pooling=splade_files.read_pooling(pooling_folder),
+        pooling=pooling,
         normalize=False,
         length=_length(files, folder),
         lower_case=_lower_case(files),
@@ -341,7 +374,7 @@ def write_sentence_model(folder: Path, model: SentenceModel, *, width: int) -> N
     parts = [*model.parts, *([Normalize()] if model.normalize else [])]
     kinds = ["Transformer", *([] if late else ["Pooling"]), *(part.kind for part in parts)]
     if is_sparse:
-        kinds = [splade_files.TRANSFORMER, splade_files.PART]
+        kinds = [SPARSE_TRANSFORMER, SPARSE_PART]
     paths = ["", *(f"{index}_{kind}" for index, kind in enumerate(kinds[1:], start=1))]
     for name in paths[1:]:
         (folder / name).mkdir(parents=True, exist_ok=True)
@@ -353,10 +386,15 @@ def write_sentence_model(folder: Path, model: SentenceModel, *, width: int) -> N
         lengths |= colbert_files.lengths_config(late, model.length)
         optional |= colbert_files.folder_config(late)
     else:
-        pooling = splade_files.pooling_config(model.pooling) if is_sparse else _pooling_config(model, width)
+        if is_sparse:
+            pooling: dict[str, Any] = dict(
+                zip(("pooling_strategy", "activation_function"), SPARSE_POOLINGS[model.pooling])
+            )
+            optional["model_type"] = "SparseEncoder"
+        else:
+            pooling = _pooling_config(model, width)
         write_json(folder / paths[1] / "config.json", pooling)
     write_json(folder / LENGTHS, lengths)
-    optional |= splade_files.MODEL_TYPE if is_sparse else {}
     if model.prompts.texts or model.prompts.default or model.similarity != "cosine" or optional:
         settings = optional | {
             "prompts": dict(model.prompts.texts),
@@ -364,7 +402,7 @@ def write_sentence_model(folder: Path, model: SentenceModel, *, width: int) -> N
             "similarity_fn_name": model.similarity,
         }
         write_json(folder / PROMPTS, settings)
-    package = splade_files.PACKAGE if is_sparse else PACKAGE
+    package = SPARSE_PACKAGE if is_sparse else PACKAGE
     packages = colbert_files.PACKAGES if late else {}
     write_modules(folder / MODULES, [f"{packages.get(kind, package)}.{kind}" for kind in kinds], paths)
 

@@ -64,7 +64,6 @@ class VectorPart(ABC):
         return isinstance(other, VectorPart) and hash_parts([self]) == hash_parts([other])
 
     def __hash__(self) -> int:
-        """Return a hash of kind, settings and weights."""
         return hash(hash_parts([self]))
 
     @abstractmethod
@@ -109,7 +108,6 @@ class Dense(VectorPart):
         return self.weights.keys() == {"linear.weight"} and self.activation == IDENTITY and not self.residual
 
     def apply(self, vectors: Vectors) -> Vectors:
-        """Return the vectors (n, E)."""
         projected = vectors @ self.weights["linear.weight"].T
         if "linear.bias" in self.weights:
             projected = projected + self.weights["linear.bias"]
@@ -120,14 +118,12 @@ class Dense(VectorPart):
         return projected
 
     def width(self, before: int) -> int:
-        """Return E. Raises ValueError if the matrix (E, D) is of another D."""
         outputs, inputs = self.weights["linear.weight"].shape
         if inputs != before:
             raise ValueError(f"a Dense part reads vectors of {inputs:,} numbers, but gets {before:,}")
         return outputs
 
     def config(self) -> dict[str, Any]:
-        """Return the settings."""
         outputs, inputs = self.weights["linear.weight"].shape
         sizes = {"in_features": inputs, "out_features": outputs, "bias": "linear.bias" in self.weights}
         return {**sizes, "activation_function": self.activation, **({"use_residual": True} if self.residual else {})}
@@ -141,19 +137,16 @@ class LayerNorm(VectorPart):
     weights: Mapping[str, Vectors]
 
     def apply(self, vectors: Vectors) -> Vectors:
-        """Return the vectors (n, D)."""
         centered = vectors - vectors.mean(axis=-1, keepdims=True)
         deviation = np.sqrt(np.square(centered).mean(axis=-1, keepdims=True) + EPSILON)
         return np.asarray(centered / deviation * self.weights["norm.weight"] + self.weights["norm.bias"], np.float32)
 
     def width(self, before: int) -> int:
-        """Return D. Raises ValueError if the weights are of another D."""
         if (inputs := len(self.weights["norm.weight"])) != before:
             raise ValueError(f"a LayerNorm part reads vectors of {inputs:,} numbers, but gets {before:,}")
         return before
 
     def config(self) -> dict[str, Any]:
-        """Return the settings."""
         return {"dimension": len(self.weights["norm.weight"])}
 
 
@@ -164,7 +157,6 @@ class Normalize(VectorPart):
     weights: Mapping[str, Vectors] = MappingProxyType({})
 
     def apply(self, vectors: Vectors) -> Vectors:
-        """Return the vectors (n, D)."""
         lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
         return np.asarray(vectors / np.maximum(lengths, 1e-12), np.float32)
 
@@ -183,7 +175,6 @@ class TokenMask(VectorPart):
         return vectors
 
     def config(self) -> dict[str, Any]:
-        """Return the settings."""
         return {"skiplist_words": [*self.skipped], "skiplist_tasks": [*self.roles], "keep_only_token_ids": None}
 
 

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from osbert import components, recipe
 from osbert.errors import Problems, UserError
+from osbert.interop.huggingface.family import CLASSES
 from osbert.interop.huggingface.names import PROBLEMS, RERANKERS
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.models.forms import Form, Values
@@ -26,14 +27,6 @@ if TYPE_CHECKING:
 
 FIELD = "osbert_task"
 """A config field of our own: the task's name and settings."""
-
-CLASSES: Mapping[str, Form] = {
-    "ForSequenceClassification": "sequence",
-    "ForTokenClassification": "tokens",
-    "ForQuestionAnswering": "span",
-    "ForMultipleChoice": "choice",
-}
-"""The suffix of a Hugging Face class -> the form of its outputs."""
 
 LAYERS = ("classifier.", "qa_outputs.")
 """Prefixes of the last layer, of texts or tokens and of spans."""
@@ -124,12 +117,9 @@ def task_of(config: Mapping[str, Any], tensors: Mapping[str, Tensor], hint: Task
                 f"--labels names classes or tags; the model in {where} is for {name}, which has none.",
                 code="options-exclude-each-other",
             )
-        fits = outputs == wanted
-        return (
-            FolderTask(task=kind())
-            if fits
-            else FolderTask(reason=f"{name} has {wanted} outputs, this layer has {outputs}")
-        )
+        if outputs != wanted:
+            return FolderTask(reason=f"{name} has {wanted} outputs, this layer has {outputs}")
+        return FolderTask(task=kind())
     try:
         task, order = kind.of_labels(_labels(config, hint, outputs, where))
     except ValueError as error:
@@ -174,7 +164,7 @@ def _form(config: Mapping[str, Any], tensors: Mapping[str, Tensor], outputs: int
     if "qa_outputs.weight" in tensors:
         return "span", "classes"
     classes = [str(name) for name in config.get("architectures") or ()]
-    form: Form = next((form for name in classes for end, form in CLASSES.items() if name.endswith(end)), "")
+    form: Form = next((form for name in classes for form, end in CLASSES.items() if name.endswith(end)), "")
     problem = config.get("problem_type")
     if form != "sequence":
         return form, "classes"

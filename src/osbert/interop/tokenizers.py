@@ -19,11 +19,20 @@ from osbert.files import write_json, write_text
 from osbert.guarded import LARGEST, read_bytes, read_if_there, read_object
 from osbert.interop.files.tokenizer_checks import PIECES, check_tokenizer
 from osbert.interop.opening import CAREFUL, Opening
-from osbert.text.file_tokenizer import NAMES, AnyTokenizer, FileTokenizer
-from osbert.text.sentinels import sentinel_ids
+from osbert.text.file_tokenizer import (
+    NAMES,
+    AnyTokenizer,
+    FileTokenizer,
+    added_piece,
+    piece_text,
+    sentinel_ids,
+    text_template,
+)
 from osbert.text.tokenizer import LONGEST_WORD, SENTINEL, SPECIALS, Tokenizer
 
-_NAMES = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), SPECIALS))
+FIELDS = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), NAMES))
+"""Their names of the special pieces -> ours."""
+_NAMES = dict(zip(FIELDS, SPECIALS))
 _FLAGS = {  # in tokenizer.json's BertNormalizer: in tokenizer_config.json
     "lowercase": "do_lower_case",
     "strip_accents": "strip_accents",
@@ -69,7 +78,7 @@ def read_tokenizer(folder: Path | str, opening: Opening = CAREFUL) -> Tokenizer:
 
 
 def _content(path: Path) -> dict[str, Any] | None:
-    """Return the content of the tokenizer.json of a folder, or of this file; None if there is none."""
+    """Return the content of the tokenizer.json of a folder, or of this file."""
     whole = path if path.is_file() and path.suffix == ".json" else path / "tokenizer.json"
     return read_object(whole, most=LARGEST) if whole.is_file() else None
 
@@ -104,10 +113,12 @@ def _word_piece(path: Path, content: dict[str, Any] | None, settings: Mapping[st
             f"{path}: the tokenizer's {' and '.join(wrong)}, which must be true or false.", code="unusable-tokenizer"
         )
     lowercase = flags.get("lowercase")
+    if lowercase is None:
+        lowercase = all(piece == piece.lower() or (piece[:1] == "[" and piece[-1:] == "]") for piece in vocabulary)
     try:
         return Tokenizer(
             vocabulary,
-            lowercase=_looks_uncased(vocabulary) if lowercase is None else lowercase,
+            lowercase=lowercase,
             strip_accents=flags.get("strip_accents"),
             cjk=flags.get("handle_chinese_chars") is not False,
         )
@@ -165,10 +176,6 @@ def _from_tokenizer_json(path: Path, content: Mapping[str, Any]) -> tuple[list[s
     ids = dict(vocabulary)
     # Added tokens may be missing from the model's vocabulary; those that are in it have the same id there.
     ids |= {added["content"]: added["id"] for added in content.get("added_tokens") or ()}
-    return _in_order(ids, path), {flag: normalizer.get(flag) for flag in _FLAGS}
-
-
-def _in_order(ids: dict[str, int], path: Path) -> list[str]:
     pieces = sorted(ids, key=ids.__getitem__)
     for expected, piece in enumerate(pieces):
         if ids[piece] != expected:
@@ -177,7 +184,7 @@ def _in_order(ids: dict[str, int], path: Path) -> list[str]:
                 f"{ids[piece]}).",
                 code="unusable-tokenizer",
             )
-    return pieces
+    return pieces, {flag: normalizer.get(flag) for flag in _FLAGS}
 
 
 def _read_vocabulary(path: Path) -> list[str]:
@@ -203,37 +210,15 @@ def _read_vocabulary(path: Path) -> list[str]:
     return [line.strip() or line for line in lines]
 
 
-def _looks_uncased(vocabulary: list[str]) -> bool:
-    return not any(piece != piece.lower() for piece in vocabulary if not (piece[:1] == "[" and piece[-1:] == "]"))
-
-
-def _template(ids: Mapping[str, int]) -> dict[str, Any]:
-    """Return the part of a tokenizer.json that puts BERT's special pieces, with these ids, around one text or two."""
-    first, second = ({"Sequence": {"id": name, "type_id": index}} for index, name in enumerate("AB"))
-    opening, closing, last = (
-        {"SpecialToken": {"id": special, "type_id": index}}
-        for special, index in (("[CLS]", 0), ("[SEP]", 0), ("[SEP]", 1))
-    )
-    return {
-        "type": "TemplateProcessing",
-        "single": [opening, first, closing],
-        "pair": [opening, first, closing, second, last],
-        "special_tokens": {
-            special: {"id": special, "ids": [ids[special]], "tokens": [special]} for special in ("[CLS]", "[SEP]")
-        },
-    }
-
-
 def _description(tokenizer: Tokenizer) -> dict[str, Any]:
     """Return the content of a tokenizer.json, as the `tokenizers` library writes it."""
     ids = {piece: index for index, piece in enumerate(tokenizer.vocabulary)}
     added = sorted([*SPECIALS, *(tokenizer.vocabulary[mark] for mark in sentinel_ids(tokenizer))], key=ids.__getitem__)
-    plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     return {
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": [{"id": ids[piece], "content": piece, **plain} for piece in added],
+        "added_tokens": [added_piece(piece, ids[piece]) for piece in added],
         "normalizer": {
             "type": "BertNormalizer",
             "clean_text": True,
@@ -242,7 +227,7 @@ def _description(tokenizer: Tokenizer) -> dict[str, Any]:
             "lowercase": tokenizer.lowercase,
         },
         "pre_tokenizer": {"type": "BertPreTokenizer"},
-        "post_processor": _template(ids),
+        "post_processor": text_template("[CLS]", "[SEP]", ids, segments=True),
         "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
         "model": {
             "type": "WordPiece",
@@ -253,9 +238,6 @@ def _description(tokenizer: Tokenizer) -> dict[str, Any]:
         },
     }
 
-
-FIELDS = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), NAMES))
-"""Their names of the special pieces -> ours."""
 
 INSTEAD = {"cls_token": "bos_token", "sep_token": "eos_token", "unk_token": "pad_token"}
 """Substitutes for special pieces that a folder does not name. A tokenizer may have no unknown piece."""
@@ -280,9 +262,33 @@ def read_any_tokenizer(folder: Path | str, opening: Opening = CAREFUL) -> AnyTok
 
     Raises UserError as `read_tokenizer`, and as `tokenizer_of` if there is only a SentencePiece model.
     """
-    check_written(Path(folder), opening)
-    with damage_as_error(folder):
-        return _read(Path(folder))
+    path = Path(folder)
+    check_written(path, opening)
+    with damage_as_error(path):
+        content, settings = _content(path), _settings(path)
+        folder = path.parent if path.suffix == ".json" and path.is_file() else path
+        names = {**read_if_there(folder / MAP), **settings}
+        if content is not None:
+            if _kind(content) in KINDS or not _has_berts_pieces(names, content):
+                return _from_file(folder, content, settings, names)
+        elif (path / "vocab.txt").is_file():
+            if not _has_berts_pieces(names, {}):
+                from osbert.interop.huggingface.unigram import conversion_advice
+
+                raise UserError(
+                    f"{path} has only vocab.txt, but its special pieces are not BERT's: tokenizer.json is needed. "
+                    f"{conversion_advice(path)}",
+                    code="unusable-tokenizer",
+                )
+        elif path.is_dir():
+            if (path / "vocab.json").is_file() and (path / "merges.txt").is_file():
+                return _from_file(path, _pair_of_files(path, names), settings, names)
+            if models := sorted(path.glob("*.model")):
+                from osbert.interop.huggingface.unigram import tokenizer_of
+
+                content, specials = tokenizer_of(models[0], names)
+                return _from_file(path, content, settings, names, specials)
+        return _word_piece(path, content, settings)
 
 
 def write_any_tokenizer(tokenizer: AnyTokenizer, folder: Path | str, *, length: int = 512, segments: int = 2) -> None:
@@ -305,33 +311,6 @@ def write_any_tokenizer(tokenizer: AnyTokenizer, folder: Path | str, *, length: 
     (path / "vocab.txt").unlink(missing_ok=True)  # of a WordPiece tokenizer that was here before
 
 
-def _read(path: Path) -> AnyTokenizer:
-    content, settings = _content(path), _settings(path)
-    folder = path.parent if path.suffix == ".json" and path.is_file() else path
-    names = {**read_if_there(folder / MAP), **settings}
-    if content is not None:
-        if _kind(content) in KINDS or not _has_berts_pieces(names, content):
-            return _from_file(folder, content, settings, names)
-    elif (path / "vocab.txt").is_file():
-        if not _has_berts_pieces(names, {}):
-            from osbert.interop.huggingface.unigram import conversion_advice
-
-            raise UserError(
-                f"{path} has only vocab.txt, but its special pieces are not BERT's: tokenizer.json is needed. "
-                f"{conversion_advice(path)}",
-                code="unusable-tokenizer",
-            )
-    elif path.is_dir():
-        if (path / "vocab.json").is_file() and (path / "merges.txt").is_file():
-            return _from_file(path, _pair_of_files(path, names), settings, names)
-        if models := sorted(path.glob("*.model")):
-            from osbert.interop.huggingface.unigram import tokenizer_of
-
-            content, specials = tokenizer_of(models[0], names)
-            return _from_file(path, content, settings, names, specials)
-    return _word_piece(path, content, settings)
-
-
 def _from_file(
     path: Path,
     content: dict[str, Any],
@@ -344,7 +323,10 @@ def _from_file(
     `settings`: the content of tokenizer_config.json; `names`: the same with special_tokens_map.json. `specials`: the
     special pieces by our names; None for those of `names`.
     """
-    _set_first_space(content, settings.get("add_prefix_space"))
+    first_space = settings.get("add_prefix_space")  # of a byte-level tokenizer: it overrides the file's
+    for part in ("pre_tokenizer", "post_processor"):
+        if first_space is not None and "add_prefix_space" in (content.get(part) or {}):
+            content[part]["add_prefix_space"] = first_space
     written = json.dumps(content, ensure_ascii=False)
     try:
         check_tokenizer(content, len(written))
@@ -369,7 +351,7 @@ def _kind(content: Mapping[str, Any]) -> str:
 def _has_berts_pieces(names: Mapping[str, Any], content: Mapping[str, Any]) -> bool:
     """Return whether a WordPiece tokenizer uses [CLS], by its folder's settings, else by tokenizer.json."""
     if cls_piece := names.get("cls_token"):
-        return _piece(cls_piece) == SPECIALS[2]
+        return SPECIALS[2] == (cls_piece if isinstance(cls_piece, str) else cls_piece["content"])
     # MPNet's is a WordPiece tokenizer with RoBERTa's special pieces.
     if str(names.get("tokenizer_class")).startswith("MPNet"):
         return False
@@ -383,13 +365,13 @@ def _specials(config: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str
     Pieces that they do not name are RoBERTa's, or substitutes by `INSTEAD` if the tokenizer lacks those. GPT's
     tokenizers need only an unknown piece, for which GPT-2 uses its `end` of texts.
     """
-    named = {role: _piece(config[field]) for field, role in FIELDS.items() if config.get(field)}
+    named = {role: piece_text(config[field]) for field, role in FIELDS.items() if config.get(field)}
     vocabulary = content["model"]["vocab"]
     pieces = {*vocabulary} if isinstance(vocabulary, dict) else {piece for piece, _ in vocabulary}
     # Added pieces are not always in the model's vocabulary.
     pieces |= {added["content"] for added in content.get("added_tokens") or ()}
     if SENTINEL.format(0) in pieces:  # T5's: no piece before a text, and no mask
-        ending = _piece(config.get("eos_token") or DEFAULTS["sep"])
+        ending = piece_text(config.get("eos_token") or DEFAULTS["sep"])
         specials = {"pad": DEFAULTS["pad"], "unknown": DEFAULTS["unknown"], "sep": ending} | named
         return {name: specials[name] for name in NAMES if name in specials}  # fingerprints follow from the order
     if {LAST, PARTING} <= pieces:  # XLNet's, which has the pieces of RoBERTa, too
@@ -402,26 +384,15 @@ def _specials(config: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str
         others = {FIELDS[field]: config.get(other) for field, other in INSTEAD.items()}
         others["unknown"] = content["model"].get("unk_token") or others["unknown"]
         # A substitute only if the vocabulary lacks the default piece.
-        lacking = {role: _piece(piece) for role, piece in others.items() if piece and DEFAULTS[role] not in pieces}
+        lacking = {role: piece_text(piece) for role, piece in others.items() if piece and DEFAULTS[role] not in pieces}
         return DEFAULTS | lacking | named
-    end = {"end": _piece(config.get("eos_token") or END_OF_TEXT)} if END_OF_TEXT in pieces else {}
+    end = {"end": piece_text(config.get("eos_token") or END_OF_TEXT)} if END_OF_TEXT in pieces else {}
     specials = {"unknown": end.get("end", DEFAULTS["unknown"]), **named, **({} if "cls" in named else end)}
     return {name: specials[name] for name in (*NAMES, "end") if name in specials}  # fingerprints follow from the order
 
 
 def _ends_words(pieces: Iterable[str]) -> bool:
     return any(piece.endswith(END_OF_WORD) for piece in pieces)
-
-
-def _piece(name: str | Mapping[str, Any]) -> str:
-    return name if isinstance(name, str) else str(name["content"])
-
-
-def _set_first_space(content: dict[str, Any], wanted: bool | None) -> None:
-    """Set whether a byte-level tokenizer prepends a space: the folder's setting overrides the file's."""
-    for part in ("pre_tokenizer", "post_processor"):
-        if wanted is not None and "add_prefix_space" in (content.get(part) or {}):
-            content[part]["add_prefix_space"] = wanted
 
 
 def _pair_of_files(path: Path, names: Mapping[str, Any]) -> dict[str, Any]:
@@ -442,8 +413,7 @@ def _pair_of_files(path: Path, names: Mapping[str, Any]) -> dict[str, Any]:
             f"{path / 'vocab.json'} lacks the special pieces {', '.join(missing)}. Is it a folder of GPT or RoBERTa?",
             code="unusable-tokenizer",
         )
-    plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
-    added = [{"id": ids[piece], "content": piece, **plain} for piece in dict.fromkeys(named.values())]
+    added = sorted({*named.values()}, key=ids.__getitem__)
     sides = {name: [named[name], ids[named[name]]] for name in ("sep", "cls") if name in named}
     byte_level = {"add_prefix_space": False, "trim_offsets": True}
     parts: dict[str, Any] = {
@@ -453,7 +423,7 @@ def _pair_of_files(path: Path, names: Mapping[str, Any]) -> dict[str, Any]:
         "decoder": {"type": "ByteLevel", "use_regex": True, "add_prefix_space": True, "trim_offsets": True},
     }
     if named.get("cls") == SPECIALS[2]:
-        parts["post_processor"] = _template(ids)
+        parts["post_processor"] = text_template("[CLS]", "[SEP]", ids, segments=True)
     if worded := _ends_words(ids):  # GPT's: BERT's words in lower case
         normalizer = {"clean_text": True, "handle_chinese_chars": True, "strip_accents": None, "lowercase": True}
         parts = {
@@ -466,7 +436,7 @@ def _pair_of_files(path: Path, names: Mapping[str, Any]) -> dict[str, Any]:
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": sorted(added, key=lambda token: token["id"]),
+        "added_tokens": [added_piece(piece, ids[piece]) for piece in added],
         **parts,
         "model": {
             "type": "BPE",

@@ -17,14 +17,7 @@ from torch import Tensor
 from osbert.errors import UserError
 from osbert.files import write_json
 from osbert.guarded import read_if_there, read_object
-from osbert.interop.files.weight_files import (
-    PICKLED,
-    SAFE,
-    fingerprint,
-    read_file,
-    read_tensors,
-    write_tensors,
-)
+from osbert.interop.files.weight_files import PICKLED, SAFE, fingerprint, read_file, read_tensors, write_tensors
 from osbert.interop.huggingface import names
 from osbert.interop.huggingface.family import of_type
 

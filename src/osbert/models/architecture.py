@@ -167,7 +167,6 @@ class Architecture(Sizes):
 
     @property
     def summary_is_last(self) -> bool:
-        """Return whether the summary of a sequence is the state of its last token."""
         return self.summary == "last" or (self.summary == "token" and super().summary_is_last)
 
     @property
@@ -182,12 +181,10 @@ class Architecture(Sizes):
 
     @property
     def any_length(self) -> bool:
-        """Return whether no weights belong to positions."""
         return self.positions != "learned"
 
     @property
     def dropouts(self) -> tuple[float, ...]:
-        """The dropout rates of layers and of attention weights."""
         return (self.dropout, self.attention_dropout)
 
     def resize(self, layers: int, width: int) -> Self:
@@ -224,10 +221,6 @@ class Architecture(Sizes):
         )
 
     def activations(self, length: int) -> float:
-        """Return about how many numbers a block saves per token for the backward pass, attention weights included.
-
-        `length`: tokens in the sequence.
-        """
         # Counted from the saved tensors of a block: inputs of layers, norms and activations.
         within = 9 * self.width + (3 if self.gated else 2) * (self.feedforward or 4 * self.width)
         # Fused attention saves no weights; it cannot be used with dropout on the CPU, or with learned biases.
@@ -237,11 +230,9 @@ class Architecture(Sizes):
         return within + (3 * self.heads * length if saves_weights else 0)
 
     def is_local(self, layer: int) -> bool:
-        """Return whether block `layer`, counted from 0, is local."""
         return bool(self.window) and layer % self.global_every != 0
 
     def problems(self) -> tuple[str, ...]:
-        """Describe every setting, and combination of settings, that cannot be built."""
         return tuple(_problems(self))
 
 
@@ -276,15 +267,7 @@ def _problems(sizes: Architecture) -> Iterator[str]:
             yield f"{name} is {getattr(sizes, name)}, but must be above 0"
     if sizes.embedding == sizes.width > 0:
         yield f"embedding is {sizes.embedding}, which is the width: leave it at 0"
-    yield from (*_ill_combined(sizes), *_of_positions(sizes), *_of_blocks(sizes))
-    if sizes.distance_scores or sizes.positions == "disentangled":
-        yield from _of_distance_scores(sizes)
-    if sizes.neighbours:
-        yield from _of_neighbours(sizes)
-    if sizes.recurrent > 0 and sizes.width % 2:
-        yield f"recurrent is {sizes.recurrent}, but its two directions cannot share the width {sizes.width} evenly"
-    if sizes.heads >= 1:
-        yield from _uneven(sizes)
+    yield from (*_ill_combined(sizes), *_of_positions(sizes), *_of_blocks(sizes), *_of_scores(sizes), *_uneven(sizes))
 
 
 def _ill_combined(sizes: Architecture) -> Iterator[str]:
@@ -330,16 +313,13 @@ def _of_positions(sizes: Architecture) -> Iterator[str]:
         yield f"farthest is {sizes.farthest:,}, but must be from {least:,} to {MOST['length']:,}"
 
 
-def _of_distance_scores(sizes: Architecture) -> Iterator[str]:
+def _of_scores(sizes: Architecture) -> Iterator[str]:
     if sizes.distance_scores % 4 or not 0 <= sizes.distance_scores <= 256:
         yield f"distance_scores is {sizes.distance_scores}, but must be 0, or a multiple of 4 up to 256"
     without = {"disentangled": ("distance_scores", "key_heads"), "distances": ("distance_scores",)}
     for name in without.get(sizes.positions, ()):
         if getattr(sizes, name):
             yield f"{name} is {getattr(sizes, name)}, but positions = {sizes.positions} excludes it: leave it at 0"
-
-
-def _of_neighbours(sizes: Architecture) -> Iterator[str]:
     if sizes.neighbours < 0 or (sizes.neighbours and sizes.positions != "rotary"):
         yield f"neighbours is {sizes.neighbours}, but must be 0, or above 0 with rotary positions"
     if sizes.neighbours and sizes.key_heads:
@@ -364,6 +344,10 @@ def _of_blocks(sizes: Architecture) -> Iterator[str]:
 
 
 def _uneven(sizes: Architecture) -> Iterator[str]:
+    if sizes.recurrent > 0 and sizes.width % 2:
+        yield f"recurrent is {sizes.recurrent}, but its two directions cannot share the width {sizes.width} evenly"
+    if sizes.heads < 1:
+        return
     if sizes.key_heads > 0 and (sizes.heads % sizes.key_heads or sizes.key_heads == sizes.heads):
         yield f"key_heads is {sizes.key_heads}, but must divide {sizes.heads} heads into groups of several, or be 0"
     if sizes.head_width == sizes.width // sizes.heads > 0:

@@ -326,7 +326,6 @@ class Learner(nn.Module):
     """
 
     def __init__(self, backbone: Backbone, heads: Mapping[str, Head]) -> None:
-        """Join a backbone with heads."""
         super().__init__()
         self.backbone = backbone
         self.heads: Mapping[str, Head] = nn.ModuleDict(heads)  # type: ignore[assignment]

@@ -1,5 +1,7 @@
 """New modules: built on torch's "meta" device, with shapes and no memory, then given memory and initial weights.
 
+Also copies of modules that share the weights, for work that hooks modules or switches their modes.
+
 Encoders start with truncated normals, the output layers of heads with untruncated ones.
 """
 
@@ -7,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
+from itertools import chain
 from typing import Any, TypeVar
 
 import torch
@@ -68,7 +72,6 @@ class FirstValuesLeftOut(TorchFunctionMode):
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Call the function; for one of torch.nn.init, return its tensor unchanged."""
         named = dict(kwargs or {})
         if getattr(function, "__module__", "") == "torch.nn.init":
             return named["tensor"] if "tensor" in named else args[0]
@@ -93,3 +96,19 @@ def with_memory(module: Made) -> Made:
     """
     module._apply(lambda tensor: torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu"))
     return module
+
+
+def copy_modules(module: Made) -> Made:
+    """Return a copy in evaluation mode that shares all weights and buffers, but receives no gradients for them.
+
+    Hooks and modes of the copy are its own, so calls in other threads that use the original do not see them. The copy
+    costs no memory for weights.
+    """
+    # What the memo of deepcopy holds is not copied: in place of each tensor the copy has one on the same memory.
+    shared: dict[int, Any] = {}
+    for tensor in chain(module.parameters(), module.buffers()):
+        detached = tensor.detach()
+        shared[id(tensor)] = (
+            nn.Parameter(detached, requires_grad=False) if isinstance(tensor, nn.Parameter) else detached
+        )
+    return deepcopy(module, shared).eval()

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from osbert.data.batch import TOKEN_COLUMNS, Batch
-from osbert.data.example import Places, begins, ranges
+from osbert.data.example import begins, ranges
 
 TURNS = 2
 """Cached records of each stream: the last one and the one before it, so that a step can be repeated."""
@@ -139,7 +139,6 @@ class Continuation:
     """
 
     def __init__(self, batch: Batch, past: Past) -> None:
-        """Join each sequence to its past."""
         self.past = past
         device = batch.ids.device
         new_lengths, before = np.array(batch.lengths, np.int64), np.array(past.lengths, np.int64)
@@ -169,7 +168,13 @@ class Continuation:
             starts=torch.from_numpy(begins(lengths)).to(device),
             records=batch.records,
         )
-        self.remembered, self.lengths = self._last(lengths)
+        # Unseen tokens are not remembered.
+        unseen = self.batch.unseen
+        seen = torch.ones(int(lengths.sum()), dtype=torch.bool) if unseen is None else ~unseen.cpu()
+        splits = (column.split(lengths.tolist()) for column in (torch.arange(len(seen)), seen))
+        # Flipped, cut and flipped back: the last `most`. A negative slice would return all of them for most = 0.
+        chosen = [indices[mask].flip(0)[: past.most].flip(0) for indices, mask in zip(*splits, strict=True)]
+        self.remembered, self.lengths = torch.cat(chosen).to(device), tuple(map(len, chosen))
 
     def rows(self, layer: int, hidden: Tensor) -> Tensor:
         """Return the input rows (P + N, D) of a layer: those of the past, and its input `hidden` (N, D)."""
@@ -187,12 +192,3 @@ class Continuation:
     def _interleave(self, past: Tensor, present: Tensor) -> Tensor:
         """Return the rows (P + N, ...) of both, each sequence's past before its present."""
         return torch.cat([past.to(present.dtype), present]).index_select(0, self.source)
-
-    def _last(self, lengths: Places) -> tuple[Tensor, tuple[int, ...]]:
-        """Return the indices (K,) of the last seen tokens of each sequence, and their number for each sequence (B,)."""
-        unseen = self.batch.unseen
-        seen = torch.ones(int(lengths.sum()), dtype=torch.bool) if unseen is None else ~unseen.cpu()
-        columns = (column.split(lengths.tolist()) for column in (torch.arange(len(seen)), seen))
-        # Flipped, cut and flipped back: the last `most`. A negative slice would return all of them for most = 0.
-        chosen = [indices[mask].flip(0)[: self.past.most].flip(0) for indices, mask in zip(*columns, strict=True)]
-        return torch.cat(chosen).to(self.batch.ids.device), tuple(map(len, chosen))

@@ -49,7 +49,6 @@ class Padded(nn.Module):
     """
 
     def __init__(self, backbone: Backbone, head: Head | None = None) -> None:
-        """Wrap a backbone of any family, and one of its heads."""
         super().__init__()
         self.backbone = backbone
         self.head = head
@@ -81,29 +80,30 @@ class Padded(nn.Module):
             shapes = ", ".join(str(tuple(column.shape)) for column in (input_ids, mask, segments))
             raise ValueError(f"input_ids, attention_mask and token_type_ids must each be (B, T), not {shapes}")
         mask = mask.bool()
-        lengths = self._lengths(mask)
-        order = sorted(range(len(lengths)), key=lambda row: -lengths[row])  # longest first, as attention expects
-        rows = torch.tensor(order, device=input_ids.device)
-        mask = mask[rows]
-        batch = self._batch(input_ids[rows], segments[rows], mask, [lengths[row] for row in order])
-        states = self.backbone(batch)
-        back = torch.argsort(rows)
-        scores = None if self.head is None else _scores(self.head, self.head.every(states, batch), mask)
-        return PaddedStates(
-            states=_spread(states.hidden, mask)[back],
-            summary=states.summary[back],
-            pooled=states.pooled[back],
-            scores=None if scores is None else scores[back],
-        )
-
-    def _lengths(self, mask: Tensor) -> list[int]:
         lengths: list[int] = mask.sum(dim=1).tolist()
         sizes = self.backbone.architecture
         if not lengths or not min(lengths):
             raise ValueError("every row needs a token: attention_mask is 0 in a whole row, or there is no row")
         if max(lengths) > sizes.length and not sizes.any_length:
             raise ValueError(f"a row has {max(lengths):,} tokens, but the model reads at most {sizes.length:,}")
-        return lengths
+        order = sorted(range(len(lengths)), key=lambda row: -lengths[row])  # longest first, as attention expects
+        rows = torch.tensor(order, device=input_ids.device)
+        mask = mask[rows]
+        batch = self._batch(input_ids[rows], segments[rows], mask, [lengths[row] for row in order])
+        states = self.backbone(batch)
+        back = torch.argsort(rows)
+        scores = None
+        if self.head is not None:
+            scores = self.head.every(states, batch)  # (N, K) or (B, K)
+            # A head without a form is taken as per-token if its number of scores is not the number of rows.
+            if self.head.per_token or len(scores) != len(mask):
+                scores = _spread(scores, mask)
+        return PaddedStates(
+            states=_spread(states.hidden, mask)[back],
+            summary=states.summary[back],
+            pooled=states.pooled[back],
+            scores=None if scores is None else scores[back],
+        )
 
     def _batch(self, ids: Tensor, segments: Tensor, mask: Tensor, lengths: list[int]) -> Batch:
         """Return the tokens of rows, sorted longest first, as a flat batch."""
@@ -119,14 +119,6 @@ class Padded(nn.Module):
             records=torch.arange(len(lengths), device=ids.device),
             targets={},
         )
-
-
-def _scores(head: Head, scores: Tensor, mask: Tensor) -> Tensor:
-    """Return a head's scores (N, K) as (B, T, K), and scores of whole sequences unchanged.
-
-    A head without a form is treated as per-token if its number of scores is not the number of rows.
-    """
-    return _spread(scores, mask) if head.per_token or len(scores) != len(mask) else scores
 
 
 def _spread(rows: Tensor, mask: Tensor) -> Tensor:

@@ -36,7 +36,6 @@ class SinglePrecision(TorchFunctionMode):
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Call the function; one of FACTORIES without a dtype makes float32."""
         named = dict(kwargs or {})
         if function in FACTORIES and named.get("dtype") is None:
             named["dtype"] = torch.float32

@@ -25,6 +25,8 @@ class Sizes:
 
     family: ClassVar[str]
     """The name of the family's file."""
+    has_decoder: ClassVar[bool] = False
+    """Whether the model generates a text from another, the source, which its batches then contain."""
     layers: int
     """Blocks above the embeddings. `Backbone.layers` yields layers + 1 states."""
     width: int
@@ -76,11 +78,6 @@ class Sizes:
     """Width of the adapters in the blocks; 0 for none."""
     tasks: int = 0
     """Rows of the task embedding, one for each objective of a curriculum; 0 for none."""
-
-    @property
-    def has_decoder(self) -> bool:
-        """Return whether the model generates a text from another, the source, which its batches then contain."""
-        return False
 
     @property
     def writes_whole_texts(self) -> bool:
@@ -168,18 +165,15 @@ class Sizes:
 
         Raises ValueError that lists all problems.
         """
-        if problems := (*_unknown_choices(self), *self.problems()):
+        problems = []
+        for name, kind in typing.get_type_hints(type(self)).items():  # recipes and options are checked before
+            known = typing.get_args(kind) if typing.get_origin(kind) is Literal else ()
+            if known and getattr(self, name) not in known:
+                problems.append(f"{name} is {getattr(self, name)!r}, but must be one of {', '.join(map(str, known))}")
+        if problems := [*problems, *self.problems()]:
             raise ValueError("this architecture cannot be built: " + "; ".join(problems))
         from osbert.models.initialisation import without_memory  # which imports torch: it takes seconds
 
         family = components.contract("models").find_family(self.family)
         with without_memory():
             return family(self)
-
-
-def _unknown_choices(sizes: Sizes) -> Iterator[str]:
-    """Describe every setting whose value is none of its fixed set; recipes and options are refused before."""
-    for name, kind in typing.get_type_hints(type(sizes)).items():
-        known = typing.get_args(kind) if typing.get_origin(kind) is Literal else ()
-        if known and getattr(sizes, name) not in known:
-            yield f"{name} is {getattr(sizes, name)!r}, but must be one of {', '.join(map(str, known))}"

@@ -30,7 +30,7 @@ from osbert.interop.conversion import (
     sequences,
     write_model_as,
 )
-from osbert.interop.foreign_forms import OSBERT_FORMS, find_file_form, folder_form_names, form_of_file
+from osbert.interop.foreign_forms import FILES, OSBERT_FORMS, find_form, folder_form_names, form_of_file
 from osbert.interop.huggingface.folders import TensorRow
 from osbert.interop.onnx.files import require_writers
 from osbert.interop.onnx.padded import objections, scoring_task
@@ -155,7 +155,7 @@ def convert(
     """
     to = settings.to
     if to not in folder_form_names():
-        find_file_form(to).write(source, target, opening)
+        find_form(FILES, to).write(source, target, opening)
         return Conversion(target=target, notes=[], problems=[])
     if form := form_of_file(source):
         if to != "osbert":

@@ -22,8 +22,7 @@ from osbert.reading.inputs import OpenInput, Repairs, find_inputs, kind_of
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.terminal import format_count
 from osbert.text.extend import add_words
-from osbert.text.file_tokenizer import AnyTokenizer
-from osbert.text.sentinels import with_sentinels
+from osbert.text.file_tokenizer import AnyTokenizer, with_sentinels
 from osbert.text.tokenizer import Tokenizer, WordPiece
 from osbert.text.train import WordCounter, check_settings, learn
 from osbert.text.train_file import ChunkCounter, check_bytes, learn_bpe, learn_unigram, learn_words

@@ -30,7 +30,6 @@ class Document:
     capitals: NDArray[np.bool_] | None = None
 
     def __len__(self) -> int:
-        """Return n, the number of pieces."""
         return len(self.ids)
 
 
@@ -89,7 +88,6 @@ class Documents(Sequence[Document]):
         )
 
     def __len__(self) -> int:
-        """Return d, the number of documents."""
         return len(self.sources)
 
     @overload

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from osbert.errors import Problems, UserError
 from osbert.guarded import native
-from osbert.text.tokenizer import SPECIALS, Encoding, Form, Tokenizer, continues
+from osbert.text.tokenizer import SENTINEL, SPECIALS, Encoding, Form, Tokenizer, continues
 
 NAMES = ("pad", "unknown", "cls", "sep", "mask")
 """The special pieces of encoders. GPT's tokenizers have only `unknown`, GPT-2's also an `end` of texts."""
@@ -28,6 +28,39 @@ MARKS = ("_start_", "_delimiter_", "_classify_")
 WORD_STARTS = ("Ġ", "▁")
 """Prefixes of pieces that start a word: a space as written by byte-level BPE and by Unigram. GPT's pieces mark the ends
 of words instead."""
+
+
+def added_piece(piece: str, number: int, *, special: bool = True, takes_space: bool = False) -> dict[str, Any]:
+    """Return the entry of a piece, and its id, among a tokenizer.json's added_tokens.
+
+    `takes_space`: whether the space before the piece is its own.
+    """
+    flags = {"single_word": False, "lstrip": takes_space, "rstrip": False, "normalized": False, "special": special}
+    return {"id": number, "content": piece, **flags}
+
+
+def text_template(cls: str, sep: str, ids: Mapping[str, int], *, segments: bool) -> dict[str, Any]:
+    """Return a tokenizer.json's post_processor with special pieces around a text and a pair.
+
+    `segments`: whether a second text and the piece behind it are segment 1; else two pieces separate the texts.
+    """
+
+    def piece(text: str, segment: int = 0) -> dict[str, Any]:
+        return {"SpecialToken": {"id": text, "type_id": segment}}
+
+    first, second = ({"Sequence": {"id": name, "type_id": segments * (name == "B")}} for name in "AB")
+    single = [piece(cls), first, piece(sep)]
+    return {
+        "type": "TemplateProcessing",
+        "single": single,
+        "pair": [*single, *([] if segments else [piece(sep)]), second, piece(sep, int(segments))],
+        "special_tokens": {text: {"id": text, "ids": [ids[text]], "tokens": [text]} for text in (cls, sep)},
+    }
+
+
+def piece_text(piece: str | Mapping[str, Any]) -> str:
+    """Return the text of a special piece, which a folder's settings give by itself or in a table."""
+    return piece if isinstance(piece, str) else str(piece["content"])
 
 
 class FileTokenizer:
@@ -60,7 +93,16 @@ class FileTokenizer:
         # A file may ask for padding and truncation, which the Packer does instead.
         self._library.no_padding()
         self._library.no_truncation()
-        self.remarks = self._turn_off_dropout()
+        self.remarks: tuple[str, ...] = ()
+        # BPE-dropout (Provilkov et al. 2020) drops merges at random, for training alone, but the library applies it
+        # whenever it tokenizes. It is turned off here and in copies of the file.
+        if dropout := getattr(self._library.model, "dropout", None):
+            self._library.model.dropout = None
+            self.content = self._library.to_str()
+            self.remarks = (
+                f"tokenizer.json asks for a BPE dropout of {dropout:.3g}, with which a text has other pieces at each "
+                "reading. osbert turns it off.",
+            )
         self.spaced = not isinstance(self._library.model, WordPiece | WordLevel)
         self.cjk = not self.spaced and getattr(self._library.normalizer, "handle_chinese_chars", False)
         ids = self._library.get_vocab(with_added_tokens=True)
@@ -68,13 +110,17 @@ class FileTokenizer:
         for piece, index in ids.items():
             pieces[index] = piece
         self.vocabulary = tuple(pieces)
-        self._ids = self._special_ids()
+        self._ids = {name: ids.get(piece, -1) for name, piece in self.specials.items()}
+        problems = Problems(heading="It cannot be used")
+        for name, piece in self.specials.items():
+            if piece not in ids:
+                problems.add(f"the special piece {piece} ({name}) is missing", code="unusable-tokenizer")
+        problems.stop_if_any()
         self.id_type = np.dtype("<u2" if len(self.vocabulary) <= 1 << 16 else "<u4")
         self.form = self._read_form()
         self.fingerprint = hashlib.sha256(json.dumps([self.content, self.specials]).encode()).hexdigest()
 
     def __len__(self) -> int:
-        """Return the number of pieces in the vocabulary."""
         return len(self.vocabulary)
 
     def __eq__(self, other: object) -> bool:
@@ -82,12 +128,10 @@ class FileTokenizer:
         return isinstance(other, FileTokenizer) and self.fingerprint == other.fingerprint
 
     def __hash__(self) -> int:
-        """Return a hash that agrees with equality."""
         return hash(self.fingerprint)
 
     def __reduce__(self) -> tuple[Callable[..., FileTokenizer], tuple[object, ...]]:
-        """Pickle the file's content."""
-        return _restore, (self.content, self.specials, self.settings)
+        return partial(FileTokenizer, self.content, specials=self.specials, settings=self.settings), ()
 
     @property
     def pad(self) -> int:
@@ -198,32 +242,6 @@ class FileTokenizer:
                 f"the tokenizers library cannot cut {texts[0][:40]!r} into pieces: {error}", code="unusable-tokenizer"
             ) from error
 
-    def _turn_off_dropout(self) -> tuple[str, ...]:
-        """Turn off BPE-dropout (Provilkov et al. 2020), here and in copies of the file. Return a remark if it was on.
-
-        It drops merges at random, for training alone, but the library applies it whenever it tokenizes.
-        """
-        dropout = getattr(self._library.model, "dropout", None)
-        if not dropout:
-            return ()
-        self._library.model.dropout = None
-        self.content = self._library.to_str()
-        return (
-            f"tokenizer.json asks for a BPE dropout of {dropout:.3g}, with which a text has other pieces at each "
-            "reading. osbert turns it off.",
-        )
-
-    def _special_ids(self) -> dict[str, int]:
-        problems = Problems(heading="It cannot be used")
-        ids = {}
-        for name, piece in self.specials.items():
-            index = self._library.token_to_id(piece)
-            if index is None:
-                problems.add(f"the special piece {piece} ({name}) is missing", code="unusable-tokenizer")
-            ids[name] = -1 if index is None else index
-        problems.stop_if_any()
-        return ids
-
     def _special(self, name: str) -> int:
         if name not in self._ids:
             raise UserError(
@@ -284,13 +302,12 @@ class FileTokenizer:
     def with_marks(self) -> FileTokenizer:
         """Return the tokenizer with three more pieces, MARKS, around a text and between two."""
         marks = {mark: len(self) + index for index, mark in enumerate(MARKS)}
-        plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
         start, delimiter, classify = ({"SpecialToken": {"id": mark, "type_id": 0}} for mark in MARKS)
         first, second = ({"Sequence": {"id": name, "type_id": 0}} for name in "AB")
         content = json.loads(self.content)
         content["added_tokens"] = [
             *(content.get("added_tokens") or ()),
-            *({"id": index, "content": mark, **plain} for mark, index in marks.items()),
+            *(added_piece(mark, index) for mark, index in marks.items()),
         ]
         content["post_processor"] = {
             "type": "TemplateProcessing",
@@ -305,6 +322,35 @@ class FileTokenizer:
 
 AnyTokenizer = Tokenizer | FileTokenizer
 """The tokenizers that models can have."""
+
+
+@lru_cache(maxsize=8)  # T5's objective asks for each example, and the whole vocabulary is searched
+def sentinel_ids(tokenizer: AnyTokenizer) -> NDArray[np.int64]:
+    """Return the ids of a tokenizer's sentinels, from number 0 on; empty if it has none.
+
+    >>> sentinel_ids(with_sentinels(Tokenizer([*SPECIALS, "the"]), 3)).tolist()
+    [8, 7, 6]
+    """
+    ids = {piece: index for index, piece in enumerate(tokenizer.vocabulary) if piece.startswith(SENTINEL[:9])}
+    sentinels = np.array([ids[piece] for k in range(len(ids)) if (piece := SENTINEL.format(k)) in ids], np.int64)
+    sentinels.flags.writeable = False  # all callers have the same array
+    return sentinels
+
+
+def with_sentinels(tokenizer: AnyTokenizer, count: int) -> AnyTokenizer:
+    """Return the tokenizer with `count` sentinels behind its pieces; number 0 is the last, as in T5's vocabularies."""
+    pieces = [SENTINEL.format(number) for number in reversed(range(count))]
+    if not pieces:
+        return tokenizer
+    if isinstance(tokenizer, Tokenizer):
+        flags = {"lowercase": tokenizer.lowercase, "strip_accents": tokenizer.strip_accents, "cjk": tokenizer.cjk}
+        return Tokenizer([*tokenizer.vocabulary, *pieces], **flags)
+    content = json.loads(tokenizer.content)
+    # As with the mask: in training the space stands between pieces.
+    added = (added_piece(piece, len(tokenizer) + index, takes_space=True) for index, piece in enumerate(pieces))
+    content["added_tokens"] = [*(content.get("added_tokens") or ()), *added]
+    whole = json.dumps(content, ensure_ascii=False)
+    return FileTokenizer(whole, specials=tokenizer.specials, settings=tokenizer.settings)
 
 
 def special_ids(tokenizer: AnyTokenizer) -> tuple[int, ...]:
@@ -323,10 +369,6 @@ def _find(text: list[int], ids: list[int], start: int) -> int:
     """Return the first position from `start` on of the ids `text` in `ids`, -1 if there is none."""
     positions = range(max(start, 0), len(ids) - len(text) + 1)
     return next((position for position in positions if ids[position : position + len(text)] == text), -1)
-
-
-def _restore(content: str, specials: Mapping[str, str], settings: Mapping[str, Any]) -> FileTokenizer:
-    return FileTokenizer(content, specials=specials, settings=settings)
 
 
 def starting_piece(tokenizer: AnyTokenizer) -> int:

@@ -170,7 +170,9 @@ class Normalizer:
                     word.starts.append(origin)
                     word.ends.append(origin + 1)
                 elif letters:
-                    words.append(_close_word("".join(letters), word))
+                    # Sorting combining characters may have swapped origins: make them non-decreasing.
+                    bounds = (list(accumulate(column, max)) for column in (word.starts, word.ends))
+                    words.append(TracedWord("".join(letters), *bounds))
                     word, letters = TracedWord("", [], []), []
         return words
 
@@ -198,8 +200,3 @@ def _decompose_and_trace(text: str, origins: list[int]) -> tuple[str, list[int]]
         parts = list(run)
         ordered += sorted(parts, key=lambda pair: unicodedata.combining(pair[0])) if combining else parts
     return "".join(part for part, _ in ordered), [origin for _, origin in ordered]
-
-
-def _close_word(text: str, word: TracedWord) -> TracedWord:
-    # Sorting combining characters may have swapped origins: make them non-decreasing.
-    return TracedWord(text, list(accumulate(word.starts, max)), list(accumulate(word.ends, max)))

@@ -12,8 +12,9 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, TypeVar
 
 import numpy as np
@@ -27,7 +28,7 @@ LONGEST_WORD = 200
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 SENTINEL = "<extra_id_{}>"
-"""Sentinel number 0, 1, 2, ... (sentinels.py). Their ids descend."""
+"""Sentinel number 0, 1, 2, ... (file_tokenizer.py). Their ids descend."""
 
 CHUNKS = 1 << 18
 """Chunks in a generation of the cache; two generations are at most about 100 MB per process."""
@@ -156,7 +157,6 @@ class Encoding:
     words: NDArray[np.int32]
 
     def __len__(self) -> int:
-        """Return the number of pieces."""
         return len(self.ids)
 
 
@@ -191,12 +191,7 @@ class Tokenizer:
     """Whether a word's first piece includes the space before it."""
 
     def __init__(
-        self,
-        vocabulary: Sequence[str],
-        *,
-        lowercase: bool = True,
-        strip_accents: bool | None = None,
-        cjk: bool = True,
+        self, vocabulary: Sequence[str], *, lowercase: bool = True, strip_accents: bool | None = None, cjk: bool = True
     ) -> None:
         """Use the pieces, in the order of their ids.
 
@@ -214,7 +209,8 @@ class Tokenizer:
         self.continuation: NDArray[np.bool_] = np.array([continues(piece) for piece in self.vocabulary])
         self.id_type = np.dtype("<u2" if len(self.vocabulary) <= 1 << 16 else "<u4")
         self._id_bytes = [index.to_bytes(self.id_type.itemsize, "little") for index in range(len(self.vocabulary))]
-        self.fingerprint = _fingerprint(self)
+        settings = [lowercase, self.strip_accents, cjk, self.vocabulary]
+        self.fingerprint = hashlib.sha256(json.dumps(settings).encode()).hexdigest()
         self._normalizer = Normalizer(lowercase=lowercase, strip_accents=self.strip_accents, cjk=cjk)
         self._wordpiece = WordPiece(self.vocabulary, unknown=self.unknown)
         self._word_bytes = _Cache(self._encode_word, most=WORDS).__getitem__
@@ -223,7 +219,6 @@ class Tokenizer:
         self._chunk_pieces = _Cache(self._trace_chunk, most=WORDS).__getitem__
 
     def __len__(self) -> int:
-        """Return the number of pieces in the vocabulary."""
         return len(self.vocabulary)
 
     def __eq__(self, other: object) -> bool:
@@ -231,12 +226,12 @@ class Tokenizer:
         return isinstance(other, Tokenizer) and self.fingerprint == other.fingerprint
 
     def __hash__(self) -> int:
-        """Return a hash that agrees with equality."""
         return hash(self.fingerprint)
 
     def __reduce__(self) -> tuple[Callable[..., Tokenizer], tuple[object, ...]]:
         """Pickle the vocabulary and the settings without the caches."""
-        return _restore, (self.vocabulary, self.lowercase, self.strip_accents, self.cjk)
+        settings = {"lowercase": self.lowercase, "strip_accents": self.strip_accents, "cjk": self.cjk}
+        return partial(Tokenizer, self.vocabulary, **settings), ()
 
     def encode(self, text: str) -> NDArray[np.int32]:
         """Return the ids of a text (n,), without specials: google-research/bert's FullTokenizer, piece for piece.
@@ -334,16 +329,12 @@ class Tokenizer:
         if self.cjk and not chunk.isascii():
             runs = IDEOGRAPHS.split(chunk)  # runs of ideographs are at the odd places
             if len(runs) > 1:
-                return b"".join(self._encode_runs(runs))
-        return b"".join(map(self._word_bytes, self._normalizer.words(chunk)))
-
-    def _encode_runs(self, runs: Sequence[str]) -> Iterator[bytes]:
-        for index, run in enumerate(runs):
-            if index % 2:
                 # A string is iterated by character: each ideograph is a word.
-                yield from map(self._word_bytes, run)
-            elif run:
-                yield self._chunk_bytes(run)
+                return b"".join(
+                    b"".join(map(self._word_bytes, run)) if index % 2 else self._chunk_bytes(run)
+                    for index, run in enumerate(runs)
+                )
+        return b"".join(map(self._word_bytes, self._normalizer.words(chunk)))
 
     def _trace_chunk(self, chunk: str) -> ChunkPieces:
         ids: list[int] = []
@@ -359,10 +350,6 @@ class Tokenizer:
                 words.append(number)
                 begin = end
         return ids, starts, ends, words
-
-
-def _restore(vocabulary: Sequence[str], lowercase: bool, strip_accents: bool, cjk: bool) -> Tokenizer:
-    return Tokenizer(vocabulary, lowercase=lowercase, strip_accents=strip_accents, cjk=cjk)
 
 
 def _index_pieces(vocabulary: Sequence[str]) -> dict[str, int]:
@@ -382,8 +369,3 @@ def _index_pieces(vocabulary: Sequence[str]) -> dict[str, int]:
                 )
     problems.stop_if_any()
     return ids
-
-
-def _fingerprint(tokenizer: Tokenizer) -> str:
-    settings = [tokenizer.lowercase, tokenizer.strip_accents, tokenizer.cjk, tokenizer.vocabulary]
-    return hashlib.sha256(json.dumps(settings).encode()).hexdigest()

@@ -66,15 +66,12 @@ class WordCounter:
                 if len(word) <= LONGEST_WORD:
                     self._words[word] += count
             if len(self._words) > self.most:
-                self._forget()
+                before = self._words.total()
+                ranked = sorted(self._words.items(), key=_by_count)
+                self._words = Counter(dict(ranked[: self.most // 2]))
+                self.forgotten += before - self._words.total()
         self._chunks.clear()
         self._characters = 0
-
-    def _forget(self) -> None:
-        before = self._words.total()
-        ranked = sorted(self._words.items(), key=_by_count)
-        self._words = Counter(dict(ranked[: self.most // 2]))
-        self.forgotten += before - self._words.total()
 
 
 def learn(words: Mapping[str, int], *, vocabulary: int = 30522, alphabet: int = 1000, minimum: int = 2) -> list[str]:

@@ -13,12 +13,13 @@ and ranks characters that it hardly uses in that order; `_settle_scores` rounds 
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from osbert.errors import UserError
-from osbert.text.file_tokenizer import NAMES, FileTokenizer
+from osbert.text.file_tokenizer import NAMES, FileTokenizer, added_piece
 from osbert.text.normalize import chunks
 from osbert.text.tokenizer import LONGEST_WORD
 from osbert.text.train import MOST_CHUNKS, check_settings, choose_characters, repeat_words
@@ -48,7 +49,12 @@ class ChunkCounter:
         """Count the chunks of one more text."""
         text_chunks = chunks(text)
         if max(map(len, text_chunks), default=0) > LONGEST_WORD:
-            text_chunks = [part for chunk in text_chunks for part in _parts(chunk)]
+            # Of text without spaces, such as Chinese.
+            text_chunks = [
+                chunk[start : start + LONGEST_WORD]
+                for chunk in text_chunks
+                for start in range(0, len(chunk), LONGEST_WORD)
+            ]
         self._chunks.update(text_chunks[:1])
         self._chunks.update(map(" ".__add__, text_chunks[1:]))
         if len(self._chunks) > self.most:
@@ -82,7 +88,8 @@ def learn_bpe(
     check_bytes(vocabulary)
     library = Library(models.BPE())
     if lowercase:
-        library.normalizer = normalizers.Sequence([normalizers.NFD(), normalizers.StripAccents(), _lowercase()])
+        steps = [normalizers.NFD(), normalizers.StripAccents(), normalizers.Lowercase()]
+        library.normalizer = normalizers.Sequence(steps)
     library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary,
@@ -120,7 +127,8 @@ def learn_unigram(
 
     check_settings(vocabulary=vocabulary, alphabet=alphabet, minimum=minimum)
     library = Library(models.Unigram())
-    steps = [normalizers.NFKD(), normalizers.StripAccents(), _lowercase()] if lowercase else [normalizers.NFKC()]
+    decomposed = [normalizers.NFKD(), normalizers.StripAccents(), normalizers.Lowercase()]
+    steps = decomposed if lowercase else [normalizers.NFKC()]
     library.normalizer = normalizers.Sequence(steps)
     library.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(), pre_tokenizers.Punctuation()]
@@ -148,17 +156,6 @@ def check_bytes(vocabulary: int) -> None:
             "ask for more.",
             code="invalid-value",
         )
-
-
-def _lowercase() -> Any:
-    from tokenizers.normalizers import Lowercase
-
-    return Lowercase()
-
-
-def _parts(chunk: str) -> list[str]:
-    """Split a chunk into parts of at most LONGEST_WORD characters: text without spaces, such as Chinese."""
-    return [chunk[start : start + LONGEST_WORD] for start in range(0, len(chunk), LONGEST_WORD)]
 
 
 def _cut(library: Any, chunk_counts: Mapping[str, int]) -> Counter[str]:
@@ -233,7 +230,8 @@ def learn_words(
     if not word_counts:
         raise UserError("There is no text to learn a vocabulary from: the input has no words.", code="no-data")
     ranked = sorted(word_counts.items(), key=lambda item: (-item[1], item[0]))
-    words = [word for word, count in ranked if count >= minimum and not _broken(word)]
+    # Not those with half a surrogate pair, which UTF-8 cannot encode.
+    words = [word for word, count in ranked if count >= minimum and not re.search("[\ud800-\udfff]", word)]
     return word_tokenizer(words[: vocabulary - len(BYTE_LEVEL)], lowercase=lowercase)
 
 
@@ -244,14 +242,13 @@ def word_tokenizer(words: Iterable[str], *, lowercase: bool, spaces: bool = Fals
     BERT's basic tokenizer. Repeated words and words that are special pieces are not checked.
     """
     pieces = [*BYTE_LEVEL, *words]
-    plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     normalizer = {"clean_text": True, "handle_chinese_chars": True, "strip_accents": None, "lowercase": lowercase}
     cls, sep = ([BYTE_LEVEL[index], index] for index in (0, 2))
     content = {
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": [{"id": index, "content": piece, **plain} for index, piece in enumerate(BYTE_LEVEL)],
+        "added_tokens": [added_piece(piece, index) for index, piece in enumerate(BYTE_LEVEL)],
         "normalizer": None if spaces else {"type": "BertNormalizer", **normalizer},
         "pre_tokenizer": {"type": "WhitespaceSplit" if spaces else "BertPreTokenizer"},
         "post_processor": {
@@ -267,8 +264,3 @@ def word_tokenizer(words: Iterable[str], *, lowercase: bool, spaces: bool = Fals
     named = dict(zip(("cls", "pad", "sep", "unknown", "mask"), BYTE_LEVEL, strict=True))
     written = json.dumps(content, ensure_ascii=False)
     return FileTokenizer(written, specials={name: named[name] for name in NAMES})
-
-
-def _broken(word: str) -> bool:
-    """Return whether a word has half a surrogate pair, which UTF-8 cannot encode."""
-    return any("\ud800" <= character <= "\udfff" for character in word)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from osbert.evaluation.compare import CONFIDENCE
+from osbert.evaluation.bootstrap import CONFIDENCE
 
 Floats = NDArray[np.float64]
 DEVIATIONS = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2)

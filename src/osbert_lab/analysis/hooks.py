@@ -1,6 +1,6 @@
 """Interventions: replace values inside a model while it computes, without any code in the models for it.
 
-Each returns a copy of the model with hooks on its modules (models/module_copy.py), so that no other use of the model
+Each returns a copy of the model with hooks on its modules (models/initialisation.py), so that no other use of the model
 sees them. Layers that share their weights (ALBERT) are one module, whose hook counts its calls to know the layer. So
 every forward pass of the copy must run through all layers, in one thread.
 """
@@ -14,7 +14,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from osbert.models.contract import Learner
-from osbert.models.module_copy import copy_modules
+from osbert.models.initialisation import copy_modules
 
 Change = Callable[[Tensor], Tensor]
 """Maps a tensor of a module to its replacement of the same shape."""

@@ -21,7 +21,7 @@ from osbert.data.batch import Batch, collate
 from osbert.data.example import Example
 from osbert.evaluation.bootstrap import ratio_interval
 from osbert.models.contract import Loss
-from osbert.models.module_copy import copy_modules
+from osbert.models.initialisation import copy_modules
 from osbert.reports.page import Section
 from osbert_lab.analysis.figures import Figure, Floats, RunningMeans, label_indices
 from osbert_lab.analysis.hooks import gate_heads

@@ -20,7 +20,7 @@ from osbert.data.example import Example
 from osbert.errors import UserError
 from osbert.evaluation.forward import batches
 from osbert.models.contract import Head, Learner, States
-from osbert.models.module_copy import copy_modules
+from osbert.models.initialisation import copy_modules
 
 ScoreWeights = Sequence[NDArray[np.floating]]
 """A score as weights (K,) of the outputs, one array for each of its sequences."""

@@ -7,7 +7,6 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from osbert.evaluation.compare import FEWEST, summarise
 from osbert.files import write_json, write_text
 from osbert.reports.page import Section, code, paragraph, table, write_report
 from osbert.reports.plot import Series, line_plot
@@ -16,6 +15,7 @@ from osbert.training.run_folder import RunFolder
 from osbert_lab.papers.plan import PROTOCOL, TablePlan
 from osbert_lab.papers.report import describe_collapses, row_scores
 from osbert_lab.papers.verdicts import TOO_FEW, RowComparison, format_mean
+from osbert_lab.study.summaries import FEWEST, summarise
 
 REPORT = "report.html"
 APART = 0.01

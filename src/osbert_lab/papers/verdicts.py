@@ -7,8 +7,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from osbert.evaluation.compare import CONFIDENCE, FEWEST, Summary, summarise
+from osbert.evaluation.bootstrap import CONFIDENCE
 from osbert_lab.papers.tables import RecipeClaim
+from osbert_lab.study.summaries import FEWEST, Summary, summarise
 
 Scores = Mapping[str, Mapping[str, Sequence[float]]]
 """Scores by row and column, one per seed."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from osbert.evaluation.compare import FEWEST, summarise
 from osbert.reports.page import Section, paragraph, table
 from osbert_lab.papers.tables import PaperTable
 from osbert_lab.papers.timeline import TimelineRow, TimelineScore, timeline
 from osbert_lab.papers.verdicts import RowComparison, Scores, compare_rows
+from osbert_lab.study.summaries import FEWEST, summarise
 
 FEATURES, TUNED = "features", "fine-tuned"
 """The endings of the names of two columns of one data set."""

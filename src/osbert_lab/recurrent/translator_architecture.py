@@ -14,6 +14,7 @@ class TranslatorArchitecture(Sizes):
     """The sizes of an attentional translation model (McCann et al. 2017, section 3); the defaults are the paper's."""
 
     family: ClassVar[str] = "translator"
+    has_decoder = True
     segments = 0
     piece_transform = False
     piece_biases = True
@@ -34,11 +35,6 @@ class TranslatorArchitecture(Sizes):
     """Dropout rate of the input of each LSTM layer and of the output layer."""
     deviation: float = 0.05
     """Standard deviation of the initial weights outside of the LSTM layers, and of heads."""
-
-    @property
-    def has_decoder(self) -> bool:
-        """Return True: the model generates a text from another."""
-        return True
 
     @property
     def language_objective(self) -> str:

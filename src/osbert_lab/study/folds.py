@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from osbert import recipe
 from osbert.data.example import Integers
 from osbert.errors import UserError
-from osbert.evaluation.compare import summaries
 from osbert.files import write_text
 from osbert.inference.engine import load
 from osbert.interop.opening import Opening
@@ -32,6 +31,7 @@ from osbert.training.run_folder import RECIPE, RunFolder
 from osbert_lab.study.report import CROSS_VALIDATED, study_report
 from osbert_lab.study.runner import RESTART, StudyTrial, TrialResult
 from osbert_lab.study.search import TrialSettings
+from osbert_lab.study.summaries import summaries
 from osbert_lab.study.trials import TRIALS, TrialWork, adopt, begin_trials, describe_results, fail
 
 PREDICTIONS = "predictions.jsonl"

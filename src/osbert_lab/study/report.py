@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from osbert import recipe
-from osbert.evaluation.compare import FEWEST, Summary, summaries
 from osbert.reports.page import Link, Section, code, paragraph, table, write_report
 from osbert.runs.events import Epoch
 from osbert_lab.strips import Dot, Strip, strip_plot
 from osbert_lab.study.runner import TrialResult
+from osbert_lab.study.summaries import FEWEST, Summary, summaries
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,6 @@ from pathlib import Path
 
 from osbert import recipe
 from osbert.errors import UserError
-from osbert.evaluation.compare import sortable, summaries
 from osbert.files import disk_needed, replace_file, sync
 from osbert.lock import hold_lock
 from osbert.models.heads.features import VECTORS
@@ -36,6 +35,7 @@ from osbert.training.tracking import TRACKERS
 from osbert_lab.study.report import COMPARED, remark, study_report
 from osbert_lab.study.runner import RESTART, Study, StudyTrial, TrialResult
 from osbert_lab.study.search import Candidates, SettingsScore, TrialSettings, candidates
+from osbert_lab.study.summaries import sortable, summaries
 
 TRIALS = "trials"
 """The folder of the runs, in the folder of the comparison."""

@@ -14,16 +14,12 @@ class PairArchitecture(Architecture):
     """The sizes and choices of an encoder with a decoder (Vaswani et al. 2017, section 3); `layers`: the encoder's."""
 
     family: ClassVar[str] = "pair"
+    has_decoder = True
     decoder_layers: int = 0
     """Blocks of the decoder; 0 for as many as the encoder has."""
     reading: Literal["encoder", "both"] = "encoder"
     """Which side reads a text if none is generated: the encoder alone, or the decoder as well, which reads the same
     text shifted by one token and whose states tasks use (BART, Lewis et al. 2020, section 3)."""
-
-    @property
-    def has_decoder(self) -> bool:
-        """Return True: the model generates a text from another."""
-        return True
 
     @property
     def writes_whole_texts(self) -> bool:

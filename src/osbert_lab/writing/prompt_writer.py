@@ -13,8 +13,7 @@ from osbert.errors import UserError
 from osbert.evaluation.forward import evaluating
 from osbert.models.contract import Learner
 from osbert.models.heads.predictions import MaskedLanguageHead
-from osbert.text.file_tokenizer import AnyTokenizer
-from osbert.text.sentinels import sentinel_ids
+from osbert.text.file_tokenizer import AnyTokenizer, sentinel_ids
 from osbert.training.memory import free_memory, release
 from osbert_lab.writing.contract import CachedDecoder
 from osbert_lab.writing.search import Limits, Written, WrittenPiece, WrittenRow, WrittenStep, write

@@ -15,10 +15,10 @@ from osbert.models.forms import Writing
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.tasks import Task
 from osbert.text.file_tokenizer import AnyTokenizer
-from osbert.text.sentinels import encode_gaps
 from osbert_lab.writing.contract import CachedDecoder
 from osbert_lab.writing.decoder_inputs import decoder_prompt
 from osbert_lab.writing.decoders import decoder_of
+from osbert_lab.writing.gaps import encode_gaps
 from osbert_lab.writing.generate import Generate
 from osbert_lab.writing.generation_config import DecoderStart, writing_defaults
 from osbert_lab.writing.modes import source_of, with_mask

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-from osbert.inference.sparse_vectors.nearest import NearestSparseRows, divide_scores
+from osbert.inference.vectors.sparse import NearestSparseRows, divide_scores
 from refusals import refusal
 
 WIDTH = 6

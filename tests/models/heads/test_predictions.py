@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch.nn import functional
 
 from osbert.data.batch import BatchTarget
-from osbert.models.adapting.new_pieces import add_pieces
+from osbert.models.adapting.additions import add_pieces
 from osbert.models.contract import Learner
 from osbert.models.heads.predictions import (
     LabelsHead,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +23,7 @@ from osbert.inference.multi_vectors.nearest import NearestMultiRows
 from osbert.inference.multi_vectors.reading import read_blocks
 from osbert.inference.multi_vectors.residuals import ResidualCodec, fit_centroids
 from osbert.inference.vectors.files import SETTINGS, Column, VectorOutput, map_array, write_vectors
-from osbert.inference.vectors.ranked import RankedRows, require_width
+from osbert.inference.vectors.nearest import RankedRows, require_width
 from osbert.inference.vectors.reading import VectorFile
 from osbert.inference.vectors.recall import NEAREST, choose_rows, compare_neighbours
 from osbert.inference.vectors.settings import normalize_vectors
@@ -135,7 +135,11 @@ def build_index(opened: VectorFile, path: Path, bits: int, settings: dict[str, s
     total = int(starts[-1])
     count = 2 ** round(math.log2(CENTROIDS * math.sqrt(total)))
     stride = -(-total // min(SAMPLED, PER_CENTROID * count))
-    sample = np.concatenate([*_sample(opened, stride)])
+    parts, rows = [], 0  # every `stride`-th vector of the file
+    for block in opened.blocks(read_blocks):
+        parts.append(block.vectors[-rows % stride :: stride])
+        rows += len(block.vectors)
+    sample = np.concatenate(parts)
     centroids = fit_centroids(sample, min(count, max(1, len(sample) // 4)), np.random.default_rng(0))
     codec = ResidualCodec.fit(sample, centroids, bits=bits)
     with replacing(path) as aside:
@@ -153,14 +157,6 @@ def build_index(opened: VectorFile, path: Path, bits: int, settings: dict[str, s
             array.tofile(aside.parent / f"{name}.bin")
             columns[name] = Column(path=aside.parent / f"{name}.bin", dtype=array.dtype.str, shape=array.shape)
         write_vectors(VectorOutput(form=".npz", path=aside), columns, settings)
-
-
-def _sample(opened: VectorFile, stride: int) -> Iterator[NDArray[np.float32]]:
-    """Yield every `stride`-th vector of a file."""
-    rows = 0
-    for block in opened.blocks(read_blocks):
-        yield block.vectors[-rows % stride :: stride]
-        rows += len(block.vectors)
 
 
 def measure_recall(opened: VectorFile, index: ResidualIndex) -> float | None:

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osbert.data.multi_vectors import MultiVectors, maxsim
-from osbert.inference.sparse_vectors.pieces import name_piece
-from osbert.inference.vectors.ranked import RankedRows, require_width
+from osbert.inference.vectors.nearest import RankedRows, require_width
+from osbert.inference.vectors.sparse import name_piece
 
 
 class NearestMultiRows(RankedRows):
@@ -23,7 +23,6 @@ class NearestMultiRows(RankedRows):
     """
 
     def __init__(self, queries: MultiVectors, count: int) -> None:
-        """Prepare for queries."""
         super().__init__(len(queries), count)
         self.queries = queries
 

@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from osbert.errors import UserError
 from osbert.files import read_sealed, replacing, write_sealed
 from osbert.inference.vectors.files import CHECKSUM, file_crc32
-from osbert.inference.vectors.nearest import finite_lengths
-from osbert.inference.vectors.ranked import require_width
+from osbert.inference.vectors.nearest import finite_lengths, require_width
 from osbert.inference.vectors.reading import VectorFile
 from osbert.inference.vectors.recall import measure_recall
 from osbert.inference.vectors.settings import normalize_vectors

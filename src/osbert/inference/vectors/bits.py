@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from osbert.errors import UserError
 from osbert.inference.vectors.files import BITS, ROW_CHECKSUMS
-from osbert.inference.vectors.nearest import finite_lengths, pair_cosines
-from osbert.inference.vectors.ranked import require_width
+from osbert.inference.vectors.nearest import finite_lengths, pair_cosines, require_width
 from osbert.inference.vectors.reading import VectorFile
 from osbert.inference.vectors.settings import normalize_vectors
 

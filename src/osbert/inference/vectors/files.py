@@ -90,7 +90,8 @@ def write_vectors(out: VectorOutput, columns: Mapping[str, Column], settings: Ma
     else:
         others = {name: column for name, column in columns.items() if name != "vectors"}
         with replacing(out.path) as aside:
-            _write_npy(aside, columns["vectors"])
+            with aside.open("wb") as file:
+                columns["vectors"].write(file)
             described = {**settings, CHECKSUM: file_crc32(aside)}
             replace_file(out.rows, lambda rows: _write_npz(rows, others, described))
 
@@ -119,11 +120,6 @@ def map_array(path: Path, name: str) -> NDArray[Any]:
         np.lib.format.read_magic(file)
         shape, _, dtype = np.lib.format.read_array_header_1_0(file)
         return np.memmap(path, dtype, "r", file.tell(), shape)
-
-
-def _write_npy(path: Path, column: Column) -> None:
-    with path.open("wb") as file:
-        column.write(file)
 
 
 def _write_npz(path: Path, columns: Mapping[str, Column], settings: Mapping[str, Any]) -> None:

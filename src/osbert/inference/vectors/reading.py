@@ -281,7 +281,6 @@ class _Arrays(VectorFile):
 
     @contextlib.contextmanager
     def _array(self, name: str) -> Iterator[tuple[IO[bytes], tuple[int, ...], np.dtype[Any]]]:
-        """Open an array of the archive; yield the file, positioned at the first number, the shape and the type."""
         with zipfile.ZipFile(self.known) as archive, archive.open(f"{name}.npy") as file:
             np.lib.format.read_magic(file)
             shape, _, dtype = np.lib.format.read_array_header_1_0(file)

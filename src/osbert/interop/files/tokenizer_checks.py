@@ -122,18 +122,15 @@ def _check_prefix(model: Content) -> None:
 def _check_tree(pieces: Iterable[str], size: int) -> None:
     ordered = sorted(pieces)
     most = NODES + size // NODE_BYTES
-    if (
-        sum(map(len, ordered)) > most
-        and sum(_new(previous, other) for previous, other in pairwise(["", *ordered])) > most
-    ):
+    if sum(map(len, ordered)) <= most:
+        return
+    shared = 0  # the prefixes of a piece that the one before it has, too
+    for before, piece in pairwise(ordered):
+        shared += next((n for n, (a, b) in enumerate(zip(before, piece)) if a != b), min(len(before), len(piece)))
+    if sum(map(len, ordered)) - shared > most:
         raise UserError(
             f"its pieces have more than {most:,} different prefixes, more than a language has.", code="too-large"
         )
-
-
-def _new(before: str, piece: str) -> int:
-    """Return the number of prefixes of a piece that the preceding piece in sorted order does not have."""
-    return len(piece) - next((n for n, (a, b) in enumerate(zip(before, piece)) if a != b), min(len(before), len(piece)))
 
 
 def _check_parts(parts: list[Any]) -> None:

@@ -80,35 +80,19 @@ def require_finite(files: Mapping[Path, Iterable[tuple[str, Tensor]]]) -> None:
 
 def _fault(tensor: Tensor) -> str:
     """Describe why a tensor cannot be a weight, and what to do; "" if it can."""
-    if not _castable(tensor.dtype):
-        return f"of {tensor.dtype}, which has no numbers in float32. Convert it where the file was made."
-    if count := _broken(tensor):
-        return (
-            f"{count:,} of {tensor.numel():,} numbers are NaN or infinite. Copy the file again; if that does not "
-            "help, their training has failed."
-        )
-    return ""
-
-
-def _castable(dtype: torch.dtype) -> bool:
-    """Return whether torch converts a dtype to float32 without loss of meaning.
-
-    It cannot for packed types, such as two 4-bit floats in a byte; complex numbers would lose their imaginary part.
-    """
     try:
-        return not dtype.is_complex and torch.empty(1, dtype=dtype).float().dtype == torch.float32
+        # Packed types, such as two 4-bit floats in a byte, cannot be cast; complex numbers would lose a part.
+        castable = not tensor.is_complex() and torch.empty(1, dtype=tensor.dtype).float().dtype == torch.float32
     except RuntimeError:
-        return False
-
-
-def _broken(tensor: Tensor) -> int:
-    """Return the number of elements of a tensor that are NaN or infinite in float32."""
-    if not tensor.is_floating_point():
-        return 0
+        castable = False
+    if not castable:
+        return f"of {tensor.dtype}, which has no numbers in float32. Convert it where the file was made."
     # One NaN or infinity makes the sum NaN or infinite. A sum can overflow without one: then every number is tested.
-    if torch.isfinite(tensor.sum(dtype=torch.float32)):
-        return 0
-    return int((~torch.isfinite(tensor.float())).sum())  # as float32, since torch has no isfinite for float8
+    if not tensor.is_floating_point() or torch.isfinite(tensor.sum(dtype=torch.float32)):
+        return ""
+    count = int((~torch.isfinite(tensor.float())).sum())  # as float32, since torch has no isfinite for float8
+    remedy = "Copy the file again; if that does not help, their training has failed."
+    return f"{count:,} of {tensor.numel():,} numbers are NaN or infinite. {remedy}" if count else ""
 
 
 def _tensors(path: Path) -> dict[str, Tensor]:
@@ -191,8 +175,7 @@ def _read_shards(index: Path) -> dict[str, Tensor]:
     files = {index.parent / name: _tensors(index.parent / name) for name in names}
     require_finite({path: held.items() for path, held in files.items()})
     tensors = {name: tensor for held in files.values() for name, tensor in held.items()}
-    absent = sorted(set(shards) - set(tensors))
-    if absent:
+    if absent := sorted(set(shards) - set(tensors)):
         raise UserError(
             f"{index} promises {len(absent)} tensors that its files do not hold, first {absent[0]}.",
             code="damaged-file",
@@ -253,7 +236,16 @@ def check_pickle(path: Path) -> None:
     """Raise ValueError if a file contains something that no file of weights contains."""
     with path.open("rb") as file:
         try:
-            _check(file, path.stat().st_size)
+            # As torch.load decides: by the first bytes alone. A zip's list of parts is at the end, so a file can be
+            # both.
+            begins_as_zip = file.read(len(ZIP)) == ZIP
+            file.seek(0)
+            if begins_as_zip:
+                _check_archive(file, path.stat().st_size)
+            else:
+                _refuse_tar(file)
+                for _ in range(PICKLES):
+                    _check_steps(file)
         except (ValueError, MemoryError):
             raise
         except Exception as error:  # damaged archives and pickles raise errors of many classes
@@ -270,18 +262,6 @@ def check_tensors(tensors: Mapping[str, Tensor], size: int) -> None:
             raise ValueError(f"{name} {tuple(tensor.shape)} repeats a part of itself")
     if (total := sum(tensor.nbytes for tensor in tensors.values())) > SHARED * size:
         raise ValueError(f"its tensors have {total:,} bytes, the file {size:,}")
-
-
-def _check(file: IO[bytes], size: int) -> None:
-    # As torch.load decides: by the first bytes alone. A zip's list of parts is at the end, so a file can be both.
-    begins_as_zip = file.read(len(ZIP)) == ZIP
-    file.seek(0)
-    if begins_as_zip:
-        _check_archive(file, size)
-        return
-    _refuse_tar(file)
-    for _ in range(PICKLES):
-        _check_steps(file)
 
 
 def _refuse_tar(file: IO[bytes]) -> None:

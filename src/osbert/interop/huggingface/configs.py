@@ -99,7 +99,7 @@ def architecture(config: Mapping[str, Any], *, where: str) -> Sizes:
         problems.add(message, code="unsupported-model")
     refuse = partial(problems.add, code="unsupported-model")
     settings: dict[str, Any] = dict(_numbers(config, family, refuse))
-    settings["activation"] = _look_up(config.get("hidden_act", "gelu"), ACTIVATIONS)
+    settings["activation"] = ACTIVATIONS.get(str(config.get("hidden_act", "gelu")))
     settings["direction"] = "left_to_right" if config.get(DECODER_FIELD) else "both"
     settings |= family.settings(original_config, refuse) if family else dict(_own_settings(config, refuse))
     if not isinstance(scaled := config.get(SCALED, False), bool):
@@ -154,11 +154,6 @@ def own_fields() -> dict[str, str]:
     return {f"osbert_{setting.name}": setting.name for setting in fields_of(Architecture) if setting.name not in known}
 
 
-def _look_up(value: object, table: Mapping[str, str]) -> str | None:
-    """Return the entry of a table for a value; None if there is none or the value is not a string."""
-    return table.get(value) if isinstance(value, str) else None
-
-
 def _numbers(
     config: Mapping[str, Any], family: Family | None, problem: Callable[[str], None]
 ) -> Iterator[tuple[str, Any]]:
@@ -194,7 +189,7 @@ def _refusals(config: Mapping[str, Any], family: Family | None) -> Iterator[str]
         if config.get(field) not in accepted:
             yield f"{field} is {config[field]!r}, which changes the model's mathematics and is not supported."
     activation = config.get("hidden_act", "gelu")
-    if _look_up(activation, ACTIVATIONS) is None:
+    if str(activation) not in ACTIVATIONS:
         field = family.fields.get("hidden_act", "hidden_act") if family else "hidden_act"
         yield (
             f"{field} is {activation!r}; supported are {', '.join(ACTIVATIONS)}.{nearest(str(activation), ACTIVATIONS)}"

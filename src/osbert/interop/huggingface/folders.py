@@ -319,19 +319,16 @@ def _leftovers(backbone: Backbone, tensors: Mapping[str, Tensor]) -> list[Tensor
 
 
 def _describe_unused(name: str, tensors: Mapping[str, Tensor], *, tied: bool = True) -> TensorRow:
-    shape = tuple(tensors[name].shape)
-    pieces = tensors.get(names.PIECES)
+    pieces, expected, remark = tensors.get(names.PIECES), False, UNKNOWN
     if tied and name == names.DECODER and (pieces is None or not torch.equal(tensors[name], pieces)):
         remark = "differs from the piece embeddings, to which the masked-LM head is tied here"
-        return TensorRow(name=name, shape=shape, status="unused", expected=False, remark=remark)
-    if name == names.SCORES_BIAS and tensors[name].any():
+    elif name == names.SCORES_BIAS and tensors[name].any():
         remark = "is a bias of the scores of pieces, which no head here has"
-        return TensorRow(name=name, shape=shape, status="unused", expected=False, remark=remark)
-    if name.endswith(names.BUFFERS):
-        return TensorRow(name=name, shape=shape, status="unused", remark=UNLEARNT)
-    if name.startswith(names.HEAD_PREFIXES):
-        return TensorRow(name=name, shape=shape, status="unused", remark="a head's")
-    return TensorRow(name=name, shape=shape, status="unused", expected=False, remark=UNKNOWN)
+    elif name.endswith(names.BUFFERS):
+        expected, remark = True, UNLEARNT
+    elif name.startswith(names.HEAD_PREFIXES):
+        expected, remark = True, "a head's"
+    return TensorRow(name=name, shape=tuple(tensors[name].shape), status="unused", expected=expected, remark=remark)
 
 
 def _heads(learner: Learner) -> Iterator[tuple[str, Head]]:
@@ -373,12 +370,8 @@ def fill_heads(tensors: Mapping[str, Tensor], learner: Learner) -> list[TensorRo
 
 def _other_heads(learner: Learner) -> list[str]:
     """Describe each head that transformers would not rebuild with the same outputs."""
-    descriptions = {
-        "a tagger on features of a frozen encoder"
-        if head.frozen is not None
-        else names.other_head(head, learner.backbone.architecture)
-        for _, head in _heads(learner)
-    }
+    sizes, frozen = learner.backbone.architecture, "a tagger on features of a frozen encoder"
+    descriptions = {frozen if head.frozen else names.other_head(head, sizes) for _, head in _heads(learner)}
     return sorted(descriptions - {""})
 
 

@@ -103,11 +103,7 @@ BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
 """Tensors of the backbone without learned numbers: position and segment indices."""
 
 _BLOCK = {
-    "attention.inward": (
-        "attention.self.query",
-        "attention.self.key",
-        "attention.self.value",
-    ),
+    "attention.inward": ("attention.self.query", "attention.self.key", "attention.self.value"),
     "attention.outward": ("attention.output.dense",),
     "attention_norm": ("attention.output.LayerNorm",),
     "up": ("intermediate.dense",),

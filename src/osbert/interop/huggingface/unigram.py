@@ -21,7 +21,8 @@ from typing import Any
 from osbert.errors import UserError
 from osbert.guarded import read_bytes, read_if_there
 from osbert.interop.files.tokenizer_checks import PIECES
-from osbert.text.file_tokenizer import NAMES
+from osbert.text.file_tokenizer import NAMES, added_piece, piece_text, text_template
+from osbert.text.tokenizer import SPECIALS
 
 LARGEST_MODEL = 1 << 26
 """Largest file of a model, 64 MiB. XLM-R's has 5 million bytes."""
@@ -143,7 +144,7 @@ def _varint(content: bytes, start: int) -> tuple[int, int]:
 
 
 _ROLES = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
-_BERTS = dict(zip(_ROLES, ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")))
+_BERTS = dict(zip(_ROLES, SPECIALS))
 _FAIRSEQS = dict(zip(_ROLES, ("<pad>", "<unk>", "<s>", "</s>", "<mask>")))
 _RARE = 100.0
 """Subtracted by ALBERT from the score of a piece that ends with a digit and a comma, which thus hardly ever occurs."""
@@ -190,15 +191,17 @@ def tokenizer_of(path: Path, config: Mapping[str, Any]) -> tuple[dict[str, Any],
     kind = _kind(path, config)
     family, model = FAMILIES[kind], read_sentencepiece(path)
     _check(path, model)
-    names = {**family.names, **{role: _text(config[role]) for role in _ROLES if config.get(role)}}
+    names = {**family.names, **{role: piece_text(config[role]) for role in _ROLES if config.get(role)}}
     vocabulary = [*family.first, *((text, score) for text, score, _ in model.pieces[family.replaced :])]
     if kind == _ALBERT:
-        vocabulary = [(text, score - _RARE * _ends_a_number(text)) for text, score in vocabulary]
+        vocabulary = [
+            (text, score - _RARE * (text[-1:] == "," and text[-2:-1].isdigit())) for text, score in vocabulary
+        ]
     # Reversed, so that the first of two equal pieces keeps its id.
     ids = {text: number for number, (text, _) in reversed([*enumerate(vocabulary)])}
     added = _list_added(path, model, config, ids)
     for role, piece in names.items():
-        added.setdefault(piece, _new(piece, ids.setdefault(piece, len(ids)), special=True))
+        added.setdefault(piece, added_piece(piece, ids.setdefault(piece, len(ids))))
         added[piece]["lstrip"] |= role == "mask_token" and family.mask_takes_space
     splitters = [_metaspace(model, config)]
     if config.get("split_by_punct") and kind == _DEBERTA:
@@ -210,7 +213,7 @@ def tokenizer_of(path: Path, config: Mapping[str, Any]) -> tuple[dict[str, Any],
         "added_tokens": sorted(added.values(), key=lambda token: int(token["id"])),
         "normalizer": {"type": "Sequence", "normalizers": _normalizers(kind, model, config)},
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": splitters},
-        "post_processor": _form(names, ids, segments=family.segments),
+        "post_processor": text_template(names["cls_token"], names["sep_token"], ids, segments=family.segments),
         "decoder": _metaspace(model, config),
         "model": {
             "type": "Unigram",
@@ -265,13 +268,13 @@ def _list_added(
 ) -> dict[str, dict[str, Any]]:
     """Return the pieces that are matched before a text is split, by text. New ones are appended to `ids`."""
     added_pieces = {
-        text: _new(text, ids[text], special=kind == CONTROL)
+        text: added_piece(text, ids[text], special=kind == CONTROL)
         for text, _, kind in model.pieces
         if kind in (CONTROL, USER_DEFINED) and text in ids
     }
-    given = {_text(token): int(number) for number, token in (config.get("added_tokens_decoder") or {}).items()}
+    given = {piece_text(token): int(number) for number, token in (config.get("added_tokens_decoder") or {}).items()}
     given = given or read_if_there(path.parent / "added_tokens.json")
-    special = {_text(config[role]) for role in _ROLES if config.get(role)}
+    special = {piece_text(config[role]) for role in _ROLES if config.get(role)}
     # Added pieces must follow the model's without gaps, in the order of their ids.
     for text, number in sorted(given.items(), key=lambda pair: int(pair[1])):
         if ids.setdefault(text, len(ids)) != number:
@@ -280,13 +283,8 @@ def _list_added(
                 "files from one folder?",
                 code="unusable-tokenizer",
             )
-        added_pieces.setdefault(text, _new(text, number, special=text in special))
+        added_pieces.setdefault(text, added_piece(text, number, special=text in special))
     return added_pieces
-
-
-def _new(text: str, number: int, *, special: bool) -> dict[str, Any]:
-    plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
-    return {"id": number, "content": text, **plain, "special": special}
 
 
 def _normalizers(kind: str, model: SentencePieceModel, config: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -312,28 +310,3 @@ def _metaspace(model: SentencePieceModel, config: Mapping[str, Any]) -> dict[str
     first = config.get("add_prefix_space", bool(model.prefix))
     scheme = "always" if first else "never"
     return {"type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": True}
-
-
-def _form(names: Mapping[str, str], ids: Mapping[str, int], *, segments: bool) -> dict[str, Any]:
-    """Return the template of a text and of a pair: the texts are separated by two pieces, or by one and segments."""
-    cls, sep = names["cls_token"], names["sep_token"]
-
-    def piece(text: str, segment: int = 0) -> dict[str, Any]:
-        return {"SpecialToken": {"id": text, "type_id": segment}}
-
-    first, second = ({"Sequence": {"id": name, "type_id": segments * (name == "B")}} for name in "AB")
-    single = [piece(cls), first, piece(sep)]
-    return {
-        "type": "TemplateProcessing",
-        "single": single,
-        "pair": [*single, *([] if segments else [piece(sep)]), second, piece(sep, int(segments))],
-        "special_tokens": {text: {"id": text, "ids": [ids[text]], "tokens": [text]} for text in (cls, sep)},
-    }
-
-
-def _ends_a_number(text: str) -> bool:
-    return len(text) > 1 and text[-1] == "," and text[-2].isdigit()
-
-
-def _text(name: str | Mapping[str, Any]) -> str:
-    return name if isinstance(name, str) else str(name["content"])

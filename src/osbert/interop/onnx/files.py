@@ -172,7 +172,22 @@ def _write(model: PaddedGraph, path: Path, *, int8: bool, metadata: Mapping[str,
     if int8:
         model.shrink()
     with _quiet():
-        graph = _export(model)
+        batch = torch.export.Dim("batch")
+        length = torch.export.Dim("length", max=model.backbone.architecture.length)
+        # Sizes above 1: the exporter would take a size of 1 for a constant.
+        example = torch.ones(2, 5, dtype=torch.int64)
+        program = torch.onnx.export(
+            model.eval(),
+            (example, torch.zeros_like(example), example.clone()),
+            dynamo=True,
+            input_names=list(INPUTS),
+            output_names=list(model.names),
+            opset_version=OPSET,
+            dynamic_shapes=tuple({0: batch, 1: length} for _ in INPUTS),
+            verbose=False,
+        )
+        assert program is not None
+        graph: Any = program.model_proto
         if int8:
             _quantize(graph, path)
             graph = onnx.load(path)
@@ -180,25 +195,6 @@ def _write(model: PaddedGraph, path: Path, *, int8: bool, metadata: Mapping[str,
     all_said = {"form": FORM, "version": __version__, **metadata}
     onnx.helper.set_model_props(graph, {f"osbert.{name}": value for name, value in all_said.items()})
     onnx.save(graph, path)
-
-
-def _export(model: PaddedGraph) -> Any:
-    batch = torch.export.Dim("batch")
-    length = torch.export.Dim("length", max=model.backbone.architecture.length)
-    # Sizes above 1: the exporter would take a size of 1 for a constant.
-    example = tuple(torch.ones(2, 5, dtype=torch.int64) for _ in INPUTS)
-    program = torch.onnx.export(
-        model.eval(),
-        (example[0], torch.zeros_like(example[1]), example[2]),
-        dynamo=True,
-        input_names=list(INPUTS),
-        output_names=list(model.names),
-        opset_version=OPSET,
-        dynamic_shapes=tuple({0: batch, 1: length} for _ in INPUTS),
-        verbose=False,
-    )
-    assert program is not None
-    return program.model_proto
 
 
 def _quantize(graph: Any, path: Path) -> None:
@@ -272,7 +268,8 @@ def find_hostile(path: Path) -> str:
         for field, graph in _fields(content, (0, len(content))):
             if field == FUNCTIONS:
                 return "it has functions"
-            for node in _named(content, graph, NODE) if field == GRAPH else ():
+            nodes = (part for number, part in _fields(content, graph) if number == NODE) if field == GRAPH else ()
+            for node in nodes:
                 for number, part in _fields(content, node):
                     seen += 1
                     if seen > NODES:
@@ -280,10 +277,6 @@ def find_hostile(path: Path) -> str:
                     if number == ATTRIBUTE and any(one in GRAPHS_WITHIN for one, _ in _fields(content, part)):
                         return "a node has a graph of its own, as Loop, Scan and If have"
     return ""
-
-
-def _named(content: mmap.mmap, part: Part, field: int) -> Iterator[Part]:
-    return (inside for number, inside in _fields(content, part) if number == field)
 
 
 def _fields(content: mmap.mmap, part: Part) -> Iterator[tuple[int, Part]]:

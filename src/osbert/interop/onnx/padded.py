@@ -170,7 +170,6 @@ class ByteTable(nn.Module):
     steps: Tensor
 
     def __init__(self, table: Tensor) -> None:
-        """Quantize `table` (V, D)."""
         super().__init__()
         steps = (table.detach().abs().amax(dim=1, keepdim=True) / 127).clamp_min(torch.finfo(torch.float32).tiny)
         self.register_buffer("steps", steps)  # (V, 1)
@@ -215,11 +214,7 @@ def _mean(states: Tensor, mask: Tensor) -> Tensor:
 
 
 def _attend(
-    attention: Attention,
-    hidden: Tensor,
-    bias: Tensor,
-    turns: Tensor | None,
-    distances: tuple[Tensor, Tensor] | None,
+    attention: Attention, hidden: Tensor, bias: Tensor, turns: Tensor | None, distances: tuple[Tensor, Tensor] | None
 ) -> Tensor:
     # Query, key and value in this order, from one stacked layer or two.
     projections = [

@@ -60,7 +60,6 @@ class Transformer(Backbone):
 
     @property
     def stack(self) -> Sequence[nn.Module]:
-        """Return the embeddings, then each layer's block."""
         return [self.embeddings, *self.depth]
 
     @property
@@ -71,7 +70,6 @@ class Transformer(Backbone):
 
     @property
     def mixers(self) -> Sequence[nn.Module]:
-        """Return each layer's output projection of attention, whose input is the outputs of all heads (N, H * K)."""
         return [block.attention.outward for block in self.depth]
 
     @property
@@ -81,7 +79,6 @@ class Transformer(Backbone):
 
     @property
     def embedding(self) -> nn.Embedding:
-        """Return the table of piece embeddings (V, D')."""
         return self.embeddings.pieces
 
     def share_tables(self, owner: Self) -> None:
@@ -108,7 +105,6 @@ class Transformer(Backbone):
                 block.attention.face_neighbours(self.architecture.neighbours)
 
     def forward(self, batch: Batch, read: Tensor | None = None) -> States:
-        """Return the last layer's states. With `read` (R,), from `readable`, the states of all other tokens are NaN."""
         # Blocks below the last one need all tokens, for its keys; the last one only has the queries that are read.
         layout = self.layout(batch)
         hidden = self.embeddings(batch)
@@ -124,7 +120,6 @@ class Transformer(Backbone):
         return self.summarise(hidden, batch)
 
     def forward_with_past(self, batch: Batch, past: Past, read: Tensor | None = None) -> tuple[States, Past]:
-        """Return the states as `forward`, but with attention to the past of the sequences, and their new past."""
         joined = Continuation(batch, past)
         layout = self.layout(joined.batch)
         # Remembered tokens have no queries. Without any past the plain layout has the faster runs.
@@ -148,7 +143,6 @@ class Transformer(Backbone):
         return self.pooler_norm(self.pooling(self.pooler(summary)) if self.pooling else summary)
 
     def layers(self, batch: Batch) -> Iterator[Tensor]:
-        """Yield layers + 1 states (N, D): the embedding output, then each block's."""
         layout = self.layout(batch)
         hidden = self.embeddings(batch)
         yield hidden

@@ -131,8 +131,11 @@ class _Sums:
             slopes.mul_(weights)
         # score = states @ weight.T + bias: the gradients are sums over rows, products with weight, and with states.
         of_bias = slopes.sum(dim=0)
-        if len(self.weight) > slopes.shape[1]:
-            slopes = self._pad_columns(slopes)
+        if (columns := slopes.shape[1]) < len(self.weight):
+            wide = self.states.new_empty(len(slopes), len(self.weight))  # a column for each row of `weight`
+            wide[:, columns:] = 0
+            wide[:, :columns] = slopes
+            slopes = wide
         slopes, states = (convert_rows(rows, self.states.dtype) for rows in (slopes, self.states[here]))
         chunk = CHUNK_ROWS if is_compiled(slopes.device.type, slopes.dtype) else len(slopes)
         for gradient, some in zip(of_states[here].split(chunk), slopes.split(chunk)):
@@ -145,13 +148,6 @@ class _Sums:
             self.of_weight.addmm_(slopes.t(), states)
         else:
             self.of_weight += (slopes.t() @ states)[: len(of_bias)]
-
-    def _pad_columns(self, slopes: Tensor) -> Tensor:
-        """Return the slopes (rows, V) with a column for each row of `weight`."""
-        wide = self.states.new_empty(len(slopes), len(self.weight))
-        wide[:, slopes.shape[1] :] = 0
-        wide[:, : slopes.shape[1]] = slopes
-        return wide
 
     def gradients(self) -> tuple[Tensor, Tensor, Tensor] | None:
         """Return the gradients of states (M, D), weight (V, D) and bias (V,); None if they were not asked for."""

@@ -24,7 +24,6 @@ class Dropout(nn.Module):
     """Dropout with probability `probability` in training; the identity in evaluation."""
 
     def __init__(self, probability: float) -> None:
-        """Drop `probability`, at least 0 and below 1."""
         super().__init__()
         self.probability = probability
 
@@ -37,7 +36,6 @@ class Chances:
     """Random decisions on the CPU which elements to drop, with probability `probability` rounded to 1/65536."""
 
     def __init__(self, probability: float) -> None:
-        """Drop `probability`, at least 0 and below 1."""
         dropped = min(round(probability * LEVELS), LEVELS - 1)
         self.least = dropped - LEVELS // 2
         self.scale = LEVELS / (LEVELS - dropped)

@@ -133,13 +133,6 @@ def forbidden(labels: Sequence[str], follows: Callable[[str, str], bool]) -> Cha
 
     A path is treated as if "O" came before and after it.
     """
-    steps = [[_ban(follows(before, label)) for label in labels] for before in labels]
-    return Chain(
-        first=np.array([_ban(follows("O", label)) for label in labels]),
-        steps=np.array(steps),
-        last=np.array([_ban(follows(label, "O")) for label in labels]),
-    )
-
-
-def _ban(allowed: bool) -> float:
-    return 0.0 if allowed else FORBIDDEN
+    steps = np.array([[follows(before, label) for label in (*labels, "O")] for before in (*labels, "O")])
+    bans = np.where(steps, 0.0, FORBIDDEN)
+    return Chain(first=bans[-1, :-1], steps=bans[:-1, :-1], last=bans[:-1, -1])

@@ -19,15 +19,7 @@ from osbert.data.example import Integers, Places
 from osbert.data.examples import Examples
 from osbert.models.contract import Backbone, Head, Loss, States
 from osbert.models.fast.linear import Linear
-from osbert.models.forms import (
-    Pooling,
-    Values,
-    VectorLoss,
-    pair_blocks,
-    pool_states,
-    pool_texts,
-    split_pooling,
-)
+from osbert.models.forms import Pooling, Values, VectorLoss, pair_blocks, pool_states, pool_texts, split_pooling
 from osbert.models.heads.grouped import log_softmax_within
 from osbert.models.heads.predictions import SequenceHead, classification_loss, regression_loss
 from osbert.models.initialisation import initialise
@@ -153,11 +145,9 @@ class ContrastiveHead(Head):
             initialise(self, backbone.architecture.deviation)
 
     def note_rows(self, rows: Examples) -> None:
-        """Note which texts are alike in the training rows."""
         self.comparison.note_rows(rows)
 
     def outputs(self, states: States, batch: Batch) -> Tensor:
-        """Return the vector (B, D) of every text."""
         return torch.stack(pool_texts(states.hidden, batch, self.pooling, self.summaries(batch)))
 
     def compare(self, outputs: Tensor, batch: Batch) -> Loss:
@@ -169,7 +159,6 @@ class ContrastiveHead(Head):
         return replace(losses[0], total=torch.stack([loss.total for loss in losses]).sum()) if losses[1:] else losses[0]
 
     def forward(self, states: States, batch: Batch) -> Loss:
-        """Return the summed loss of the records in nats."""
         return self.compare(self.outputs(states, batch), batch)
 
 
@@ -200,7 +189,6 @@ class SameTextHead(Head):
         return self._vectors(states, batch)[batch.targets[self.target].index]
 
     def forward(self, states: States, batch: Batch) -> Loss:
-        """Return the summed cross-entropy in nats of the first encodings."""
         target, vectors = batch.targets[self.target], functional.normalize(self._vectors(states, batch).float(), dim=-1)
         # The batch was doubled: the copy of sequence i is sequence i + B.
         first, second = vectors[target.index], vectors[target.index + len(batch.lengths) // 2]
@@ -399,7 +387,6 @@ class ApartHead(SequenceHead):
         return features
 
     def score_targets(self, states: States, batch: Batch) -> Tensor:
-        """Return the scores (M, K) of the labelled pairs."""
         return self.linear(self.dropout(torch.cat(self.blocks(states, batch), dim=1)))
 
     def decoding_values(self) -> dict[str, list[Any]]:

@@ -42,7 +42,6 @@ class DiscriminatorHead(Head):
 
     @property
     def companions(self) -> Mapping[str, Learner]:
-        """Return the generator by the name of its head."""
         return {name: generator for generator in self.generators for name in generator.heads}
 
     def before(self, batch: Batch) -> tuple[Batch, Mapping[str, Loss]]:
@@ -56,6 +55,7 @@ class DiscriminatorHead(Head):
             return batch, losses
         # Both differ from the batch only where the generator has a target.
         ids = truth = batch.ids
+        own = batch.targets[self.target]
         for name, generator in self.companions.items():
             if name not in batch.targets:  # nothing was chosen
                 continue
@@ -66,16 +66,16 @@ class DiscriminatorHead(Head):
             losses[name] = head(states, masked)
             assert isinstance(head, MaskedLanguageHead)
             with torch.no_grad():
-                # The numbers are part of the example, so pieces do not depend on the batch or the process.
-                numbers = self._numbers(batch)[target.index]
-                pieces = sample_pieces(head, states.hidden[target.index], numbers)
+                # The uniform numbers in [0, 1) are part of the example, so pieces depend on no batch and no process.
+                numbers = own.labels.new_zeros(len(batch.ids)).index_copy(0, own.index, own.labels)  # (N,)
+                pieces = sample_pieces(head, states.hidden[target.index], numbers[target.index])
             ids = batch.ids.index_copy(0, target.index, pieces)
             truth = batch.ids.index_copy(0, target.index, target.labels)
-        labelled = self._build_target(batch, ids != truth)
+        replaced = (ids != truth)[own.index].long()
+        labelled = BatchTarget(labels=replaced, index=own.index, per_token=True, count=own.count)
         return batch.replace_columns(ids=ids, targets={**batch.targets, self.target: labelled}), losses
 
     def outputs(self, states: States, batch: Batch) -> Tensor:
-        """Return the scores (N, 1) of all tokens."""
         return self.linear(self.activation(self.dense(states.hidden)))
 
     def forward(self, states: States, batch: Batch) -> Loss:
@@ -91,22 +91,8 @@ class DiscriminatorHead(Head):
         # A logit above 0 is a probability above 1/2.
         taken = (scores.detach() > 0).float()
         hits, count = (taken * labels).sum(), labels.new_tensor(len(labels))
-        ratios = {
-            "share": (labels.sum(), count),
-            "precision": (hits, taken.sum()),
-            "recall": (hits, labels.sum()),
-        }
+        ratios = {"share": (labels.sum(), count), "precision": (hits, taken.sum()), "recall": (hits, labels.sum())}
         return Loss(total=total, count=target.count, ratios=ratios)
-
-    def _numbers(self, batch: Batch) -> Tensor:
-        """Return the uniform number (N,) in [0, 1) of every token by which its piece is sampled."""
-        target = batch.targets[self.target]
-        return target.labels.new_zeros(len(batch.ids)).index_copy(0, target.index, target.labels)
-
-    def _build_target(self, batch: Batch, replaced: Tensor) -> BatchTarget:
-        """Return the target with the labels of a mask `replaced` (N,)."""
-        target = batch.targets[self.target]
-        return BatchTarget(labels=replaced[target.index].long(), index=target.index, per_token=True, count=target.count)
 
 
 def sample_pieces(head: MaskedLanguageHead, hidden: Tensor, numbers: Tensor) -> Tensor:
@@ -117,16 +103,13 @@ def sample_pieces(head: MaskedLanguageHead, hidden: Tensor, numbers: Tensor) -> 
     """
     # A few rows at a time: all masked tokens of a step by the vocabulary would not fit in memory.
     rows = max(1, SCORES // len(head.bias))
-    parts = zip(hidden.split(rows), numbers.split(rows), strict=True)
-    return torch.cat([_sample_pieces(head.scores(states).float(), some) for states, some in parts])
-
-
-def _sample_pieces(scores: Tensor, numbers: Tensor) -> Tensor:
-    # The cumulative distribution (M, V) over pieces.
-    reached = scores.softmax(dim=1).cumsum(dim=1)  # (M, V)
-    # The last sum is 1 up to rounding: numbers are scaled by it, so that none lies beyond it.
-    pieces = torch.searchsorted(reached, (numbers[:, None] * reached[:, -1:]).contiguous(), right=True).squeeze(1)
-    return pieces.clamp_(max=scores.shape[1] - 1)
+    pieces = []
+    for states, part in zip(hidden.split(rows), numbers.split(rows), strict=True):
+        reached = head.scores(states).float().softmax(dim=1).cumsum(dim=1)  # (rows, V): the cumulative distribution
+        # The last sum is 1 up to rounding: numbers are scaled by it, so that none lies beyond it.
+        sampled = torch.searchsorted(reached, (part[:, None] * reached[:, -1:]).contiguous(), right=True).squeeze(1)
+        pieces.append(sampled.clamp_(max=reached.shape[1] - 1))
+    return torch.cat(pieces)
 
 
 def make_generator(backbone: Backbone, *, factor: float, name: str) -> Learner:

@@ -7,7 +7,7 @@ sum_j softmax(s)_j h_j. The encoder is frozen, so the states of a sequence are c
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -48,7 +48,8 @@ class FrozenEncoder:
 
     def __call__(self, batch: Batch) -> States:
         """Return the states of a batch: from disk if all its sequences are cached, else from the encoder."""
-        offsets = [self.offsets.get(key) for key in _keys(batch)]
+        columns = (column.cpu().split(list(batch.lengths)) for column in (batch.ids, batch.segments))
+        offsets = [self.offsets.get(_key(*(column.numpy() for column in pair))) for pair in zip(*columns)]
         if self.vectors is None or any(offset is None for offset in offsets):
             states = self._encode(batch)
         else:
@@ -174,12 +175,6 @@ def _is_whole(path: Path) -> bool:
             digest.update(content)
             left -= len(content)
         return file.read() == digest.digest()
-
-
-def _keys(batch: Batch) -> Iterator[bytes]:
-    ids, segments = batch.ids.cpu().split(list(batch.lengths)), batch.segments.cpu().split(list(batch.lengths))
-    for sequence_ids, segment in zip(ids, segments):
-        yield _key(sequence_ids.numpy(), segment.numpy())
 
 
 def _key(ids: NDArray[np.integer], segments: NDArray[np.integer]) -> bytes:

@@ -29,7 +29,6 @@ class SpanHead(Head):
         initialise_scores(self.linear, backbone.architecture.deviation)
 
     def outputs(self, states: States, batch: Batch) -> Tensor:
-        """Return the scores (N, 2) of every token being a start and an end."""
         return self.linear(self.transform(states.hidden))
 
     def forward(self, states: States, batch: Batch) -> Loss:
@@ -67,7 +66,6 @@ class ChoiceHead(Head):
         initialise_scores(self.linear, backbone.architecture.deviation)
 
     def outputs(self, states: States, batch: Batch) -> Tensor:
-        """Return the score (B, 1) of every choice."""
         return self.linear(self.dropout(states.pooled))
 
     def forward(self, states: States, batch: Batch) -> Loss:

@@ -25,7 +25,6 @@ class Transform(nn.Module):
     """(N, D) -> (N, D): norm(activation(dense)), the prediction head of ModernBERT (Warner et al. 2024)."""
 
     def __init__(self, sizes: Sizes) -> None:
-        """Make the layers, with newly initialised weights."""
         super().__init__()
         self.dense = Linear(sizes.width, sizes.width, bias=sizes.head_biases)
         self.activation = ACTIVATIONS[sizes.activation]
@@ -93,7 +92,6 @@ class MaskedLanguageHead(Head):
         return self.scores(states.hidden[batch.targets[self.target].index])
 
     def every(self, states: States, batch: Batch) -> Tensor:
-        """Return the scores (N, V) at every token."""
         return self.scores(states.hidden)
 
     def scores(self, hidden: Tensor) -> Tensor:
@@ -108,7 +106,6 @@ class MaskedLanguageHead(Head):
         return Loss(total=total, count=target.count, hits=hits)
 
     def flops(self, labels: int) -> int:
-        """Return the FLOPs for this number of labels, including the product with the piece embeddings."""
         # A tied table belongs to the backbone, so that super() does not count it.
         return super().flops(labels) + (2 * labels * self.pieces.numel() if self.table is None else 0)
 
@@ -131,13 +128,7 @@ class SequenceHead(Head):
     sparse = True
 
     def __init__(
-        self,
-        backbone: Backbone,
-        *,
-        target: str,
-        labels: int = 2,
-        dropout: float = 0.0,
-        form: Form = "sequence",
+        self, backbone: Backbone, *, target: str, labels: int = 2, dropout: float = 0.0, form: Form = "sequence"
     ) -> None:
         """Stand on `backbone` with `labels` = K outputs; learn from the batch's targets `target`.
 
@@ -161,7 +152,6 @@ class SequenceHead(Head):
         return width
 
     def outputs(self, states: States, batch: Batch) -> Tensor:
-        """Return the scores (B, K) of every sequence."""
         return self.linear(self.dropout(states.pooled))
 
     def blocks(self, states: States, batch: Batch) -> list[Tensor]:
@@ -177,11 +167,9 @@ class SequenceHead(Head):
         return self.outputs(states, batch)[self.labelled(batch)]
 
     def forward(self, states: States, batch: Batch) -> Loss:
-        """Return the summed loss, in nats."""
         return self.loss(self.score_targets(states, batch), batch.targets[self.target])
 
     def flops(self, labels: int) -> int:
-        """Return the FLOPs for this number of targets."""
         return super().flops(labels // self.stride)
 
 
@@ -198,7 +186,6 @@ class OrdersHead(SequenceHead):
         self.orders = orders
 
     def outputs(self, states: States, batch: Batch) -> Tensor:
-        """Return the scores (B, K) of every sequence."""
         scores = super().outputs(states, batch)
         # Scores are summed over orders: each keeps 1 / orders of the bias, so that the sum has it once.
         return scores if self.orders == 1 else scores - self.linear.bias * (1 - 1 / self.orders)
@@ -358,7 +345,6 @@ class TextHead(MaskedLanguageHead):
         return self.every(states, batch)
 
     def forward(self, states: States, batch: Batch) -> Loss:
-        """Return the (weighted) summed cross-entropy in nats over the labelled positions."""
         if not self.smoothing:
             return super().forward(states, batch)
         target = batch.targets[self.target]

@@ -64,7 +64,6 @@ class SpladeHead(MaskedLanguageHead):
         self.penalty_fraction = min(done / WARM_UP, 1.0) ** 2
 
     def outputs(self, states: States, batch: Batch) -> Tensor:
-        """Return the vector (B, V) of every text."""
         return torch.stack([*pool_pieces(states.hidden, batch.lengths, self.scores, self.pooling)])
 
     def compare(self, outputs: Tensor, batch: Batch) -> Loss:
@@ -83,7 +82,6 @@ class SpladeHead(MaskedLanguageHead):
         return replace(loss, total=total, ratios={"active_pieces": active})
 
     def forward(self, states: States, batch: Batch) -> Loss:
-        """Return the summed loss of the records in nats."""
         return self.compare(self.outputs(states, batch), batch)
 
 

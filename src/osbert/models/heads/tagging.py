@@ -108,14 +108,7 @@ class TagHead(Head):
     sparse = True
     beside = ("crf.",)
 
-    def __init__(
-        self,
-        backbone: Backbone,
-        *,
-        target: str,
-        labels: int,
-        chain: Chain | None = None,
-    ) -> None:
+    def __init__(self, backbone: Backbone, *, target: str, labels: int, chain: Chain | None = None) -> None:
         """Stand on `backbone` with `labels` = K outputs; learn from the batch's targets named `target`.
 
         `chain`: fixed transition scores that a CRF adds to its learned ones; None for no CRF.
@@ -131,7 +124,6 @@ class TagHead(Head):
         self.crf = None if chain is None else ChainField(chain)
 
     def outputs(self, states: States, batch: Batch) -> Tensor:
-        """Return the scores (N, K) of every token."""
         return self.linear(self.dropout(self.transform(states.hidden)))
 
     def forward(self, states: States, batch: Batch) -> Loss:

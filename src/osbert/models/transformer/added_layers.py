@@ -21,7 +21,6 @@ class Adapter(nn.Module):
     """(N, D) -> (N, D): a bottleneck with a residual connection."""
 
     def __init__(self, width: int, bottleneck: int) -> None:
-        """Make an adapter for states of `width`, which starts as the identity."""
         super().__init__()
         self.down = Linear(width, bottleneck)
         self.activation = nn.GELU()

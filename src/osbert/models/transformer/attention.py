@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from osbert.models.architecture import Architecture
 from osbert.models.contract import HeadVectors
 from osbert.models.fast.dropout import Dropout
 from osbert.models.fast.linear import Linear, linear
@@ -16,9 +16,6 @@ from osbert.models.transformer.kernels import Kernel, fastest, weights
 from osbert.models.transformer.layout import Layout, has_long, parts
 from osbert.models.transformer.positions import TERMS, gather_scores, neighbours, rotate, score_distances, vector_scores
 from osbert.models.transformer.relative import RelativeScores, table_biases
-
-if TYPE_CHECKING:
-    from osbert.models.architecture import Architecture
 
 
 class Attention(nn.Module):
@@ -180,23 +177,17 @@ class Attention(nn.Module):
         elif layout.read is None:
             query, key, value = self.inward(hidden).unflatten(-1, (3, self.heads, -1)).unbind(1)  # 3 x (N, H, K)
         else:
-            query, key, value = self._project_read(hidden, layout)
+            # `inward` stacks queries, keys and values: its weight is cut, to compute queries of R tokens only.
+            width, weight, bias = self.outward.in_features, self.inward.weight, self.inward.bias
+            first, others = (None, None) if bias is None else (bias[:width], bias[width:])
+            query = linear(layout.read_of(hidden), weight[:width], first).unflatten(-1, (self.heads, -1))
+            key, value = linear(hidden, weight[width:], others).unflatten(-1, (2, self.heads, -1)).unbind(1)
         if layout.turns is not None:
             # Before heads are repeated: each shared key is rotated once.
             query, key = rotate(query, layout.read_of(layout.turns)), rotate(key, layout.turns)
         if self.sharing > 1:
             key, value = (part.repeat_interleave(self.sharing, dim=1) for part in (key, value))  # 2 x (N, H, K)
         return query, key, value
-
-    def _project_read(self, hidden: Tensor, layout: Layout) -> tuple[Tensor, Tensor, Tensor]:
-        """Return queries (R, H, K) of the tokens that have one, and keys and values (N, H, K) of all."""
-        width = self.outward.in_features
-        weight, bias = self.inward.weight, self.inward.bias
-        # `inward` stacks queries, keys and values: cut its weight, to compute queries of R tokens only.
-        first, others = (None, None) if bias is None else (bias[:width], bias[width:])
-        query = linear(layout.read_of(hidden), weight[:width], first).unflatten(-1, (self.heads, -1))
-        both = linear(hidden, weight[width:], others).unflatten(-1, (2, self.heads, -1))  # (N, 2, H, K)
-        return query, *both.unbind(1)
 
 
 def distance_biases(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from osbert.models.architecture import Architecture
 from osbert.models.contract import HeadVectors, Sizes
 from osbert.models.fast.dropout import Dropout
 from osbert.models.fast.linear import Linear
@@ -17,9 +18,6 @@ from osbert.models.transformer.added_layers import Adapter
 from osbert.models.transformer.attention import Attention
 from osbert.models.transformer.kernels import within_graph
 from osbert.models.transformer.layout import Layout
-
-if TYPE_CHECKING:
-    from osbert.models.architecture import Architecture
 
 StateFunction = Callable[[Tensor], Tensor]
 

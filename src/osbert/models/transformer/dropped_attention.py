@@ -38,16 +38,12 @@ def attend(
     what is added to its scaled scores (count or 1, H, Q, T), or None. Half precisions are computed in float32: the
     CPU's small products in bf16 would be compiled for each number of sequences.
     """
-    # The products take a mask in place of an order.
-    runs = [replace(run, visible=_past(run.width), causal=False) if run.causal else run for run in runs]
+    # The products take a mask in place of an order: a query sees its own token and those before it.
+    past = (torch.ones(1, 1, run.width, run.width, dtype=torch.bool).tril() for run in runs if run.causal)
+    runs = [replace(run, visible=next(past), causal=False) if run.causal else run for run in runs]
     with torch.autocast(query.device.type, enabled=False):
         mixed: Tensor = _Attention.apply(query, key, value, runs, Chances(dropout), *(biases or [None] * len(runs)))
     return mixed
-
-
-def _past(length: int) -> Tensor:
-    """Return the causal mask (1, 1, T, T): True for a query's own token and those before it."""
-    return torch.ones(1, 1, length, length, dtype=torch.bool).tril()
 
 
 class _Attention(torch.autograd.Function):

@@ -8,21 +8,17 @@ Also the vectors of distances, for models with relative positions (DeBERTa, Tran
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor, nn
 
 from osbert.data.batch import Batch
+from osbert.models.architecture import Architecture
 from osbert.models.fast.dropout import Dropout
 from osbert.models.fast.linear import Linear
 from osbert.models.transformer.block import norm
 from osbert.models.transformer.layout import Layout
 from osbert.models.transformer.positions import Distances, distance_rows
 from osbert.models.transformer.relative import DistanceEncodings, DistanceScores
-
-if TYPE_CHECKING:
-    from osbert.models.architecture import Architecture
 
 
 class Embeddings(nn.Module):
@@ -101,7 +97,6 @@ class DistanceTable(nn.Module):
     """The learned vectors of distances (2 S, D), usually normalised; S is the number of buckets on either side."""
 
     def __init__(self, architecture: Architecture) -> None:
-        """Make the table of an architecture."""
         super().__init__()
         self.buckets, self.farthest = architecture.buckets, architecture.farthest
         self.table = nn.Embedding(2 * (self.buckets or self.farthest), architecture.width)

@@ -79,10 +79,6 @@ def sdpa(query: Tensor, key: Tensor, value: Tensor, layout: Layout, *, dropout: 
     """
     if _needs_unfused(query, layout, dropout):
         return attend(query, key, value, layout.runs, dropout=dropout, biases=layout.biases)
-    return _attend_fused(query, key, value, layout, dropout)
-
-
-def _attend_fused(query: Tensor, key: Tensor, value: Tensor, layout: Layout, dropout: float) -> Tensor:
     runs, columns = layout.runs, ([query], [key], [value])
     if len(runs) > 1:  # split costs a node in the graph of gradients: skip it for a single run, the usual case
         sizes = [run.tokens for run in runs]
@@ -106,15 +102,11 @@ def fastest(query: Tensor, key: Tensor, value: Tensor, layout: Layout, *, dropou
 
     The CPU's fused attention in bf16 has no faster forward pass, and a backward pass of four times the duration.
     """
-    if _needs_unfused(query, layout, dropout):
-        return attend(query, key, value, layout.runs, dropout=dropout, biases=layout.biases)
-    if query.device.type == "cpu" and value.dtype == torch.bfloat16:
+    if query.device.type == "cpu" and value.dtype == torch.bfloat16 and not _needs_unfused(query, layout, dropout):
         # Autocast would turn the arguments of fused attention back into bf16.
         with torch.autocast("cpu", enabled=False):
-            return _attend_fused(query.float(), key.float(), value.float(), layout, dropout).bfloat16()
-    if _flashes(query, layout):
-        return varlen(query, key, value, layout, dropout=dropout)
-    return _attend_fused(query, key, value, layout, dropout)
+            return sdpa(query.float(), key.float(), value.float(), layout, dropout=dropout).bfloat16()
+    return (varlen if _flashes(query, layout) else sdpa)(query, key, value, layout, dropout=dropout)
 
 
 def within_graph(kernel: Kernel) -> Kernel:
@@ -147,14 +139,12 @@ def _attend_run(run: TokenRun, columns: tuple[Tensor, Tensor, Tensor], bias: Ten
         sees = visible.any(dim=-1, keepdim=True)
         visible = visible | ~sees
     # Fused attention takes one mask: a bias of -inf where q does not attend to k.
-    mask = visible if bias is None else _mask_bias(bias.to(query.dtype), visible)
+    mask = visible
+    if bias is not None:
+        bias = bias.to(query.dtype)
+        mask = bias if visible is None else torch.where(visible, bias, float("-inf"))
     if query.is_cuda and torch.is_grad_enabled():
         mixed: Tensor = FusedAttention.apply(query, key, value, mask, dropout, run.causal)
     else:
         mixed = functional.scaled_dot_product_attention(query, key, value, mask, dropout, run.causal)
     return mixed if sees is None else mixed.masked_fill(~sees, 0)
-
-
-def _mask_bias(bias: Tensor, visible: Tensor | None) -> Tensor:
-    """Return the bias with -inf where q does not attend to k."""
-    return bias if visible is None else torch.where(visible, bias, float("-inf"))

@@ -292,21 +292,16 @@ class LayoutPart:
         read = torch.arange(tokens) if layout.read is None else layout.read.cpu()
         for first in range(0, queries, size):
             chosen = read[first : first + size]
-            keys = slice(0, int(chosen[-1]) + 1 if layout.causal and layout.consecutive else tokens)
-            yield self._block(chosen, first, keys)
-
-    def _block(self, chosen: Tensor, first: int, keys: slice) -> LayoutPart:
-        """Return the block of the queries of the tokens `chosen`, the first of which is query `first` of the part."""
-        read = chosen.to(self.layout.positions.device)
-        layout = _cut(self.layout, keys, (keys.stop,), read, (len(chosen),))
-        if layout.consecutive:
-            layout.reach = (int(chosen[0]) - keys.stop + 1, int(chosen[-1]))
-        start = self.queries.start + first
-        return LayoutPart(
-            layout=layout,
-            queries=slice(start, start + len(chosen)),
-            keys=slice(self.keys.start, self.keys.start + keys.stop),
-        )
+            end = int(chosen[-1]) + 1 if layout.causal and layout.consecutive else tokens
+            block = _cut(layout, slice(0, end), (end,), chosen.to(layout.positions.device), (len(chosen),))
+            if layout.consecutive:
+                block.reach = (int(chosen[0]) - end + 1, int(chosen[-1]))
+            start = self.queries.start + first
+            yield LayoutPart(
+                layout=block,
+                queries=slice(start, start + len(chosen)),
+                keys=slice(self.keys.start, self.keys.start + end),
+            )
 
 
 def has_long(layout: Layout) -> bool:

@@ -9,19 +9,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
+from osbert.models.architecture import Architecture
 from osbert.models.fast.dropout import Dropout
 from osbert.models.fast.linear import Linear
 from osbert.models.transformer.layout import Layout, has_long
 from osbert.models.transformer.positions import BASE, Distances
-
-if TYPE_CHECKING:
-    from osbert.models.architecture import Architecture
-
 
 FARTHEST = 128
 """Distance from which on all distances share the last bucket."""
@@ -138,7 +134,6 @@ class DistanceEncodings(nn.Module):
     """The vectors of distances for all layers: fixed sinusoids."""
 
     def __init__(self, architecture: Architecture) -> None:
-        """Keep the sizes of an architecture."""
         super().__init__()
         self.width, self.farthest = architecture.width, architecture.farthest
         self.dropout = Dropout(architecture.dropout)
@@ -169,7 +164,6 @@ class RelativeScores(nn.Module):
     """
 
     def __init__(self, architecture: Architecture) -> None:
-        """Make the weights of a layer."""
         super().__init__()
         self.heads, self.farthest = architecture.heads, architecture.farthest
         joined = self.heads * architecture.key_width

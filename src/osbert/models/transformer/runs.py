@@ -120,15 +120,12 @@ class EqualLengths(TokenRun):
 
     @property
     def length(self) -> int:
-        """T, the number of keys in a rectangle."""
         return self.tokens // self.count
 
     def keys(self, rows: Tensor) -> Tensor:
-        """Return `rows` (tokens, ...) as (count, T, ...), a view."""
         return rows.view(self.count, self.length, *rows.shape[1:])
 
     def sum_keys(self, rectangles: Tensor, rows: Tensor) -> None:
-        """Write to `rows` (tokens, ...) the elements of `rectangles` (count, T, ...)."""
         self.keys(rows).copy_(rectangles)
 
 
@@ -144,7 +141,6 @@ class Band(TokenRun):
 
     @property
     def length(self) -> int:
-        """T, the number of keys in a rectangle."""
         return self.width + 2 * self.window
 
     def keys(self, rows: Tensor) -> Tensor:

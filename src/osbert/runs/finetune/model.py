@@ -16,8 +16,7 @@ from osbert.interop.folder import Folder, open_folder
 from osbert.interop.huggingface import names
 from osbert.interop.huggingface.folders import Report, fill_heads
 from osbert.interop.opening import CAREFUL, Opening
-from osbert.models.adapting.layers import add_adapters, add_recurrent, adjust_sizes
-from osbert.models.adapting.new_pieces import draw_pieces
+from osbert.models.adapting.additions import add_adapters, add_recurrent, adjust_sizes, draw_pieces
 from osbert.models.adapting.tuning import Factors, add_low_rank, freeze_lowest, learn_only, merge, trainable_modules
 from osbert.models.contract import Backbone, Head, Learner, Sizes
 from osbert.models.heads.colbert import ColbertHead

@@ -14,7 +14,7 @@ from osbert.interop.folder import Folder, open_folder
 from osbert.interop.huggingface.folders import fill_heads
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.tokenizers import read_any_tokenizer
-from osbert.models.adapting.new_pieces import add_pieces
+from osbert.models.adapting.additions import add_pieces
 from osbert.models.contract import DEFAULT_FAMILY, Head, Learner, Sizes
 from osbert.models.random_numbers import fix_seed
 from osbert.objectives import Objective

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from osbert.data.example import Example
 from osbert.data.multi_vectors import MultiVectors
 from osbert.inference.embedder import Embedder
-from osbert.inference.sparse_vectors.pieces import name_piece, name_pieces
 from osbert.inference.vectors.files import ENDS, Column
+from osbert.inference.vectors.sparse import name_piece, name_pieces
 from osbert.reading.table import Row
 from osbert.runs.rows.contract import Appended, RowSink
 from osbert.runs.rows.vector_output import LINES

@@ -306,6 +306,7 @@ class Finder:
     @cached_property
     def index(self) -> Index:
         """The approximate index of the file."""
+        assert self.kind.open_index is not None  # of the backends that the kind has
         return self.kind.open_index(self.opened, self.backend, lambda line: self.watch(Notice(line)))
 
     def find(self, vectors: Any, texts: Sequence[Texts]) -> Iterator[Neighbourhood]:

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from osbert.data.example import Example, Integers
 from osbert.data.pack import Packer
-from osbert.text.file_tokenizer import AnyTokenizer
-from osbert.text.sentinels import sentinel_ids
+from osbert.text.file_tokenizer import AnyTokenizer, sentinel_ids
 from osbert_lab.writing.decoder_inputs import decoder_example
 from osbert_lab.writing.objectives.contract import WritingObjective
 

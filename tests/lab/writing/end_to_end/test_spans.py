@@ -16,7 +16,7 @@ import transformers
 import corpora
 import osbert
 from interrupted import resume_bit_for_bit
-from osbert.text.sentinels import sentinel_ids, with_sentinels
+from osbert.text.file_tokenizer import sentinel_ids, with_sentinels
 from refusals import refusal
 from vocabularies import train
 

@@ -63,22 +63,15 @@ def _distances(config: Mapping[str, Any], problem: Problem) -> dict[str, Any]:
         if not isinstance(value, int) or isinstance(value, bool):
             problem(f"{name} must be a whole number, but is {value!r}.")
             return {}
-    buckets, farthest = numbers.values()
-    if _is_first(config):
-        buckets = 0
+    first, (buckets, farthest) = _is_first(config), numbers.values()
     if not isinstance(shared := config.get("share_att_key", False), bool):
         problem(f"share_att_key must be true or false, but is {shared!r}.")
     return {
-        "buckets": max(buckets, 0),
+        "buckets": 0 if first else max(buckets, 0),
         "farthest": farthest if farthest > 0 else config.get("max_position_embeddings"),
-        "distance_projections": not _shares(config),
+        # Distances share the projections of tokens, if both terms of scores do.
+        "distance_projections": not (shared is True and not first and _words(config.get("pos_att_type")) == TERMS),
     }
-
-
-def _shares(config: Mapping[str, Any]) -> bool:
-    """Return whether distances share the projections of tokens, as both terms of scores then do."""
-    shared = config.get("share_att_key") is True and not _is_first(config)
-    return shared and _words(config.get("pos_att_type")) == TERMS
 
 
 def as_second(tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> Mapping[str, Tensor]:
@@ -173,11 +166,10 @@ FAMILY = Family(
     tensors=(
         ("embeddings.embed_proj.", "embeddings_project."),
         ("encoder.LayerNorm.", "encoder.relative_norm."),
-        (".attention.self.query_proj.", ".attention.self.query."),
-        (".attention.self.key_proj.", ".attention.self.key."),
-        (".attention.self.value_proj.", ".attention.self.value."),
-        (".attention.self.pos_query_proj.", ".attention.self.pos_query."),
-        (".attention.self.pos_key_proj.", ".attention.self.pos_key."),
+        *(
+            (f".attention.self.{part}_proj.", f".attention.self.{part}.")
+            for part in ("query", "key", "value", "pos_query", "pos_key")
+        ),
     ),
     aliases=(
         ("lm_predictions.lm_head.dense.", "cls.predictions.transform.dense."),

@@ -27,12 +27,7 @@ FAMILY = Family(
     values={"pooling": "gelu"},
     varies=("segments", "embedding"),
     without=("embedding_size",),
-    only={
-        "is_decoder": False,
-        "summary_type": "first",
-        "summary_use_proj": True,
-        "summary_activation": "gelu",
-    },
+    only={"is_decoder": False, "summary_type": "first", "summary_use_proj": True, "summary_activation": "gelu"},
     always_gelu=True,
     read=embedding,
     written=lambda sizes: {"embedding_size": sizes.embedding or sizes.width},

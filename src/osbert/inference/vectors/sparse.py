@@ -1,19 +1,21 @@
-"""Exact search in sparse vectors by an inverted index, block by block, and the pieces by which a text was found.
+"""Sparse vectors of texts (SPLADE), weights of word pieces: reading, exact search, and the pieces that texts share.
 
-The index of a block has a list of the texts with each piece, and their weights. The dot products with a query add up
-the lists of its pieces, so that texts without any of them cost nothing.
+A search makes an inverted index of each block: a list of the texts with each piece, and their weights. The dot
+products with a query add up the lists of its pieces, so that texts without any of them cost nothing. Functions import
+scipy's sparse matrices late, which takes a tenth of a second, since searches in other vectors need none of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from osbert.inference.sparse_vectors.pieces import name_piece
-from osbert.inference.vectors.ranked import RankedRows, require_width
+from osbert.errors import UserError
+from osbert.inference.vectors.nearest import RankedRows, require_width
+from osbert.inference.vectors.reading import ArrayReader
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -35,7 +37,6 @@ class NearestSparseRows(RankedRows):
     """
 
     def __init__(self, queries: csr_array, count: int) -> None:
-        """Prepare for queries (Q, V)."""
         super().__init__(queries.shape[0], count)
         self.queries = queries.astype(np.float64)
 
@@ -56,16 +57,13 @@ class NearestSparseRows(RankedRows):
 
 def stack_rows(blocks: Sequence[csr_array]) -> csr_array:
     """Return blocks (n, V) as one matrix."""
-    from scipy.sparse import vstack  # late: searches in dense vectors need none of it
+    from scipy.sparse import vstack
 
     return vstack(blocks, format="csr")
 
 
 def divide_scores(
-    queries: csr_array,
-    chosen: Sequence[Iterable[int]],
-    blocks: Iterable[csr_array],
-    vocabulary: Sequence[str],
+    queries: csr_array, chosen: Sequence[Iterable[int]], blocks: Iterable[csr_array], vocabulary: Sequence[str]
 ) -> list[Mapping[int, Fractions]]:
     """Return for each query, by the indices of its `chosen` rows, what each common piece adds, the largest first.
 
@@ -99,3 +97,49 @@ def _select(blocks: Iterable[csr_array], indices: Sequence[int]) -> Iterator[tup
             index = remaining.pop()
             yield index, block[[index - first]]
         first += block.shape[0]
+
+
+def read_blocks(open_array: ArrayReader, rows: int) -> Iterator[csr_array]:
+    """Yield the vectors (n, V) of a file in blocks of at most `rows` rows.
+
+    Raises ValueError if the arrays contradict each other, and UserError if a weight is NaN or infinite.
+    """
+    from scipy.sparse import csr_array
+
+    with open_array("indptr") as (file, shape, dtype):
+        indptr = np.frombuffer(file.read(), dtype)
+    with open_array("shape") as (file, _, dtype):
+        count, width = np.frombuffer(file.read(), dtype).tolist()
+    with open_array("data") as (data, total, data_type), open_array("indices") as (indices, _, index_type):
+        if shape != (count + 1,) or indptr[0] != 0 or (np.diff(indptr) < 0).any() or total != (indptr[-1],):
+            raise ValueError("its offsets are damaged")
+        for first in range(0, count, rows):
+            ends = indptr[first : first + rows + 1] - indptr[first]
+            size = int(ends[-1])
+            weights = np.frombuffer(data.read(size * data_type.itemsize), data_type)
+            pieces = np.frombuffer(indices.read(size * index_type.itemsize), index_type)
+            if not np.isfinite(weights).all():
+                raise UserError("A sparse vector has infinite or undefined weights. Embed again.", code="not-finite")
+            block = csr_array((weights, pieces, ends), shape=(len(ends) - 1, width))
+            block.check_format(full_check=True)  # products do not check that pieces are within the vocabulary
+            yield block
+
+
+def name_pieces(vector: Any, vocabulary: Sequence[str]) -> list[tuple[str, Any]]:
+    """Return the pieces of a sparse vector (V,) with their weights, the largest first.
+
+    >>> [(piece, weight.item()) for piece, weight in name_pieces(np.array([0, 0.5, 2]), ["the", "film", "films"])]
+    [('films', 2.0), ('film', 0.5)]
+    """
+    from scipy.sparse import coo_array
+
+    vector = coo_array(vector)
+    pieces = vector.col
+    order = np.lexsort((pieces, -vector.data))
+    names = [name_piece(piece, vocabulary) for piece in pieces[order].tolist()]
+    return list(zip(names, vector.data[order], strict=True))
+
+
+def name_piece(piece: int, vocabulary: Sequence[str]) -> str:
+    """Return the name of a piece; models can have more of them than their tokenizer, which are named by number."""
+    return vocabulary[piece] if piece < len(vocabulary) else f"[{piece}]"

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from osbert.evaluation.compare import sortable, summaries, summarise
+from osbert_lab.study.summaries import sortable, summaries, summarise
 
 SCORES = st.lists(st.floats(-1, 1, allow_nan=False).map(lambda value: round(value, 4)), min_size=2, max_size=9)
 

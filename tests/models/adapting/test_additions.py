@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from osbert.models.adapting.new_pieces import add_pieces, draw_pieces
+from osbert.models.adapting.additions import add_pieces, draw_pieces
 from osbert.models.contract import Learner
 from osbert.models.heads.predictions import MaskedLanguageHead, SequenceHead
 

@@ -1,9 +1,8 @@
-"""Sentinels: pieces that stand for the missing spans of a text (T5, Raffel et al. 2020, section 3.1.4)."""
+"""Texts with gaps: sentinels stand for the missing spans of a text (T5, Raffel et al. 2020, section 3.1.4)."""
 
 from __future__ import annotations
 
-import functools
-import json
+import contextlib
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -13,40 +12,10 @@ from numpy.typing import NDArray
 
 from osbert.errors import UserError
 from osbert.terminal import format_count
-from osbert.text.file_tokenizer import AnyTokenizer, FileTokenizer
-from osbert.text.tokenizer import SENTINEL, SPECIALS, Tokenizer
+from osbert.text.file_tokenizer import AnyTokenizer, FileTokenizer, sentinel_ids
+from osbert.text.tokenizer import SENTINEL, SPECIALS
 
 _GAP = re.compile(rf"{re.escape(SPECIALS[-1])}|{SENTINEL.format(r'[0-9]+')}")
-
-
-@functools.lru_cache(maxsize=8)  # T5's objective asks for each example, and the whole vocabulary is searched
-def sentinel_ids(tokenizer: AnyTokenizer) -> NDArray[np.int64]:
-    """Return the ids of a tokenizer's sentinels, from number 0 on; empty if it has none.
-
-    >>> sentinel_ids(with_sentinels(Tokenizer([*SPECIALS, "the"]), 3)).tolist()
-    [8, 7, 6]
-    """
-    ids = {piece: index for index, piece in enumerate(tokenizer.vocabulary) if piece.startswith(SENTINEL[:9])}
-    sentinels = np.array([ids[piece] for k in range(len(ids)) if (piece := SENTINEL.format(k)) in ids], np.int64)
-    sentinels.flags.writeable = False  # all callers have the same array
-    return sentinels
-
-
-def with_sentinels(tokenizer: AnyTokenizer, count: int) -> AnyTokenizer:
-    """Return the tokenizer with `count` sentinels behind its pieces; number 0 is the last, as in T5's vocabularies."""
-    pieces = [SENTINEL.format(number) for number in reversed(range(count))]
-    if not pieces:
-        return tokenizer
-    if isinstance(tokenizer, Tokenizer):
-        flags = {"lowercase": tokenizer.lowercase, "strip_accents": tokenizer.strip_accents, "cjk": tokenizer.cjk}
-        return Tokenizer([*tokenizer.vocabulary, *pieces], **flags)
-    # The space before a sentinel is its own, as with the mask: in training it stands between pieces.
-    flags = {"single_word": False, "lstrip": True, "rstrip": False, "normalized": False, "special": True}
-    content = json.loads(tokenizer.content)
-    added = ({"id": len(tokenizer) + index, "content": piece, **flags} for index, piece in enumerate(pieces))
-    content["added_tokens"] = [*(content.get("added_tokens") or ()), *added]
-    whole = json.dumps(content, ensure_ascii=False)
-    return FileTokenizer(whole, specials=tokenizer.specials, settings=tokenizer.settings)
 
 
 def encode_gaps(text: str, tokenizer: AnyTokenizer) -> NDArray[np.int32]:
@@ -56,6 +25,8 @@ def encode_gaps(text: str, tokenizer: AnyTokenizer) -> NDArray[np.int32]:
     sentinel's name in the text becomes that sentinel. Raises UserError if there are more [MASK] than sentinels, or if
     two gaps have the same sentinel.
 
+    >>> from osbert.text.file_tokenizer import with_sentinels
+    >>> from osbert.text.tokenizer import Tokenizer
     >>> tokenizer = with_sentinels(Tokenizer([*SPECIALS, "a", "day"]), 2)
     >>> tokenizer.tokens(encode_gaps("a [MASK] day <extra_id_1>", tokenizer))
     ['a', '<extra_id_0>', 'day', '<extra_id_1>']
@@ -98,17 +69,11 @@ def _parts(text: str, tokenizer: AnyTokenizer) -> Iterator[tuple[str, int | None
     for gap in _GAP.finditer(text):
         mark = named.get(gap[0])
         if gap[0] == SPECIALS[-1]:
-            mark = int(marks[masks]) if len(marks) else _mask(tokenizer)
+            with contextlib.suppress(UserError):  # without a mask piece the gap is text
+                mark = int(marks[masks]) if len(marks) else tokenizer.mask
             masks += 1
         if mark is not None:
             yield text[begin : gap.start()], None
             yield gap[0], mark
             begin = gap.end()
     yield text[begin:], None
-
-
-def _mask(tokenizer: AnyTokenizer) -> int | None:
-    try:
-        return tokenizer.mask
-    except UserError:
-        return None

@@ -8,8 +8,8 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-CONFIDENCE = 0.95
-"""Confidence level of the interval of a mean."""
+from osbert.evaluation.bootstrap import CONFIDENCE
+
 RANGES: Mapping[str, tuple[float, float]] = {
     **dict.fromkeys(("accuracy", "precision", "recall", "f1", "match", "illegal", "map", "mrr", "ndcg"), (0.0, 1.0)),
     **dict.fromkeys(("rouge1", "rouge2", "rougeL", "bleu"), (0.0, 1.0)),
@@ -68,6 +68,13 @@ def summarise(values: Sequence[float], limits: tuple[float, float] = (-math.inf,
         limits = (-math.inf, math.inf)
     mean = statistics.fmean(values)
     deviation = statistics.stdev(values) if len(values) > 1 else math.nan
+    interval = (math.nan, math.nan)
+    if len(values) >= FEWEST:
+        from scipy.special import stdtrit  # which imports in a fraction of the time of scipy.stats
+
+        half = float(stdtrit(len(values) - 1, (1 + CONFIDENCE) / 2)) * deviation / math.sqrt(len(values))
+        # In this order NaN stays NaN.
+        interval = max(mean - half, limits[0]), min(mean + half, limits[1])
     return Summary(
         count=len(values),
         median=statistics.median(values),
@@ -75,7 +82,7 @@ def summarise(values: Sequence[float], limits: tuple[float, float] = (-math.inf,
         deviation=deviation,
         lowest=min(values),
         highest=max(values),
-        interval=_interval(mean, deviation, len(values), limits),
+        interval=interval,
     )
 
 
@@ -94,17 +101,6 @@ def metric_range(name: str) -> tuple[float, float]:
     """
     words = re.split(r"[_.@]", name.partition("/")[0])
     return next((RANGES[word] for word in words if word in RANGES), (-math.inf, math.inf))
-
-
-def _interval(mean: float, deviation: float, count: int, limits: tuple[float, float]) -> tuple[float, float]:
-    if count < FEWEST:
-        return math.nan, math.nan
-    from scipy.special import stdtrit  # which imports in a fraction of the time of scipy.stats
-
-    half = float(stdtrit(count - 1, (1 + CONFIDENCE) / 2)) * deviation / math.sqrt(count)
-    low, high = limits
-    # In this order NaN stays NaN.
-    return max(mean - half, low), min(mean + half, high)
 
 
 def sortable(score: float) -> float:

@@ -1,1 +1,0 @@
-"""Sparse vectors of texts (SPLADE), weights of word pieces: reading and search."""
