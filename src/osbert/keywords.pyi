@@ -143,13 +143,13 @@ class TrainTokenizerKeywords(TypedDict, total=False):
 class NearestKeywords(OpeningKeywords, total=False):
     """Settings of osbert.search."""
 
-    top: int
     above: float
     backend: Literal["auto", "exact", "binary", "faiss", "usearch", "plaid", "plaid-2bit"]
     hybrid: bool
     weights: str
     rerank: str
     role: str | None
+    top: int
     device: str
 
 class EvaluateKeywords(TextKeywords, OpeningKeywords, total=False):

@@ -20,7 +20,7 @@ from osbert.inference.engine import load
 from osbert.inference.vectors import files as vector_files
 from osbert.inference.vectors import reading as vector_reading
 from osbert.inference.vectors.approximate import index_path
-from osbert.inference.vectors.lexical import bm25
+from osbert.inference.vectors.lexical import BM25Index
 from osbert.inference.vectors.nearest import NearestRows
 from osbert.interop.sentence_files import PROMPTS
 from osbert.runs.file_options import SearchOptions
@@ -269,12 +269,14 @@ def test_weights_decide_between_vectors_and_words(encoder: Path, lines: Path, tm
         return [near.line for near in found.nearest]
 
     assert find(hybrid=True, weights="1,0") == find()
-    by_words = [index for index, _ in bm25(TEXTS, ["the bad plays"], 3)[0]]
+    by_words = [index for index, _ in BM25Index(TEXTS).rank("the bad plays", 3)]
     opened = [row.line for row in vector_reading.open_vectors(path).rows(by_words)]
     assert find(hybrid=True, weights="0,2.5")[:2] == opened[:2]
     for weights in ("1", "1,x", "1,-1", "0,0", "1,nan"):
         with refusal("invalid-value", "x.npz", "bm25"):
             find(hybrid=True, weights=weights)
+    with refusal("invalid-value", "0,0", "above 0"):
+        find(hybrid=True, weights="0,0")
     with refusal("missing-option"):
         find(weights="1,1")
 
@@ -294,7 +296,8 @@ def test_bm25_is_the_sum_over_a_plain_matrix() -> None:
             for own in words
         ]
         expected.append(sorted(((n, one) for n, one in enumerate(scores) if one), key=lambda pair: -pair[1])[:2])
-    found = bm25(texts, ["cat sat cat", "absent"], 2)
+    found = [BM25Index(texts).rank(query, 2) for query in ("cat sat cat", "absent")]
+    assert found == [BM25Index.of_queries(texts, ["cat sat cat"]).rank(query, 2) for query in ("cat sat cat", "absent")]
     assert [[place for place, _ in one] for one in found] == [[place for place, _ in one] for one in expected]
     np.testing.assert_allclose([one for _, one in found[0]], [one for _, one in expected[0]])
 

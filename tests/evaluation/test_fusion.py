@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import osbert
-from osbert.evaluation.fusion import FOLDS, fit_weights, fuse_by_rank, fuse_rankings, fuse_scores
+from osbert.evaluation.fusion import FOLDS, fit_weights, fuse_by_rank, fuse_scores, sum_reciprocal_ranks
 from osbert.evaluation.retrieval import Measure, RankedDocuments
 from refusals import refusal
 
@@ -64,8 +64,9 @@ def test_fusion_by_rank_is_that_of_a_search(data: tuple[dict, dict]) -> None:
     judgements, systems = data
     fused = fuse_by_rank(systems, judgements)[QUERIES[1]]
     rankings = [[int(name[1:]) for name in systems[name][QUERIES[1]].documents] for name in systems]
-    assert sorted(map(int, (name[1:] for name in fused.documents))) == sorted(fuse_rankings(rankings, 40))
-    assert int(fused.documents[0][1:]) == fuse_rankings(rankings, 1)[0]
+    expected = [*sum_reciprocal_ranks(rankings)]
+    assert sorted(map(int, (name[1:] for name in fused.documents))) == sorted(expected)
+    assert int(fused.documents[0][1:]) == expected[0]
 
 
 def test_fusions_are_systems_of_an_evaluation(data: tuple[dict, dict]) -> None:

@@ -30,22 +30,16 @@ Key = TypeVar("Key", int, str)
 
 
 def sum_reciprocal_ranks(rankings: Iterable[Iterable[Key]]) -> dict[Key, float]:
-    """Return the sum of 1 / (60 + rank) over the rankings for each key (reciprocal rank fusion)."""
+    """Return the sums of 1 / (60 + rank) over the rankings, the highest first; equal ones by their keys.
+
+    >>> [*sum_reciprocal_ranks([[3, 1, 2], [2, 3]])]
+    [3, 2, 1]
+    """
     scores: dict[Key, float] = defaultdict(float)
     for ranking in rankings:
         for rank, key in enumerate(ranking, 1):
             scores[key] += 1 / (RANK + rank)
-    return scores
-
-
-def fuse_rankings(rankings: Iterable[Iterable[int]], count: int) -> list[int]:
-    """Return the `count` indices that reciprocal rank fusion puts first; equal ones by their index.
-
-    >>> fuse_rankings([[3, 1, 2], [2, 3]], 2)
-    [3, 2]
-    """
-    scores = sum_reciprocal_ranks(rankings)
-    return sorted(scores, key=lambda index: (-scores[index], index))[:count]
+    return _sort_scores(scores)
 
 
 def scale_scores(ranking: Mapping[Key, float]) -> dict[Key, float]:
@@ -68,6 +62,10 @@ def fuse_scores(rankings: Sequence[Mapping[Key, float]], weights: Sequence[float
     for ranking, weight in zip(rankings, weights, strict=True):
         for key, score in scale_scores(ranking).items():
             scores[key] += weight * score
+    return _sort_scores(scores)
+
+
+def _sort_scores(scores: Mapping[Key, float]) -> dict[Key, float]:
     return dict(sorted(scores.items(), key=lambda pair: (-pair[1], pair[0])))
 
 
@@ -82,8 +80,10 @@ def read_weights(text: str, names: Sequence[str]) -> list[float]:
     except ValueError:
         weights = []
     if len(weights) != len(names) or not all(0 <= weight < np.inf for weight in weights) or not any(weights):
+        zeros = " One of them at least must be above 0." if weights and not any(weights) else ""
         raise UserError(
-            f"--weights {text}: give {len(names)} numbers of 0 or more, separated by commas: of {', '.join(names)}.",
+            f"--weights {text}: give {len(names)} numbers of 0 or more, separated by commas: of {', '.join(names)}."
+            f"{zeros}",
             code="invalid-value",
         )
     return weights

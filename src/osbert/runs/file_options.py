@@ -77,11 +77,9 @@ Backend = Literal["auto", "exact", "binary", "faiss", "usearch", "plaid", "plaid
 
 
 @dataclass(frozen=True, kw_only=True)
-class SearchOptions:
-    """How the nearest texts are searched."""
+class RankingOptions:
+    """How texts are ranked for a query."""
 
-    top: int = 10
-    """Most texts for a query."""
     above: float = -1.0
     """Leave out texts whose cosine is smaller; with hybrid, of the ranking by vectors."""
     backend: Backend = "auto"
@@ -99,6 +97,14 @@ class SearchOptions:
     role: str | None = None
     """The role of the queries, whose prompt is put before each. Default: query for a file of documents, or of texts
     without a role if the model has a prompt for queries. A file of another role is searched with that role alone."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchOptions(RankingOptions):
+    """How the nearest texts are searched."""
+
+    top: int = 10
+    """Most texts for a query."""
     device: str = "auto"
     """cpu, cuda or cuda:N. auto: a GPU if there is one."""
 

@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import zip_longest
+from pathlib import Path
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from osbert.errors import UserError
-from osbert.evaluation.fusion import DEPTH, fuse_rankings, fuse_scores, read_weights
-from osbert.inference.vectors.lexical import bm25
+from osbert.evaluation.fusion import DEPTH, fuse_scores, read_weights, sum_reciprocal_ranks
+from osbert.inference.engine import Engine, load
+from osbert.inference.vectors.lexical import BM25Index
 from osbert.inference.vectors.reading import VectorFile
-from osbert.runs.contract import Watch, ignore, report_remarks
+from osbert.interop.folder import open_folder
+from osbert.runs.contract import Notice, Watch, ignore, report_remarks
 from osbert.runs.file_options import SearchOptions
 from osbert.runs.similarity.search import (
     BM25,
+    FileSearch,
     FusedNeighbour,
+    LoadModel,
     Neighbourhood,
     RerankedNeighbour,
+    ScoredNeighbour,
     SearchRequest,
     Texts,
+    describe_embedder,
+    load_model,
     search,
 )
 
@@ -34,99 +43,159 @@ def search_files(
     The first 100 texts of each ranking are fused, by their ranks or with `weights`; with hybrid, BM25 is one more.
     Raises UserError as `search`, and if the files hold other texts, or an option is for one file alone.
     """
+    top = request.options.top
     if name := request.options.rerank:
-        options = replace(request.options, rerank="", top=max(request.options.top, DEPTH))
-        return _rerank(name, replace(request, options=options), queries, request.options.top, watch)
+        if isinstance(queries, np.ndarray) or any(len(query) != 1 for query in queries):
+            raise UserError("A reranker reads queries that are single texts.", code="options-exclude-each-other")
+        request.open_file()  # which checks the options
+        engine = load(open_folder(name, request.opening, watch=watch), device=request.options.device)
+        require_reranker(engine, name)
+        report_remarks(engine, watch)
+        deeper = replace(request, options=replace(request.options, rerank="", top=max(top, DEPTH)))
+        return [rerank(engine, neighbourhood, top) for neighbourhood in search_files(deeper, queries, watch=watch)]
     if not request.also:
         return search(request, queries, watch=watch)
     if isinstance(queries, np.ndarray):
         raise UserError("Several files are searched for texts, not vectors.", code="options-exclude-each-other")
-    paths, options = [request.vectors, *request.also], request.options
-    names = [path.name for path in paths] if len({path.name for path in paths}) == len(paths) else [*map(str, paths)]
-    if len({*names}) < len(names):
-        raise UserError("A file of vectors is given twice.", code="duplicate-name")
-    given = {"model": request.model, "above": options.above != SearchOptions().above}
-    if idle := [name for name, value in given.items() if value]:
-        raise UserError(
-            f"--{idle[0]} is for one file of vectors: remove it, or --also.", code="options-exclude-each-other"
-        )
-    all_names = [*names, *([BM25] if options.hybrid else [])]
-    weights = read_weights(options.weights, all_names) if options.weights else []
-    alone = replace(options, hybrid=False, weights="")
-    requests = [replace(request, vectors=path, options=alone, also=()) for path in paths]
-    opened = [single.open_file() for single in requests]
-    lines = _require_same_texts(opened)
-    count = max(options.top, DEPTH)
-    rankings: dict[str, list[dict[int, float]]] = {}
-    unread = [(0, 0)] * len(queries)
-    for name, single in zip(names, requests, strict=True):
-        neighbourhoods = search(replace(single, options=replace(alone, top=count)), queries, watch=watch)
-        rankings[name] = [_scores(row, lines) for row in neighbourhoods]
-        unread = [max(before, (row.unread, row.length)) for before, row in zip(unread, neighbourhoods, strict=True)]
-    if options.hybrid:
-        texts = (" ".join(row.texts) for row in opened[0].all_rows())
-        by_words = bm25(texts, [" ".join(query) for query in queries], count)
-        rankings[BM25] = [dict(row) for row in by_words]
-    results = []
-    for number, (query, (pieces, length)) in enumerate(zip(queries, unread, strict=True)):
-        of_query = {name: ranking[number] for name, ranking in rankings.items()}
-        scores = [*of_query.values()]
-        fused = [*fuse_scores(scores, weights)][: options.top] if weights else fuse_rankings(scores, options.top)
-        nearest = [
-            FusedNeighbour(
-                line=row.line,
-                texts=row.texts,
-                ranks={name: [*ranking].index(index) + 1 for name, ranking in of_query.items() if index in ranking},
-                scores={name: ranking[index] for name, ranking in of_query.items() if index in ranking},
-            )
-            for index, row in zip(fused, opened[0].rows(fused), strict=True)
-        ]
-        results.append(Neighbourhood(query=query, nearest=nearest, unread=pieces, length=length))
-    return results
+    request.require_columns(request.open_file(), queries)
+    fused = FusedSearch.open(request, watch=watch)
+    for file in fused.files.values():
+        for remark in describe_embedder(file.embedder):
+            watch(Notice(remark))
+    return fused.find(queries, top)
 
 
-def _rerank(
-    name: str, request: SearchRequest, queries: Sequence[Texts] | NDArray[np.floating], top: int, watch: Watch
-) -> list[Neighbourhood]:
-    """Return the results of a search with the `top` texts that a reranker scores highest.
+@dataclass(frozen=True, kw_only=True)
+class FusedSearch:
+    """A search in files of vectors of the same texts, one or more, by name, and with hybrid in their words (BM25).
 
-    Raises UserError as `search_files`, if the model ranks nothing, and for queries that are not single texts.
+    `lines` (n,): the line numbers of the texts. `weights`: of the rankings, BM25's last; [] fuses their ranks.
+    `word_index`: of all words, for a search that answers many requests; without it each builds one of its own words.
     """
-    from osbert.inference.engine import load
-    from osbert.interop.hub import locate
 
-    if isinstance(queries, np.ndarray) or any(len(query) != 1 for query in queries):
-        raise UserError("A reranker reads queries that are single texts.", code="options-exclude-each-other")
-    replace(request, options=replace(request.options, top=top)).open_file()  # which checks the options
-    engine = load(locate(name, watch=watch).path, device=request.options.device, opening=request.opening)
+    files: Mapping[str, FileSearch]
+    lines: NDArray[np.int64]
+    weights: Sequence[float]
+    hybrid: bool
+    word_index: BM25Index | None = None
+
+    @classmethod
+    def open(cls, request: SearchRequest, *, watch: Watch = ignore, load_model: LoadModel = load_model) -> Self:
+        """Open the files. Raises UserError if they hold other texts, and for options that are for one file alone."""
+        request.open_file()  # which checks the options
+        paths, options = [request.vectors, *request.also], request.options
+        names = _name_files(paths)
+        given = {"model": request.model, "above": options.above != SearchOptions().above}
+        if request.also and (idle := [name for name, value in given.items() if value]):
+            raise UserError(
+                f"--{idle[0]} is for one file of vectors: remove it, or --also.", code="options-exclude-each-other"
+            )
+        all_names = [*names, *([BM25] if options.hybrid else [])]
+        weights = read_weights(options.weights, all_names) if options.weights else []
+        alone = replace(options, hybrid=False, weights="", rerank="")
+        requests = [replace(request, vectors=path, options=alone, also=()) for path in paths]
+        lines = require_same_texts([single.open_file() for single in requests])
+        files = {name: single.open(watch, load_model) for name, single in zip(names, requests, strict=True)}
+        return cls(files=files, lines=lines, weights=weights, hybrid=options.hybrid)
+
+    @property
+    def systems(self) -> list[str]:
+        """The names of the rankings, in the order of their weights."""
+        return [*self.files, *([BM25] if self.hybrid else [])]
+
+    @property
+    def text_file(self) -> VectorFile:
+        """The first file, whose texts are shown."""
+        return next(iter(self.files.values())).finder.opened
+
+    def with_word_index(self) -> Self:
+        """Return the search with an index of all words of the texts."""
+        return replace(self, word_index=BM25Index(self._spelt_texts())) if self.hybrid else self
+
+    def find(self, queries: Sequence[Texts], top: int) -> list[Neighbourhood]:
+        """Return the `top` texts that the rankings put first, for each query."""
+        count = max(top, DEPTH) if len(self.systems) > 1 else top
+        spelt = [" ".join(query) for query in queries]
+        neighbourhoods = {name: file.find(queries, count) for name, file in self.files.items()}
+        index = self.word_index
+        if self.hybrid and index is None:
+            index = BM25Index.of_queries(self._spelt_texts(), spelt)
+        results = []
+        for number, query in enumerate(queries):
+            by_file = {name: rows[number] for name, rows in neighbourhoods.items()}
+            rankings, words = self._rank(by_file)
+            if index is not None:
+                rankings[BM25] = dict(index.rank(spelt[number], count))
+            scores = [*rankings.values()]
+            fused = fuse_scores(scores, self.weights) if self.weights else sum_reciprocal_ranks(scores)
+            best = [*fused][:top]
+            if index is not None:
+                words[BM25] = {row: index.explain(spelt[number], row) for row in best if row in rankings[BM25]}
+            nearest = [
+                FusedNeighbour(
+                    score=fused[row_index],
+                    line=text.line,
+                    texts=text.texts,
+                    ranks={
+                        name: [*ranks].index(row_index) + 1 for name, ranks in rankings.items() if row_index in ranks
+                    },
+                    scores={name: ranks[row_index] for name, ranks in rankings.items() if row_index in ranks},
+                    words={name: row[row_index] for name, row in words.items() if row_index in row},
+                )
+                for row_index, text in zip(best, self.text_file.rows(best), strict=True)
+            ]
+            unread, length = max((row.unread, row.length) for row in by_file.values())
+            results.append(Neighbourhood(query=query, nearest=nearest, unread=unread, length=length))
+        return results
+
+    def _rank(
+        self, by_file: Mapping[str, Neighbourhood]
+    ) -> tuple[dict[str, dict[int, float]], dict[str, dict[int, Mapping[str, float]]]]:
+        """Return the scores of a query's texts by file and index of their rows, the best first, and their words."""
+        rankings: dict[str, dict[int, float]] = {}
+        words: dict[str, dict[int, Mapping[str, float]]] = {}
+        for name, neighbourhood in by_file.items():
+            nearest = neighbourhood.nearest
+            indices = np.searchsorted(self.lines, [near.line for near in nearest]).tolist()
+            rankings[name] = {index: near.score or 0.0 for index, near in zip(indices, nearest, strict=True)}
+            words[name] = {
+                index: near.words
+                for index, near in zip(indices, nearest, strict=True)
+                if isinstance(near, ScoredNeighbour)
+            }
+        return rankings, words
+
+    def _spelt_texts(self) -> list[str]:
+        return [" ".join(row.texts) for row in self.text_file.all_rows()]
+
+
+def require_reranker(engine: Engine, name: str) -> None:
+    """Raise UserError unless the model ranks texts."""
     edge = engine.task.edge if engine.task else None
     if edge is None or not any(field.type == "ranking" for field in edge.answer):
         raise UserError(
             f"{name} is no reranker: fine-tune one (osbert finetune rerank), or remove --rerank.",
             code="unsupported-model",
         )
-    report_remarks(engine, watch)
-    results = []
-    for neighbourhood in search_files(request, queries, watch=watch):
-        nearest = neighbourhood.nearest
-        texts = [(*neighbourhood.query, *(near.texts[0] for near in nearest))] if nearest else []
-        scores = [float(score) for prediction in engine.predict(texts) for score in prediction.value]
-        order = sorted(range(len(nearest)), key=lambda index: -scores[index])[:top]
-        reranked = [
-            RerankedNeighbour(score=scores[index], line=nearest[index].line, texts=nearest[index].texts, rank=index + 1)
-            for index in order
-        ]
-        results.append(replace(neighbourhood, nearest=reranked))
-    return results
 
 
-def _scores(neighbourhood: Neighbourhood, lines: NDArray[np.int64]) -> dict[int, float]:
-    """Return the scores of a query's texts by the index of their rows, the best first."""
-    indices = np.searchsorted(lines, [near.line for near in neighbourhood.nearest]).tolist()
-    return {index: near.score or 0.0 for index, near in zip(indices, neighbourhood.nearest, strict=True)}  # type: ignore[union-attr]
+def rerank(engine: Engine, neighbourhood: Neighbourhood, top: int) -> Neighbourhood:
+    """Return the `top` texts of a query that a reranker scores highest."""
+    nearest = neighbourhood.nearest
+    texts = [(*neighbourhood.query, *(near.texts[0] for near in nearest))] if nearest else []
+    scores = [float(score) for prediction in engine.predict(texts) for score in prediction.value]
+    order = sorted(range(len(nearest)), key=lambda index: -scores[index])[:top]
+    reranked = []
+    for index in order:
+        before = nearest[index]
+        assert not isinstance(before, RerankedNeighbour)
+        reranked.append(
+            RerankedNeighbour(score=scores[index], line=before.line, texts=before.texts, rank=index + 1, before=before)
+        )
+    return replace(neighbourhood, nearest=reranked)
 
 
-def _require_same_texts(opened: Sequence[VectorFile]) -> NDArray[np.int64]:
+def require_same_texts(opened: Sequence[VectorFile]) -> NDArray[np.int64]:
     """Return the line numbers (n,) of the texts. Raises UserError unless all files have the same texts in them."""
     lines: list[int] = []
     for rows in zip_longest(*(file.all_rows() for file in opened)):
@@ -138,3 +207,12 @@ def _require_same_texts(opened: Sequence[VectorFile]) -> NDArray[np.int64]:
             )
         lines.append(rows[0].line)
     return np.array(lines, np.int64)
+
+
+def _name_files(paths: Sequence[Path]) -> list[str]:
+    """Return the names of files in messages and results. Raises UserError if one is given twice."""
+    names = [path.name for path in paths]
+    names = names if len({*names}) == len(names) else [*map(str, paths)]
+    if len({*names}) < len(names):
+        raise UserError("A file of vectors is given twice.", code="duplicate-name")
+    return names

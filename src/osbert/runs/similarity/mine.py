@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from osbert.data.long_texts import Long  # noqa: F401  (the command line looks up inherited fields' types here)
 from osbert.errors import Problems, UserError
-from osbert.inference.vectors.lexical import bm25_scores
+from osbert.inference.vectors.lexical import BM25Index
 from osbert.inference.vectors.nearest import NearestRows, pair_cosines
 from osbert.inference.vectors.settings import Pooling, normalize_vectors  # noqa: F401
 from osbert.interop.opening import CAREFUL, Opening
@@ -222,7 +222,8 @@ class Miner:
             )
 
     def _score_words(self) -> Iterator[NDArray[np.float64]]:
-        return bm25_scores(self.search.texts(), [*self.search.queries.texts()])
+        queries = [*self.search.queries.texts()]
+        return map(BM25Index.of_queries(self.search.texts(), queries).scores, queries)
 
     def _rank(self, scores: NDArray[np.float64]) -> NDArray[np.int64]:
         """Return the documents at the ranks that are considered, of those that share a word with the query."""

@@ -30,7 +30,7 @@ from osbert.evaluation.retrieval import (
     score_systems,
 )
 from osbert.files import require_file, writing_output
-from osbert.inference.vectors.lexical import bm25
+from osbert.inference.vectors.lexical import BM25Index
 from osbert.inference.vectors.settings import EmbeddingOptions, Pooling  # noqa: F401
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.lock import claim
@@ -473,7 +473,9 @@ class CorpusSearch:
     def by_words(self) -> Rankings:
         """Return the documents with the highest BM25 scores for each query."""
         documents, indices = self._order()
-        scored = bm25(self.texts(), [*self.queries.texts()], self.depth, indices)
+        queries = [*self.queries.texts()]
+        index = BM25Index.of_queries(self.texts(), queries)
+        scored = (index.rank(query, self.depth, indices) for query in queries)
         return {
             query: RankedDocuments.of([documents[index] for index, _ in row], [score for _, score in row])
             for query, row in zip(self.queries.ids, scored, strict=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osbert.errors import UserError
-from osbert.evaluation.fusion import DEPTH, fuse_rankings, fuse_scores, read_weights
+from osbert.evaluation.fusion import DEPTH, fuse_scores, read_weights, sum_reciprocal_ranks
 from osbert.inference.embedder import Embedder
 from osbert.inference.engine import Engine, load, make_embedder
 from osbert.inference.kinds import KINDS, Index, KindOfVectors, Ranking
-from osbert.inference.vectors.lexical import bm25
+from osbert.inference.vectors.lexical import BM25Index
 from osbert.inference.vectors.reading import VectorFile, open_vectors
 from osbert.inference.vectors.settings import VectorSettings
 from osbert.interop.folder import Folder, open_folder
@@ -36,6 +36,8 @@ WORDS = 5
 """Most words that are printed for a text."""
 Texts = tuple[str, ...]
 """A text, or both texts of a pair."""
+LoadModel = Callable[[Folder, str], Engine]
+"""Loads the model of a folder on a device, after its fingerprint: loading frees the memory of the weights."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,12 +90,18 @@ class ScoredNeighbour:
 
 @dataclass(frozen=True, kw_only=True)
 class FusedNeighbour:
-    """A text or a pair that several files have, with its line number, and rank and score by each file that found it."""
+    """A text or a pair that several files have, with its line number, and rank and score by each file that found it.
 
+    `score`: the sum of reciprocal ranks, or of weighted scores. `words`: what makes up the scores of sparse and many
+    vectors and of BM25, as fractions, by file.
+    """
+
+    score: float
     line: int
     texts: Sequence[str]
     ranks: Mapping[str, int]
     scores: Mapping[str, float]
+    words: Mapping[str, Mapping[str, float]]
 
     def describe(self) -> str:
         """Return a line with all of it."""
@@ -103,12 +111,13 @@ class FusedNeighbour:
 
 @dataclass(frozen=True, kw_only=True)
 class RerankedNeighbour:
-    """A text with its line number, the score that a reranker gave it, and its rank in the search before."""
+    """A text with its line number, the score that a reranker gave it, and its rank and entry in the search before."""
 
     score: float
     line: int
     texts: Sequence[str]
     rank: int
+    before: Neighbour | ScoredNeighbour | FusedNeighbour
 
     def describe(self) -> str:
         """Return a line with all of it."""
@@ -148,6 +157,12 @@ def list_lines(neighbourhoods: Sequence[Neighbourhood]) -> Iterator[str]:
 def _describe(score: float | None, line: int, texts: Sequence[str]) -> str:
     spelt = "      -" if score is None else f"{score:7.4f}"
     return f"{spelt}  line {line:,}  {' | '.join(texts)}"
+
+
+def load_model(source: Folder, device: str) -> Engine:
+    """Load the model of a file of vectors, as `LoadModel`."""
+    _ = source.fingerprint
+    return load(source, device=device)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,21 +213,34 @@ class SearchRequest:
         # The same iterator repeated: zip takes consecutive texts, two per query for pairs.
         return list(zip(*[iter(texts)] * len(columns), strict=True))
 
-    def embedder(self, opened: VectorFile) -> Embedder:
-        """Return an embedder with the file's settings. Raises UserError if the model is missing."""
+    def require_columns(self, opened: VectorFile, queries: Sequence[Texts]) -> None:
+        """Raise UserError if a query is empty, or is a text where the file has pairs, or the other way round."""
+        columns = opened.settings["columns"]
+        if wrong := next((texts for texts in queries if len(texts) != len(columns)), None):
+            kind = "pairs: give two texts" if len(columns) == 2 else "single texts: give one text"
+            raise UserError(
+                f"{self.vectors} holds vectors of {kind} for each query, not {len(wrong)}.",
+                code="wrong-number-of-texts",
+            )
+        if blank := next((number for number, texts in enumerate(queries, 1) if not any(map(str.strip, texts))), 0):
+            raise UserError(f"Query {blank} is empty: there is nothing to look for.", code="empty-text")
+
+    def open(self, watch: Watch = ignore, load_model: LoadModel = load_model) -> FileSearch:
+        """Return the search with its model. Raises UserError for invalid options and if the model is not the file's."""
+        opened = self.open_file()
         source = _source(self.model or Path(opened.settings["model"]), self.vectors, self.opening)
-        weights = source.fingerprint  # before `load`, which frees the memory of the weights
-        engine = load(source, device=self.options.device)
+        engine = load_model(source, self.options.device)
         kind = KINDS[opened.kind]
         kind.require_comparable(opened, (0,))
-        if (weights, engine.tokenizer.fingerprint) != (opened.settings["weights"], opened.settings["tokenizer"]):
+        stored = opened.settings["weights"], opened.settings["tokenizer"]
+        if (engine.source.fingerprint, engine.tokenizer.fingerprint) != stored:
             raise UserError(
                 f"{opened.path} was made with another model than the one that is now in {engine.folder}.",
                 code="mismatched-base",
             )
         embedder = make_embedder(engine, _query_settings(engine, opened, self.options.role))
         kind.require_comparable(opened, embedder.shape)
-        return embedder
+        return FileSearch(embedder, Finder(opened, self.options, watch, embedder.packer.tokenizer.vocabulary))
 
 
 def search(
@@ -237,31 +265,32 @@ def search(
         finder = Finder(opened, request.options, watch)
         vectors = _numbers(queries)
         blocks = (vectors[first : first + QUERIES] for first in range(0, len(vectors), QUERIES))
-        return [neighbourhood for block in blocks for neighbourhood in finder.find(block, [])]
-    columns = opened.settings["columns"]
-    if wrong := next((texts for texts in queries if len(texts) != len(columns)), None):
-        kind = "pairs: give two texts" if len(columns) == 2 else "single texts: give one text"
-        raise UserError(
-            f"{request.vectors} holds vectors of {kind} after the file, not {len(wrong)}.",
-            code="wrong-number-of-texts",
-        )
-    if blank := next((number for number, texts in enumerate(queries, 1) if not any(map(str.strip, texts))), 0):
-        raise UserError(f"Query {blank} is empty: there is nothing to look for.", code="empty-text")
-    embedder = request.embedder(opened)
-    for remark in describe_embedder(embedder):
+        return [neighbourhood for block in blocks for neighbourhood in finder.find(block, [], request.options.top)]
+    request.require_columns(opened, queries)
+    opened_search = request.open(watch)
+    for remark in describe_embedder(opened_search.embedder):
         watch(Notice(remark))
-    finder, texts = Finder(opened, request.options, watch, embedder.packer.tokenizer.vocabulary), iter(queries)
-    windows = iter(lambda: list(islice(texts, QUERIES)), [])
-    return [neighbourhood for window in windows for neighbourhood in search_window(embedder, finder, window)]
+    return opened_search.find(queries, request.options.top)
 
 
-def search_window(embedder: Embedder, finder: Finder, window: Sequence[Texts]) -> Iterator[Neighbourhood]:
-    """Yield the neighbourhood of each query of a window, which are embedded and compared together."""
-    groups = [embedder.sequences(texts, index) for index, texts in enumerate(window)]
-    neighbourhoods = finder.find(embedder.vectors(groups), window)
-    for group, neighbourhood in zip(groups, neighbourhoods, strict=True):
-        unread = sum(example.truncated for example in group)
-        yield replace(neighbourhood, unread=unread, length=embedder.packer.length)
+@dataclass(frozen=True)
+class FileSearch:
+    """A search in a file of vectors for texts, with the model that embeds them."""
+
+    embedder: Embedder
+    finder: Finder
+
+    def find(self, queries: Sequence[Texts], top: int) -> list[Neighbourhood]:
+        """Return the `top` texts nearest to each query; some hundred queries are embedded and compared together."""
+        windows = (queries[first : first + QUERIES] for first in range(0, len(queries), QUERIES))
+        return [neighbourhood for window in windows for neighbourhood in self._find(window, top)]
+
+    def _find(self, window: Sequence[Texts], top: int) -> Iterator[Neighbourhood]:
+        groups = [self.embedder.sequences(texts, index) for index, texts in enumerate(window)]
+        neighbourhoods = self.finder.find(self.embedder.vectors(groups), window, top)
+        for group, neighbourhood in zip(groups, neighbourhoods, strict=True):
+            unread = sum(example.truncated for example in group)
+            yield replace(neighbourhood, unread=unread, length=self.embedder.packer.length)
 
 
 def _numbers(queries: NDArray[Any]) -> NDArray[np.float32]:
@@ -309,44 +338,43 @@ class Finder:
         assert self.kind.open_index is not None  # of the backends that the kind has
         return self.kind.open_index(self.opened, self.backend, lambda line: self.watch(Notice(line)))
 
-    def find(self, vectors: Any, texts: Sequence[Texts]) -> Iterator[Neighbourhood]:
-        """Yield the neighbourhood of each of the vectors, which are of the file's kind; `texts`: of the queries."""
+    def find(self, vectors: Any, texts: Sequence[Texts], top: int) -> Iterator[Neighbourhood]:
+        """Yield the `top` rows nearest to each of the vectors, of the file's kind; `texts`: of the queries."""
         opened, options, kind = self.opened, self.options, self.kind
         least = options.above if kind.score == "cosine" or options.above != SearchOptions().above else -np.inf
         # Rank fusion needs more than the top of each ranking: a text may be second in both and first in none.
-        count = max(options.top, DEPTH) if options.hybrid else options.top
+        count = max(top, DEPTH) if options.hybrid else top
         rankings = [
             {index: score for index, score in zip(indices.tolist(), scores.tolist(), strict=True) if score >= least}
             for indices, scores in self._rank(vectors, count)
         ]
         chosen = [list(ranking) for ranking in rankings]
         if options.hybrid:
-            spelt = (" ".join(row.texts) for row in opened.all_rows())
-            by_words = bm25(spelt, [" ".join(query) for query in texts], count)
-            both = zip(rankings, by_words, strict=True)
-            chosen = [self._fuse([by_vectors, dict(words)]) for by_vectors, words in both]
+            spelt = [" ".join(query) for query in texts]
+            index = BM25Index.of_queries((" ".join(row.texts) for row in opened.all_rows()), spelt)
+            both = zip(rankings, spelt, strict=True)
+            chosen = [self._fuse([by_vectors, dict(index.rank(query, count))])[:top] for by_vectors, query in both]
         # The rows of all queries are read in one pass over the file, each once.
         wanted = sorted({index for indices in chosen for index in indices})
         rows = dict(zip(wanted, opened.rows(wanted), strict=True))
         words = kind.explain(vectors, chosen, opened, self.vocabulary)
         for number, (indices, ranking) in enumerate(zip(chosen, rankings, strict=True)):
             neighbours: list[Neighbour | ScoredNeighbour] = []
-            for index in indices:
-                score, line, row_texts = ranking.get(index), rows[index].line, rows[index].texts
+            for row_index in indices:
+                score, line, row_texts = ranking.get(row_index), rows[row_index].line, rows[row_index].texts
                 if kind.score == "cosine":  # a sum in float32, which may end above 1
                     cosine = None if score is None else min(score, 1.0)
                     neighbours.append(Neighbour(cosine=cosine, line=line, texts=row_texts))
                 else:
-                    fractions = words[number][index]
+                    fractions = words[number][row_index]
                     neighbours.append(ScoredNeighbour(score=score, line=line, texts=row_texts, words=fractions))
             yield Neighbourhood(query=texts[number] if texts else (), nearest=neighbours)
 
     def _fuse(self, rankings: Sequence[Mapping[int, float]]) -> list[int]:
-        """Return the best rows by vectors and by words."""
+        """Return the rows by vectors and by words, the best first."""
         if not self.options.weights:
-            return fuse_rankings(rankings, self.options.top)
-        weights = read_weights(self.options.weights, [self.opened.path.name, BM25])
-        return [*fuse_scores(rankings, weights)][: self.options.top]
+            return [*sum_reciprocal_ranks(rankings)]
+        return [*fuse_scores(rankings, read_weights(self.options.weights, [self.opened.path.name, BM25]))]
 
     def _rank(self, vectors: Any, count: int) -> list[Ranking]:
         """Return the indices and scores of the rows nearest to each query."""

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Self
 
 from osbert.errors import Problems, UserError
-from osbert.inference.embedder import Embedder
 from osbert.inference.kinds import KINDS
 from osbert.inference.model import LoadedModel
 from osbert.reading.data_file import sampled_sha256
@@ -22,13 +21,12 @@ from osbert.runs.rows.table import Results, ResultSource, write_table
 from osbert.runs.rows.texts import TextJob, TextRows
 from osbert.runs.similarity.search import (
     QUERIES,
-    Finder,
+    FileSearch,
     FusedNeighbour,
     RerankedNeighbour,
     ScoredNeighbour,
     SearchRequest,
     describe_embedder,
-    search_window,
 )
 from osbert.terminal import format_count
 
@@ -82,7 +80,7 @@ class SearchSource(ResultSource["SearchJob"]):
         words = [] if score == "cosine" else ["words"]
         headings = ["query_line", *(f"query_{name}" for name in texts), "rank", score, "line", *texts, *words]
         form = self.output.choose_form(RowLayout(file=self.file, columns=(), headings=headings))
-        embedder = self.request.embedder(opened)
+        search = self.request.open()
         facts = {
             "input": rows.before.sha256,
             "columns": list(names),
@@ -92,9 +90,8 @@ class SearchSource(ResultSource["SearchJob"]):
             "search": asdict(self.request.options),
         }
         return SearchJob(
-            engine=embedder.engine,
-            embedder=embedder,
-            finder=Finder(opened, self.request.options, ignore, embedder.packer.tokenizer.vocabulary),
+            engine=search.embedder.engine,
+            search=search,
             rows=rows,
             form=form,
             before=rows.before,
@@ -111,15 +108,14 @@ class SearchJob(TextJob):
     unit = "text"
 
     engine: LoadedModel
-    embedder: Embedder
-    finder: Finder
+    search: FileSearch
 
     @property
     def window_size(self) -> tuple[int, int]:
         return QUERIES, 1
 
     def describe(self) -> Iterator[str]:
-        return iter([self.description, *describe_embedder(self.embedder)])
+        return iter([self.description, *describe_embedder(self.search.embedder)])
 
     def check_row(self, row: Row, problems: Problems) -> Row:
         return row
@@ -132,7 +128,8 @@ class SearchJob(TextJob):
     def results(self, window: Sequence[Row], tally: Mapping[str, int]) -> Results:
         queries = [tuple(row.values[name] for name in self.rows.columns.texts) for row in window]
         rows: list[tuple[Row, RowResult]] = []
-        for query, neighbourhood in zip(window, search_window(self.embedder, self.finder, queries), strict=True):
+        neighbourhoods = self.search.find(queries, self.search.finder.options.top)
+        for query, neighbourhood in zip(window, neighbourhoods, strict=True):
             for rank, neighbour in enumerate(neighbourhood.nearest, 1):
                 assert not isinstance(neighbour, FusedNeighbour | RerankedNeighbour)
                 score = "" if neighbour.score is None else round(neighbour.score, 6)
