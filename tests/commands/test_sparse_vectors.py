@@ -128,6 +128,8 @@ def test_what_sparse_vectors_cannot_do_is_refused(
         (("search", out, "film", "--model", runs["encoder"]), "mismatched-base"),
     ):
         refused(terminal.told(capsys, *words), code)
+    done = terminal.told(capsys, "embed", model, lines, "--out", tmp_path / "y.npz", "--update")
+    refused(done, "options-exclude-each-other", "--update", "--pooling")
     with refusal("options-exclude-each-other"):
         osbert.search(out, np.ones((1, 16)))
 

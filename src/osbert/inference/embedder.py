@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -70,7 +69,7 @@ def remarks(options: EmbeddingOptions, engine: LoadedModel) -> list[str]:
     """Return remarks for the user: the source of the settings, and uses that the model was not trained for."""
     settings = vector_settings(options, engine)
     model = None if options.pooling == "tokens" else engine.sentence_model(options.pooling)
-    lines = [*_list_remarks(engine.folder, settings, model)]
+    lines = [*_list_remarks(engine, settings, model)]
     if settings.layers.endswith("-last-four") and (blocks := engine.backend.architecture.layers) < 4:
         lines.append(f"{engine.folder} has fewer layers ({blocks}) than the four of --layers {settings.layers}")
     trained = engine.sentence_model()
@@ -83,8 +82,11 @@ def remarks(options: EmbeddingOptions, engine: LoadedModel) -> list[str]:
     return lines
 
 
-def _list_remarks(folder: Path, settings: VectorSettings, model: SentenceModel | None) -> Iterator[str]:
-    if model is not None:
+def _list_remarks(engine: LoadedModel, settings: VectorSettings, model: SentenceModel | None) -> Iterator[str]:
+    folder = engine.folder
+    if engine.backend.architecture.layers == 0 and settings.pooling != "tokens":
+        yield f"{folder} is a table of static vectors, one a piece: {describe(settings)}"
+    elif model is not None:
         kind = "sentence" if model.kind == "dense" else model.kind
         yield f"{folder} was trained for {kind} vectors: {describe(settings)}"
         if model.parts and not settings.parts:

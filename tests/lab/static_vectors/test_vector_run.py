@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 
 import osbert
+from osbert.inference.embedder import remarks
+from osbert.inference.vectors.settings import EmbeddingOptions
 from osbert.runs.events import Measurement
 from osbert.runs.pretrain.pretraining import PretrainRequest, pretrain
 from osbert.training.interruption import Interruption, StopRequest
@@ -53,6 +55,8 @@ def test_words_of_a_topic_are_alike(method: str, corpus: Path, tmp_path: Path) -
     same = np.kron(np.eye(2), np.ones((5, 5))) > 0
     assert alike[same].min() > alike[~same].max()
     assert made.metrics["step"] == 8 and made.metrics[f"{method}.loss"] > 0
+    (remark,) = remarks(EmbeddingOptions(), made.model)
+    assert "static" in remark and "sentence" not in remark
     assert np.array_equal(table(tmp_path / "run")[:5], np.zeros((5, 12)))
     assert run("convert", str(tmp_path / "run"), str(tmp_path / "words.vec"), "--to", "word2vec") == 0
     assert set(read_word_vectors(tmp_path / "words.vec").words) == set(" ".join(TOPICS).split())

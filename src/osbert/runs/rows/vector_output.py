@@ -147,7 +147,11 @@ def require_form(form: str, options: VectorOptions, kind: VectorKind) -> None:
         )
     for name, given in ((f"dtype {options.dtype}", options.dtype != "float32"), ("update", options.update)):
         if given:
-            raise UserError(f"--{name} is for dense vectors.", code="options-exclude-each-other")
+            raise UserError(
+                f"--{name} is for dense vectors, and this model's are {kind}: remove it, and all texts are embedded as "
+                "they are; or give a --pooling such as mean, for dense vectors of its encoder.",
+                code="options-exclude-each-other",
+            )
 
 
 def refuse_half(out: Path) -> None:
