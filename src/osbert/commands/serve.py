@@ -7,16 +7,18 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from osbert.console.opening_options import OpeningOptions, resolve_model
+from osbert.console.arguments import InputFile
+from osbert.console.opening_options import ModelFolder, OpeningOptions, resolve_model
 from osbert.console.output import Result, print_notices
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL
+from osbert.runs.file_options import Backend, RankingOptions  # noqa: F401  (types of fields)
 from osbert.server import check_libraries
 from osbert.server.limits import ServerLimits
 
 
 def serve(
-    runs: list[str],
+    runs: list[str] | None = None,
     /,
     *,
     port: int = 8000,
@@ -27,6 +29,10 @@ def serve(
     keys: Path | None = None,
     host_names: list[str] | None = None,
     cors: list[str] | None = None,
+    vectors: InputFile | None = None,
+    also: tuple[InputFile, ...] = (),
+    model: ModelFolder | None = None,
+    ranking: Annotated[RankingOptions | None, Parameter(name="*")] = None,
     limits: Annotated[ServerLimits | None, Parameter(name="*")] = None,
     opening: OpeningOptions = CAREFUL,
 ) -> Result:
@@ -56,11 +62,18 @@ def serve(
         Names by which clients may ask for the server, besides localhost, addresses and --host; * for any name.
     cors
         Origins, such as https://example.org, whose pages may ask from a browser.
+    vectors
+        A file that `osbert embed` wrote, to be searched (/v1/search); its model is served, too.
+    also
+        A further file of vectors of the same texts, whose ranking is fused; may be repeated.
+    model
+        The model of --vectors, if it has moved: a folder, or a name (docs/models-by-name.md).
     """
     check_libraries()
     from osbert.corpus.task_options import cores
     from osbert.server.access import read_keys
-    from osbert.server.calls.models import WritingLimits, parse_models
+    from osbert.server.calls.models import WritingLimits, include_folder, parse_models
+    from osbert.server.searching import read_searched
     from osbert.server.serve import Address, run
     from osbert.server.wire import Orders
 
@@ -74,15 +87,13 @@ def serve(
         host=host, port=port, names=tuple(host_names or ()), origins=tuple(cors or ()), keys=read_keys(keys)
     )
     address.hosts.check_names()
-    if not runs:
-        raise UserError("Give one run or more: osbert serve RUN", code="missing-option")
+    searched = read_searched(vectors, also, model, ranking or RankingOptions())
+    folders = parse_models([resolve_model(run) for run in runs or ()])
     orders = Orders(
-        runs=parse_models([resolve_model(run) for run in runs]),
-        opening=opening,
-        device=device,
+        runs=include_folder(folders, searched.folder if searched else None),
+        searched=searched, opening=opening, device=device,
         threads=threads or (0 if workers == 1 else max(1, cores() // workers)),  # 0: torch's own choice
-        batch_tokens=chosen.batch_tokens,
-        wait=chosen.wait / 1000,
+        batch_tokens=chosen.batch_tokens, wait=chosen.wait / 1000,
         writing=WritingLimits(chosen.most_pieces, chosen.most_beams),
-    )
+    )  # fmt: skip
     run(orders, chosen, address, workers=workers, watch=print_notices())

@@ -11,8 +11,9 @@ from osbert.server.calls.contract import Call
 from osbert.server.calls.embed import EmbedCall
 from osbert.server.calls.explain import ExplainCall
 from osbert.server.calls.fill_mask import FillCall
-from osbert.server.calls.models import ATTENTION, EXPLAIN
+from osbert.server.calls.models import ATTENTION, EXPLAIN, SEARCH
 from osbert.server.calls.predict import AnswerCall, OwnCall, PredictCall, TagCall
+from osbert.server.calls.search import SearchCall
 from osbert.server.clients.openai import EmbeddingsCall
 from osbert.server.clients.rerank import CohereCall, JinaCall, is_ranking
 from osbert.server.clients.tei import TEIEmbedCall, TEIPredictCall, TEIRerankCall, TEISparseCall
@@ -26,6 +27,7 @@ CALLS: Mapping[str, Call] = {
     "tag": TagCall(),
     EXPLAIN: ExplainCall(),
     ATTENTION: AttentionCall(),
+    SEARCH: SearchCall(),
     **{name: extension.load()() for name, extension in extensions("osbert.server.calls").items()},
 }
 """osbert's own calls by name, and those that other packages add by entry points in the group `osbert.server.calls`."""

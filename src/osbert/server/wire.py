@@ -15,6 +15,7 @@ from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.server.calls.models import ModelFolder, WritingLimits
 from osbert.server.calls.schemas import Refusal
+from osbert.server.searching import SearchedFiles
 from osbert.tasks.edges import Edge
 
 HEAD = struct.Struct("<I")
@@ -36,6 +37,7 @@ class Orders:
     batch_tokens: int = 1024
     wait: float = 0.004
     writing: WritingLimits = field(default_factory=WritingLimits)
+    searched: SearchedFiles | None = None
 
 
 class Dispatch(NamedTuple):

@@ -14,7 +14,7 @@ import sys
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,6 +23,7 @@ from osbert.server.batching import JobSlice, Queue, ServerJob
 from osbert.server.calls.models import ModelFolder, ServerModel, find
 from osbert.server.calls.schemas import Refusal
 from osbert.server.log import Log
+from osbert.server.searching import SearchedFiles, ServedSearch
 from osbert.server.wire import (
     Cancellation,
     Dispatch,
@@ -41,6 +42,8 @@ from osbert.server.wire import (
 )
 
 if TYPE_CHECKING:
+    from osbert.inference.engine import Engine
+    from osbert.interop.folder import Folder
     from osbert.server.calls.contract import AnswerStep
 
 SLICE = 0.05
@@ -72,6 +75,8 @@ class Worker:
         from osbert.server.call_table import all_calls
 
         self.models = {run.name: _load_model(run, orders) for run in orders.runs}
+        if orders.searched:
+            _add_search(self.models, orders.searched, orders)
         self.edges = [model.edge for model in self.models.values() if model.edge.is_own]
         self.calls = all_calls(model.edge for model in self.models.values())
         self.log = Log()
@@ -221,12 +226,32 @@ class Worker:
 
 def _load_model(run: ModelFolder, orders: Orders) -> ServerModel:
     from osbert.inference.engine import load
+    from osbert.interop.folder import open_folder
 
     try:
-        engine = load(run.folder, device=orders.device, opening=orders.opening)
+        source = open_folder(run.folder, orders.opening)
+        if orders.searched:
+            _ = source.fingerprint  # which a search compares, before the memory of the weights is freed
+        engine = load(source, device=orders.device)
         return ServerModel(run.name, engine, orders.writing)
     except (UserError, OSError) as error:
         raise WorkerLoadError(LoadFailure.of(error, run.name)) from error
+
+
+def _add_search(models: Mapping[str, ServerModel], files: SearchedFiles, orders: Orders) -> None:
+    """Give the model of the first file the search. Models that are served are not loaded a second time."""
+    from osbert.runs.similarity.search import load_model
+
+    engines = {model.engine.folder.resolve(): model.engine for model in models.values()}
+
+    def load_once(source: Folder, device: str) -> Engine:
+        folder = source.path.resolve()
+        if folder not in engines:
+            engines[folder] = load_model(source, device)
+        return engines[folder]
+
+    search = ServedSearch(files, device=orders.device, opening=orders.opening, load_model=load_once)
+    next(model for model in models.values() if model.engine is search.embedder.engine).search = search
 
 
 def _json(content: Any) -> bytes:

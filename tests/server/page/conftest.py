@@ -38,6 +38,16 @@ MODELS: dict[str, dict[str, Any]] = {
     "sentences": {"kind": "encoder", "fields": ["text"], "by_name": "classes"},
     "entailment": {"kind": "classify", "fields": ["text", "other"], "labels": ["entails", "no"], "by_name": "classes"},
     "types": {"kind": "tag", "fields": ["text"], "labels": ["O", "B-person"], "by_name": "types"},
+    "searcher": {
+        "kind": "encoder",
+        "fields": ["text"],
+        "search": {"systems": ["a.npy", "bm25"], "columns": 1, "reranks": False},
+    },
+    "pair searcher": {
+        "kind": "encoder",
+        "fields": ["text"],
+        "search": {"systems": ["a.npy"], "columns": 2, "reranks": True},
+    },
     "longer": {
         "fields": ["first", "second"],
         "call": {

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from osbert.inference.engine import Engine
     from osbert.inference.label_predictor import LabelPredictor
     from osbert.inference.label_settings import LabelNames
+    from osbert.server.searching import ServedSearch
 
 ENCODER = Edge(kind="encoder")
 """Edge of a model without a task or language head: it embeds texts."""
@@ -36,6 +37,8 @@ EMBED_SPARSE = "embed-sparse"
 """Name of what models that were trained for sparse vectors can do."""
 EXPLAIN = "explain"
 """Name of the call for models whose predictions can be explained."""
+SEARCH = "search"
+"""Name of the call for the model that embeds the queries of served files of vectors."""
 ATTENTION = "attention"
 """Name of the call for models with attention that run in torch."""
 PREDICT = "predict"
@@ -94,6 +97,17 @@ def parse_models(runs: Sequence[str]) -> list[ModelFolder]:
     return list(folders.values())
 
 
+def include_folder(runs: Sequence[ModelFolder], folder: Path | None) -> list[ModelFolder]:
+    """Return the runs with the model in a folder, if it is not one of them. Raises UserError if there is none."""
+    from osbert.runs.similarity.retrieval import name_model
+
+    if not (runs or folder):
+        raise UserError("Give a run, osbert serve RUN, or a file of vectors, --vectors.", code="missing-option")
+    if folder is None or any(run.folder.resolve() == folder.resolve() for run in runs):
+        return [*runs]
+    return [*runs, ModelFolder(name_model(folder), folder)]
+
+
 class ServerModel:
     """A served model: its engine, its edge (kind and call) and the limits of its answers."""
 
@@ -101,7 +115,7 @@ class ServerModel:
         """Serve `engine` as `name`. Raises UserError if its task or the length of its sequences cannot be served.
 
         `length`: most tokens of a sequence; for an encoder, of a text to embed. `remarks`: oddities of its folder, and
-        prompts that a request has to name.
+        prompts that a request has to name. `search`: the search whose queries it embeds.
         """
         from osbert.inference.embedder import name_prompts, vector_settings
 
@@ -117,6 +131,7 @@ class ServerModel:
         sentences = engine.sentence_model("mean")
         prompts = name_prompts(sentences.prompts) if sentences and not sentences.prompts.of(None) else ()
         self.remarks = (*engine.remarks, *prompts)
+        self.search: ServedSearch | None = None
         self._predictors: dict[tuple[LabelNames, bool], LabelPredictor] = {}
 
     def facts(self) -> dict[str, Any]:
@@ -137,6 +152,7 @@ class ServerModel:
             "explains": self.engine.explains,
             "writes": self.answers(WRITER.call),
             **({"by_name": self.by_name} if self.by_name else {}),
+            **({"search": self.search.facts()} if self.search else {}),
             **(task.training_facts if task else {}),
             **call_facts,
         }
@@ -147,6 +163,8 @@ class ServerModel:
             return self.engine.explains
         if call == EMBED_SPARSE:
             return self._is_sparse
+        if call == SEARCH:
+            return self.search is not None
         if call == ATTENTION:
             from osbert.inference.explain import attends
 

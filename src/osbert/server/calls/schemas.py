@@ -61,6 +61,14 @@ class Reply(BaseModel):
     pieces: list[list[list[str]]] | None = None
 
 
+class SearchFacts(BaseModel, title="SearchFacts"):
+    """What /v1/search searches."""
+
+    systems: list[str] = Field(description="The rankings: the files of vectors, and bm25.")
+    columns: int = Field(description="The texts of a query: 2 for pairs.")
+    reranks: bool = Field(description="Whether a reranker orders the hits.")
+
+
 class ModelFacts(BaseModel, title="Model"):
     """A model that is served."""
 
@@ -76,6 +84,7 @@ class ModelFacts(BaseModel, title="Model"):
     by_name: Literal["classes", "types"] | None = Field(
         default=None, description="What of a text it predicts by names that a request gives."
     )
+    search: SearchFacts | None = Field(default=None, description="Of the model for which /v1/search answers.")
     pooling: str | None = Field(default=None, description="How an encoder makes a vector of the states of a text.")
     columns: list[str] | None = Field(default=None, description="What the training data called the fields.")
     range: list[float] | None = Field(default=None, description="The lowest and the highest of the training numbers.")

@@ -1,4 +1,4 @@
-// The page begins here: the models of the server, the one in use, and which of the four ways to ask is shown.
+// The page begins here: the models of the server, the one in use, and which of the ways to ask is shown.
 
 import { attentionTextView } from "./attention_text.js";
 import { Client } from "./client.js";
@@ -7,15 +7,17 @@ import { fileView } from "./file_view.js";
 import { linked } from "./link.js";
 import { nearestView } from "./nearest_view.js";
 import { ownKind } from "./own_kind.js";
+import { searchView } from "./search_view.js";
 import { textView } from "./text_view.js";
 
 const found = (id) => document.getElementById(id);
 
-/** What the four ways share: whom they ask, and for what. `kind` is the module of kinds/ for the model's kind. */
+/** What the ways share: whom they ask, and for what. `kind` is the module of kinds/ for the model's kind; `searcher`: the model that searches. */
 const session = {
   client: new Client(),
   model: null,
   kind: null,
+  searcher: null,
   wantKey() {
     found("access").hidden = false;
     found("access").open = true;
@@ -23,7 +25,13 @@ const session = {
   },
 };
 
-const views = { text: textView(session), file: fileView(session), nearest: nearestView(session), attention: attentionTextView(session) };
+const views = {
+  search: searchView(session),
+  text: textView(session),
+  file: fileView(session),
+  nearest: nearestView(session),
+  attention: attentionTextView(session),
+};
 let models = [];
 
 /** Return the entries of the list for a model: several for one that also writes, or predicts labels by their names.
@@ -43,6 +51,7 @@ function entries(model) {
 
 async function load() {
   models = (await session.client.models()).flatMap(entries);
+  session.searcher = models.find(({ search }) => search) ?? null;
   const link = linked(location.hash);
   const before = link.model ?? session.model?.entry;
   const option = ({ entry }) => element("option", { value: entry, selected: entry === before }, entry);
@@ -90,7 +99,7 @@ function use(model, kind) {
   session.kind = kind;
   found("model-facts").textContent = facts(model, kind);
   for (const view of Object.values(views)) view.update();
-  if (gained || !views[route()]) history.replaceState(null, "", kind.action ? "#text" : "#nearest");
+  if (gained || !views[route()]) history.replaceState(null, "", session.searcher && !gained ? "#search" : kind.action ? "#text" : "#nearest");
   show();
 }
 
@@ -111,13 +120,15 @@ function facts({ labels: all, length, range }, { does, named = (names) => names 
 }
 
 function route() {
-  return linked(location.hash).view;
+  const { view } = linked(location.hash);
+  return view === "search" && !session.searcher ? "" : view;
 }
 
 function show() {
   const name = views[route()] ? route() : "text";
   for (const [other, view] of Object.entries(views)) view.section.hidden = other !== name;
   for (const link of document.querySelectorAll("nav a")) {
+    link.parentElement.hidden = link.hash === "#search" && !session.searcher;
     link.textContent = views[link.hash.slice(1)].title();
     if (link.hash === `#${name}`) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
