@@ -79,7 +79,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-OF_VECTORS = (
+OF_LAB = (
+    ("prune run --heads 0.5 --data more.csv --out {out}/pruned", "whole"),
     ("duplicates {out}/vectors.npz --above 0.99", "repeat"),
     ("topics {out}/vectors.npz --out {out}/topics --topics 2", "report.html"),
 )
@@ -97,8 +98,7 @@ CHEAP = (
     ("predict run --file more.csv", "good film"),
     ("embed encoder more.csv --text text --out {out}/vectors.npz", ""),
     ("search {out}/vectors.npz good --top 1", "line"),
-    *(OF_VECTORS if find_spec("osbert_lab") else ()),
-    ("prune run --heads 0.5 --data more.csv --out {out}/pruned", "whole"),
+    *(OF_LAB if find_spec("osbert_lab") else ()),
     ("convert run {out}/converted --to huggingface", ""),
     ("finetune classify --model encoder --data more.csv --out {out}/tuned --epochs 1 --batch 8", ""),
 )

@@ -156,6 +156,7 @@ def test_pretrain_on_texts(tmp_path: Path, output: Output) -> None:
     assert any(line.startswith("held_out.mlm.loss: ") for line in losses)
 
 
+@pytest.mark.lab
 def test_adapt_to_domain(encoder: Path, tmp_path: Path, output: Output) -> None:
     (tmp_path / "domain.txt").write_text("red green blue\nblue red greens\n" * 30)
     found = output("adapt_to_domain", encoder, tmp_path / "domain.txt", tmp_path / "out", "red [MASK]", 1)

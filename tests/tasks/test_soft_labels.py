@@ -141,6 +141,7 @@ def test_votes_that_differ_in_case_are_remarked_on(tmp_path: Path) -> None:
     assert any("Pos" in line and "case" in line for line in task.source.findings())
 
 
+@pytest.mark.lab
 def test_an_annotator_who_guesses_counts_less(tmp_path: Path) -> None:
     truth = ["pos", "neg"] * 40
     guesses = np.random.default_rng(1).choice(["pos", "neg"], 80).tolist()
