@@ -134,7 +134,8 @@ def test_stopped_before_the_first_step_it_begins_anew(encoder: Path, tmp_path: P
 @pytest.mark.parametrize(
     ("task", "settings", "names"),
     [
-        ("tag", {"few_shot": "linear"}, ("tag",)),
+        ("tag", {"few_shot": "contrastive"}, ("tag", "linear")),
+        ("tag", {"few_shot": "linear", "features": "mix"}, ("tag",)),
         pytest.param("choose", {"few_shot": "contrastive"}, ("choose",), marks=pytest.mark.lab),
         ("span", {"few_shot": "linear"}, ("span",)),
         ("regress", {"few_shot": "contrastive"}, ("regress", "linear")),

@@ -8,13 +8,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 import osbert
 from osbert import options
+from osbert.data.batch import collate
 from osbert.interop.files.weight_files import fingerprint, read_file
+from osbert.models.heads.tagging import TagHead
 from osbert.runs.events import Epoch
 from osbert.runs.finetune.defaults import CHOOSING, FEW_PER_CLASS, FEW_ROWS, fill_defaults
+from osbert.runs.finetune.few_shot import PENALTY
 from osbert.runs.finetune.finetune import FinetuneRun, finetune
 from osbert.runs.finetune.plan import read_plan, schema
 from osbert.tasks import load
@@ -157,6 +162,70 @@ def test_one_row_of_each_label_is_learnt(encoder: Path, tmp_path: Path) -> None:
     run = osbert.finetune("classify", model=encoder, data={"train": rows, "dev": rows}, out=tmp_path / "run", epochs=1)
     assert osbert.recipe.read(run.folder / "recipe.toml")["training"]["few_shot"] == "linear-first"
     assert run.metrics["accuracy"] > 0.5
+
+
+@pytest.mark.parametrize(
+    ("task", "rows", "method"),
+    [
+        ("regress", FEW_PER_CLASS - 1, "none"),
+        ("multilabel", 3 * FEW_PER_CLASS - 1, "linear-first"),
+        ("multilabel", 3 * FEW_PER_CLASS, "none"),
+    ],
+)
+def test_the_method_for_numbers_and_several_labels_depends_on_the_rows_of_each(
+    encoder: Path, tmp_path: Path, task: str, rows: int, method: str
+) -> None:
+    path = tmp_path / "rows.jsonl"
+    labels = [1.0, 2.0, 3.0] if task == "regress" else [["a"], ["b", "c"], []]
+    lines = [{"text": f"a {WORDS[number % 9]}", "label": labels[number % 3]} for number in range(rows)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    words = options.parse_settings(("--dev", str(path)), schema(task))
+    read = read_plan(task, words, model=encoder, data=path)
+    loaded, records = load(read.task, ("train", "dev"))
+    plan = fill_defaults(replace(read, tasks=(loaded,)), [records["train"]], tmp_path / "none")
+    assert plan.training.few_shot == method
+
+
+TAGGED = [
+    {"words": ["the", word, "a", other], "tags": ["O", tag, "O", "O"]}
+    for word, tag in (("film", "B-art"), ("play", "B-art"), ("actor", "B-person"), ("good", "O"))
+    for other in WORDS[:6]
+]
+
+
+@pytest.mark.parametrize("decoder", ["linear", "crf"])
+def test_tags_begin_at_a_linear_layer_on_the_states_of_words(encoder: Path, tmp_path: Path, decoder: str) -> None:
+    call: dict[str, Any] = {"model": encoder, "data": {"train": TAGGED, "dev": TAGGED}, "decoder": decoder}
+    linear = osbert.finetune("tag", out=tmp_path / "linear", few_shot="linear", **call)
+    run = osbert.finetune("tag", out=tmp_path / "run", few_shot="linear-first", epochs=1, **call)
+    assert run.facts["compared"]["linear layer"]["metrics"] == linear.metrics
+    assert linear.metrics["f1"] > 0.9
+    before = osbert.load(str(encoder)).embed(["the film"], pooling="mean")
+    assert linear.model.embed(["the film"], pooling="mean") == pytest.approx(before, abs=1e-6)
+
+
+def test_the_layer_of_tags_is_a_logistic_regression_on_the_states_of_words(encoder: Path, tmp_path: Path) -> None:
+    from sklearn.linear_model import LogisticRegression
+
+    data = {"train": TAGGED, "dev": TAGGED}
+    run = osbert.finetune("tag", model=encoder, data=data, out=tmp_path / "run", few_shot="linear")
+    engine = osbert.load(str(run.folder))
+    head = engine.learner.heads["tag"]
+    assert isinstance(head, TagHead)
+    task, packer = engine.fine_tuned, engine.packer
+    records = run.development["tag"]
+    examples = [
+        replace(one, record=number) for number, record in enumerate(records) for one in task.encode(record, packer)
+    ]
+    batch = collate(examples)
+    with torch.inference_mode():
+        states = engine.learner.states(batch)
+        [block] = head.blocks(states, batch)
+        scores = head.linear(block).softmax(dim=1).numpy()
+    x = block.numpy() - block.numpy().mean(axis=0)
+    x = x / np.linalg.norm(x, axis=1).mean()
+    theirs = LogisticRegression(C=1 / PENALTY, tol=1e-8, max_iter=2000).fit(x, batch.targets["tag"].labels.numpy())
+    assert scores[:, theirs.classes_] == pytest.approx(theirs.predict_proba(x), abs=5e-3)
 
 
 @pytest.mark.parametrize(("task", "criterion"), [("regress", "spearman"), ("multilabel", "micro_f1")])

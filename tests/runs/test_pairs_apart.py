@@ -20,7 +20,7 @@ from osbert.interop.sentence_files import SentenceModel, write_sentence_model
 from osbert.models.forms import pair_blocks
 from osbert.runs.contract import Watch, ignore
 from osbert.runs.events import Epoch
-from osbert.runs.finetune.defaults import FEW_PAIRS, FEW_SCORED_PAIRS, fill_defaults
+from osbert.runs.finetune.defaults import FEW_PAIRS, FEW_SCORED_PAIRS, MANY_PAIRS, fill_defaults
 from osbert.runs.finetune.few_shot import PAIR_PENALTY
 from osbert.runs.finetune.finetune import FinetuneRun
 from osbert.runs.finetune.plan import read_plan, schema
@@ -207,9 +207,37 @@ def test_an_encoder_that_was_pretrained_for_minutes_compares_vectors_too(tmp_pat
 
 
 @pytest.mark.parametrize(("kind", "most"), [("classify", FEW_PAIRS), ("regress", FEW_SCORED_PAIRS)])
-def test_many_pairs_are_fine_tuned(encoder: Path, tmp_path: Path, kind: str, most: int) -> None:
+def test_many_pairs_are_fine_tuned_beside_the_layer(encoder: Path, tmp_path: Path, kind: str, most: int) -> None:
     assert _chosen(encoder, tmp_path, (), kind=kind, rows=most - 1) == "linear apart"
-    assert _chosen(encoder, tmp_path, (), kind=kind, rows=most) == "none"
+    assert _chosen(encoder, tmp_path, (), kind=kind, rows=most) == "linear-first"
+    assert _chosen(encoder, tmp_path, ("--both-orders",), kind=kind, rows=most) == "none"
+    assert _chosen(write_run(tmp_path / "encoder", None), tmp_path, (), kind=kind, rows=most) == "none"
+    assert _chosen(encoder, tmp_path, (), kind=kind, rows=MANY_PAIRS) == "none"
+
+
+@pytest.mark.parametrize("kept", ["linear layer", "fine-tuned"])
+@pytest.mark.parametrize("kind", ["classify", "regress"])
+def test_the_better_of_the_layer_and_of_fine_tuning_is_kept(
+    encoder: Path, tmp_path: Path, kind: str, kept: str
+) -> None:
+    rows = CLASSES if kind == "classify" else NUMBERS
+    call: dict[str, Any] = {"model": encoder, "data": {"train": rows, "dev": rows}, **COLUMNS}
+    linear = osbert.finetune(kind, out=tmp_path / "linear", few_shot="linear", **call)
+    call |= {"epochs": 1, "batch": 8, "learning_rate": 0.5} | ({"keep": "last"} if kept == "fine-tuned" else {})
+    run = osbert.finetune(kind, out=tmp_path / "run", few_shot="linear-first", **call)
+    compared = run.facts["compared"]
+    assert compared["linear layer"]["metrics"] == linear.metrics
+    assert run.facts["best"]["epoch"] == compared[kept]["epoch"] == (kept == "fine-tuned")
+    table = osbert.recipe.read(run.folder / "recipe.toml")
+    assert table["training"]["few_shot"] == "linear-first"
+    assert table[kind].get("apart", False) == (kept == "linear layer")
+    if kept == "linear layer":
+        assert run.predict(PAIRS[:4]) == linear.predict(PAIRS[:4])
+    else:  # it is what is fine-tuned without the layer
+        alone = osbert.finetune(kind, out=tmp_path / "alone", few_shot="none", **call)
+        assert run.predict(PAIRS[:4]) == alone.predict(PAIRS[:4])
+    again = osbert.finetune(kind, out=tmp_path / "run", few_shot="linear-first", **call)
+    assert again.metrics == run.metrics and "compared" in again.facts
 
 
 def _chosen(

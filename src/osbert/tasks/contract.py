@@ -301,6 +301,12 @@ class Task(Objective):
     head_settings: ClassVar[tuple[str, ...]] = ()
     """The settings of a head that does not depend on the labels: fine-tuning a run of the kind goes on with its head
     and these settings. () for a kind whose runs have a new head each."""
+
+    @property
+    def frozen_states(self) -> Literal["", "pooled", "tokens"]:
+        """The states of a frozen encoder that its head's layer can be fitted to (few-shot learning); "" for none."""
+        return "pooled" if self.form == "sequence" else ""
+
     by_rows: ClassVar[bool] = True
     """Whether metrics can be computed on any subset of rows; not if each row is searched among all."""
     reads_rows: ClassVar[bool] = False

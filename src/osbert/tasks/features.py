@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from osbert.models.forms import Features
 from osbert.tasks.contract import Task
@@ -27,6 +27,11 @@ class FeatureTask(Task):
             raise ValueError(
                 f"apart compares vectors of the encoder, which features = {self.features} are not. Remove one"
             )
+
+    @property
+    def frozen_states(self) -> Literal["", "pooled", "tokens"]:
+        """Return those of other tasks; "" with features, above which a frozen encoder has an LSTM."""
+        return super().frozen_states if self.features == "none" else ""
 
     def make_head(self, backbone: Backbone) -> Head:
         """Return the task's head on a backbone."""

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_sequence
 
-from osbert.data.batch import Batch
+from osbert.data.batch import Batch, BatchTarget
 from osbert.models.contract import Backbone, Head, Loss, States
 from osbert.models.fast.dropout import Dropout
 from osbert.models.fast.linear import Linear
@@ -128,9 +128,15 @@ class TagHead(Head):
 
     def forward(self, states: States, batch: Batch) -> Loss:
         """Return the summed cross-entropy in nats over the labelled tokens, or a CRF's over its chains."""
-        target = batch.targets[self.target]
-        hidden = self.transform(states.hidden[target.index])  # (M, D)
-        scores = self.linear(self.dropout(hidden))  # (M, K)
+        [hidden] = self.blocks(states, batch)
+        return self.loss(self.linear(self.dropout(hidden)), batch.targets[self.target])
+
+    def blocks(self, states: States, batch: Batch) -> list[Tensor]:
+        """Return the inputs (M, D) of the layer for the labelled tokens."""
+        return [self.transform(states.hidden[batch.targets[self.target].index])]
+
+    def loss(self, scores: Tensor, target: BatchTarget) -> Loss:
+        """Return the summed loss of `scores` (M, K): see `forward`."""
         if self.crf is None:
             return classification_loss(scores, target)
         # Labels of K and above start a chain; the remainder by K is the label.

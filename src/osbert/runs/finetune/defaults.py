@@ -16,7 +16,7 @@ from osbert.runs.finetune.plan import ADAPTER_RATE, LEFT_OPEN, LENGTH, FinetuneP
 from osbert.runs.finetune.settings import FinetuneOptimizer, ScoreSettings
 from osbert.tasks import Record, Task
 from osbert.tasks.record import records_per_step
-from osbert.tasks.tables.texts import read_apart
+from osbert.tasks.tables.texts import joins_pairs, read_apart
 from osbert.terminal import format_count
 from osbert.training.run_folder import RunFolder
 
@@ -38,12 +38,16 @@ bound nothing was measured (docs/results.md)."""
 FEW_ROWS = 100
 """Number of single texts below which contrastive tuning is chosen, if there are two for each class."""
 FEW_PER_CLASS = 200
-"""Number of single texts for each of three or more classes below which fine-tuning begins at a fitted linear layer
-(linear-first). A new layer needs more steps the more classes it has; with two, 200 are enough (docs/results.md)."""
+"""Number of single texts for each label below which fine-tuning begins at a fitted linear layer (linear-first). A new
+layer needs more steps the more outputs it has; with two classes, of which one score is enough, 200 rows are, and of
+one number the layer was no better (docs/results.md)."""
 FEW_PAIRS, FEW_SCORED_PAIRS = 2000, 6000
 """Number of pairs, and of pairs with a number each, below which a linear layer compares the vectors of a sentence
 encoder. With 1,000 pairs it beat fine-tuning on all sets, with 2,500 not on MNLI, and with all 5,749 scored pairs of
 STS-B it still did (docs/results.md)."""
+MANY_PAIRS = 20_000
+"""Number of pairs below which such a layer is fitted beside fine-tuning, and the better of both is kept: it costs one
+pass over the pairs, and on QQP it was ahead with 2,500 (docs/results.md)."""
 CONTRASTIVE = {"training.batch": 16, "training.epochs": 10, "optimizer.learning_rate": 5e-5}
 """Defaults of contrastive tuning. For long texts the batch is BATCH (`_contrastive`)."""
 READING = ("apart", "both_orders", "long")
@@ -200,15 +204,7 @@ def _choice(plan: FinetunePlan, records: Sequence[Sequence[Record]], out: Path) 
     method = _few_shot_method(plan, records, need)
     hindrances = _hindrances(plan, records, method) if method else []
     if method == "linear-first" and not hindrances:
-        chosen, reason, warning = _small_data(plan, records, need)
-        rows, labels = sum(map(len, records)), len(plan.task.classes)
-        return (
-            {"training.few_shot": "linear-first"} | chosen,
-            f"{rows:,} training rows for {labels:,} labels are fewer than {FEW_PER_CLASS} each, so a linear layer is "
-            "fitted to the encoder's sentence vectors first, fine-tuning begins with it, and the better of both on the "
-            f"development rows is kept. --few-shot none fine-tunes a new layer. Steps: {reason}",
-            warning,
-        )
+        return _linear_first(plan, records, need)
     if method and not hindrances:
         return *_few_shot(plan, records, need, method), _far_rate(plan, CONTRASTIVE[RATE_NAME])
     chosen, reason, warning = _small_data(plan, records, need)
@@ -225,17 +221,19 @@ def _few_shot_method(plan: FinetunePlan, records: Sequence[Sequence[Record]], ne
     """Return the method of few-shot learning that suits the rows and the encoder, "" if none does.
 
     Pairs: linear below FEW_PAIRS, for a sentence encoder or a young one: few pairs teach a young encoder less than its
-    vectors already tell. Single texts with one class each: `_text_method`, for an encoder that is not young. Both need
-    pooled sentence vectors.
+    vectors already tell; of more pairs linear-first. Single texts: `_text_method`, for an encoder that is not young.
+    Both need pooled sentence vectors.
     """
     if "training.few_shot" not in plan.open or len(plan.tasks) > 1:
         return ""
     task, [rows] = plan.task, records
-    if task.form != "sequence" or not rows or getattr(task, "features", "none") != "none":
+    if task.frozen_states != "pooled" or not rows:
         return ""
     usual = _usual_reading(task)
     if pairs := read_apart(usual, rows) != usual:
         method = "linear" if len(rows) < (FEW_SCORED_PAIRS if task.values == "numbers" else FEW_PAIRS) else ""
+        if not method and not need.young and len(rows) < MANY_PAIRS and joins_pairs(task):
+            method = "linear-first"
     else:
         method = "" if need.young else _text_method(task, rows)
     if not method:
@@ -247,13 +245,17 @@ def _few_shot_method(plan: FinetunePlan, records: Sequence[Sequence[Record]], ne
 
 
 def _text_method(task: Task, rows: Sequence[Record]) -> str:
-    """Return the method for single texts with one class each, by the rows and the rows of each class, "" for none."""
-    if task.values != "classes" or any(len(row.texts) != 1 for row in rows):
+    """Return the method for single texts, by the rows and the rows of each class or label, "" for none."""
+    if task.values == "numbers" or any(len(row.texts) != 1 for row in rows):
         return ""
-    classes, few = len(task.classes), len(rows) < FEW_ROWS
-    if few and len(rows) >= 2 * classes:
-        return "contrastive"
-    return "linear-first" if few or (classes > 2 and len(rows) < FEW_PER_CLASS * classes) else ""
+    few, outputs = len(rows) < FEW_ROWS, len(task.classes)
+    if task.values == "classes":
+        if few and len(rows) >= 2 * outputs:
+            return "contrastive"
+        few |= outputs > 2 and len(rows) < FEW_PER_CLASS * outputs
+    else:
+        few = len(rows) < FEW_PER_CLASS * outputs
+    return "linear-first" if few else ""
 
 
 def _usual_reading(task: Task) -> Task:
@@ -298,6 +300,25 @@ def _few_shot(
     return {"training.few_shot": "contrastive"} | chosen, (
         f"{len(rows):,} training rows are too few to fine-tune, so the encoder's sentence vectors are tuned "
         f"and a linear layer is fitted to them.{long} --few-shot none fine-tunes."
+    )
+
+
+def _linear_first(
+    plan: FinetunePlan, records: Sequence[Sequence[Record]], need: TrainingDemand
+) -> tuple[dict[str, Any], str, str]:
+    """Return the settings of fine-tuning from a linear layer that the user left open, the reason, and a warning."""
+    [rows] = records
+    chosen, reason, warning = _small_data(plan, records, need)
+    why = f"{len(rows):,} training rows for {len(plan.task.classes):,} labels are fewer than {FEW_PER_CLASS} each"
+    begin = "a linear layer is fitted to the encoder's sentence vectors first, fine-tuning begins with it"
+    if joins_pairs(plan.task):
+        why = f"{len(rows):,} training pairs are fewer than {MANY_PAIRS:,}"
+        begin = "a linear layer that compares the vectors of the two texts is fitted beside fine-tuning"
+    return (
+        {"training.few_shot": "linear-first"} | chosen,
+        f"{why}, so {begin}, and the better of both on the development rows is kept. --few-shot none fine-tunes a new "
+        f"layer. Steps: {reason}",
+        warning,
     )
 
 

@@ -14,7 +14,10 @@ from osbert.evaluation.forward import evaluating
 from osbert.models.contract import Backbone, Head, Learner, Sizes
 from osbert.models.heads.contrastive import SameClassHead
 from osbert.models.heads.predictions import SequenceHead
+from osbert.models.heads.tagging import TagHead
 from osbert.runs.finetune.model import StartingModel
+from osbert.runs.finetune.rows import FinetuneRows, TaskRows
+from osbert.tasks.tables.texts import joins_pairs, read_apart
 
 PENALTY = 0.1
 """L2 penalty for single texts: factor of half the squared norm of the layer, added to the sum of the losses."""
@@ -59,6 +62,19 @@ def sentence_model(model: StartingModel) -> StartingModel:
     return replace(model, backbone=backbone, remarks=remarks)
 
 
+def read_pairs_apart(rows: TaskRows, model: StartingModel) -> tuple[Learner, FinetuneRows] | None:
+    """Return the encoder with a layer that compares the texts of pairs, and the pairs read so; None for other rows.
+
+    The layer is fitted beside the fine-tuning of a model that reads the two texts of a pair as one sequence, and which
+    shares the encoder's weights.
+    """
+    if not joins_pairs(rows.task):
+        return None
+    task, backbone = read_apart(rows.task, rows.training), sentence_model(model).backbone
+    apart = TaskRows.of(task, {"train": rows.training, "dev": rows.development}, rows.packer)
+    return Learner(backbone, apart.heads(backbone)), FinetuneRows.of([apart])
+
+
 def contrastive_learner(backbone: Backbone, name: str, head: Head) -> Learner:
     """Return the encoder with the contrastive loss, which draws texts of one label together, for a task's head."""
     assert isinstance(head, SequenceHead)
@@ -68,13 +84,13 @@ def contrastive_learner(backbone: Backbone, name: str, head: Head) -> Learner:
 def fit(learner: Learner, name: str, batches: Iterable[Batch]) -> float:
     """Fit the linear layer of a head to labelled batches by L-BFGS, with a frozen encoder; return its mean loss.
 
-    With the head's own loss this is a logistic regression for classes, and a ridge regression for numbers. The
-    objective is the sum of the losses plus penalty / 2 times the squared norm of the weights. Each block of features is
-    centred and scaled to mean length 1 before (single texts have one block, the pooled state). The objective is convex,
-    so the initial weights do not matter.
+    With the head's own loss this is a logistic regression for classes, a ridge regression for numbers, and of words a
+    regression or a linear-chain CRF. The objective is the sum of the losses plus penalty / 2 times the squared norm of
+    the weights. Each block of features is centred and scaled to mean length 1 before (a pair has five blocks, others
+    one). The objective is convex, so the initial weights do not matter.
     """
     head = learner.heads[name]
-    assert isinstance(head, SequenceHead)
+    assert isinstance(head, SequenceHead | TagHead)
     device = next(learner.parameters()).device
     labelled = [batch.to(device) for batch in batches]
     targets = [batch.targets[name] for batch in labelled]
@@ -92,7 +108,11 @@ def fit(learner: Learner, name: str, batches: Iterable[Batch]) -> float:
     linear = head.linear
     torch.nn.init.zeros_(linear.weight)
     torch.nn.init.zeros_(linear.bias)
-    optimizer = torch.optim.LBFGS(linear.parameters(), max_iter=ITERATIONS, line_search_fn="strong_wolfe")
+    weights = [
+        *linear.parameters(),
+        *(weight for name, weight in head.named_parameters() if name.startswith(head.beside)),
+    ]
+    optimizer = torch.optim.LBFGS(weights, max_iter=ITERATIONS, line_search_fn="strong_wolfe")
 
     def total() -> Tensor:
         losses = [head.loss(linear(features), target) for features, target in zip(given, targets)]
@@ -105,7 +125,7 @@ def fit(learner: Learner, name: str, batches: Iterable[Batch]) -> float:
         return loss
 
     optimizer.step(objective)
-    linear.zero_grad()
+    head.zero_grad()
     mean = total().item() / sum(target.count for target in targets)
     head.train(training)
     # Fold the standardisation into the layer: w.((x - c) / s) + b = (w / s).x + (b - (w / s).c). So the head works on

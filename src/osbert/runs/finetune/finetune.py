@@ -125,7 +125,7 @@ def start(plan: FinetunePlan) -> StartingModel:
     """Return the encoder that a run starts from."""
     writes = any(task.form == "text" for task in plan.tasks)
     model = read_model(plan.model, plan.training, from_scratch=plan.from_scratch, writes=writes, opening=plan.opening)
-    return model if plan.training.few_shot == "none" else sentence_model(model)
+    return sentence_model(model) if plan.pools else model
 
 
 def introduce(plan: FinetunePlan, model: StartingModel, watch: Watch) -> None:

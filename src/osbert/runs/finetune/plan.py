@@ -24,6 +24,7 @@ from osbert.runs.finetune.settings import (
     refuse_conflicts,
 )
 from osbert.tasks import Task, with_data
+from osbert.tasks.tables.texts import joins_pairs
 from osbert.training.tracking import require_trackers
 
 ADAPTER_RATE = 5e-4
@@ -82,6 +83,13 @@ class FinetunePlan:
         """The task of a run with one task."""
         [task] = self.tasks
         return task
+
+    @property
+    def pools(self) -> bool:
+        """Whether the trained model has sentence vectors as pooled states, to which few-shot learning fits a layer."""
+        few_shot = self.training.few_shot
+        beside = few_shot == "linear-first" and joins_pairs(self.task)
+        return few_shot != "none" and self.task.frozen_states == "pooled" and not beside
 
     def of(self, task: Task) -> FinetunePlan:
         """Return the plan of one of the tasks, given in its tuned form."""
@@ -240,13 +248,13 @@ def check_few(built: Any) -> None:
 def check_few_shot(built: Any, task: Task, given: Collection[str]) -> None:
     """Raise UserError if few-shot learning does not support the task, or conflicts with given settings."""
     kind = built.training.few_shot
-    single, classes = task.form == "sequence", kind in ("linear", "linear-first") or task.values == "classes"
-    bring = f"{task.name} has no classes to bring the vectors of their texts together."
+    contrastive = built.training.contrastive and (task.frozen_states != "pooled" or task.values != "classes")
+    bring = f"{task.name} has no class for each text to bring alike vectors together."
     idle = {*LENGTH, "optimizer.learning_rate", "scores.evaluate_every", "scores.patience", "scores.keep"}
     idle |= {"comparison.search", "comparison.seeds"}  # the layer is the same for every seed
     conflicts = {
-        f"{task.name} does not predict one label or number per text. Remove --few-shot.": not single,
-        f"{bring} Use --few-shot linear or linear-first.": single and not classes,
+        f"{task.name} has no single layer to fit to the encoder's states. Remove --few-shot.": not task.frozen_states,
+        f"{bring} Use --few-shot linear or linear-first.": bool(task.frozen_states) and contrastive,
         "--from-scratch has no pretrained vectors to build on. Remove one of the two.": built.from_scratch,
     } | {f"{flag(name)} has no effect. Remove it.": kind == "linear" for name in sorted(idle & {*given})}
     refuse_conflicts(f"--few-shot {kind} cannot be used with these settings", conflicts)

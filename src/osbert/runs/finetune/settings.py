@@ -43,11 +43,11 @@ class Defaults:
 
     settings: Literal["auto", "paper"] = "auto"
     """Defaults of batch, epochs and learning rate. paper: 32, 3 and 3e-5. auto: few-shot learning below 100 texts with
-    one class each, below 200 texts for each of three or more classes, and on few pairs for a model of sentences
-    (--few-shot). Otherwise as paper, with 1e-4 for encoders at most 512 wide; but if there would be fewer than 200
-    steps, a smaller batch (down to 8), more epochs (up to 10) and 5e-5; for tags fewer than 600 steps and up to 50
-    epochs. An encoder that was pretrained on few tokens gets more steps, more epochs and a higher learning rate. A
-    setting that is given changes no other one."""
+    one class each, below 200 texts for each of three or more classes, for each label, and on pairs for a model of
+    sentences (--few-shot). Otherwise as paper, with 1e-4 for encoders at most 512 wide; but if there would be fewer
+    than 200 steps, a smaller batch (down to 8), more epochs (up to 10) and 5e-5; for tags fewer than 600 steps and up
+    to 50 epochs. An encoder that was pretrained on few tokens gets more steps, more epochs and a higher learning rate.
+    A setting that is given changes no other one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,10 +66,10 @@ class FinetuneSettings:
     epochs: int = 3
     """Passes over the training rows. By default more if there are few rows (--settings)."""
     few_shot: Literal["auto", "none", "linear", "linear-first", "contrastive"] = "none"
-    """How to learn from few rows. linear: fit one layer to the encoder's sentence vectors, in seconds. linear-first:
-    fine-tune encoder and layer from there (Kumar et al. 2022), and keep the better of both. contrastive:
-    first tune the vectors so that those of one label are close (after SetFit, Tunstall et al. 2022). none: fine-tune.
-    auto (default): the best method for these rows (--settings)."""
+    """How to learn from few rows. linear: fit one layer to the encoder's sentence vectors, or for tags to the states
+    of words, in seconds. linear-first: fine-tune encoder and layer from there (Kumar et al. 2022), for pairs beside
+    it, and keep the better of both. contrastive: first tune the vectors so that those of one label are close (after
+    SetFit, Tunstall et al. 2022). none: fine-tune. auto (default): the best method for these rows (--settings)."""
     batch: int = 32
     """Examples per optimiser step. With --context document: whole documents, about this many sentences in total.
     By default fewer if there are few rows (--settings)."""

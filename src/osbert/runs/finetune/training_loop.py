@@ -29,7 +29,7 @@ from osbert.models.heads.features import VECTORS
 from osbert.models.random_numbers import fix_seed
 from osbert.objectives.left_to_right import LeftToRight
 from osbert.runs.events import Epoch
-from osbert.runs.finetune.few_shot import contrastive_learner, fit
+from osbert.runs.finetune.few_shot import contrastive_learner, fit, read_pairs_apart
 from osbert.runs.finetune.model import StartingModel, merge_low_rank, prepare_tuning
 from osbert.runs.finetune.rows import DevelopmentScore, FinetuneRows, TaskOutcome, TaskRows
 from osbert.runs.finetune.settings import FinetuneSettings, ScoreSettings, refuse_conflicts
@@ -92,9 +92,11 @@ class FinetuneTrainer:
         if settings.contrastive:
             [(name, head)] = heads.items()
             trained = contrastive_learner(model.backbone, name, head)
+        self.apart = read_pairs_apart(rows.tasks[0], model) if settings.few_shot == "linear-first" else None
         self.period = scores.period(self.loader.steps_per_epoch)
         self.trainer = Trainer(trained, self.loader, optimizer, training, folder)
-        self.learner.to(self.trainer.processor.device)
+        for learner in (self.learner, *(self.apart[:1] if self.apart else ())):
+            learner.to(self.trainer.processor.device)
         self.map = DataMapRecorder.of(rows, self.learner, folder) if scores.data_map else None
         self.scored: DevelopmentScore | None = None
         """Scores of the kept epoch; None in a resumed run whose kept epoch came before the stop."""
@@ -188,13 +190,14 @@ class FinetuneTrainer:
                 f"{path} is damaged: it differs from the weights written after epoch {self.best.place}. {again}.",
                 code="damaged-file",
             )
-        self.learner.load_state_dict(weights)
-        self.scored = self.scored or self.rows.score(self.learner)
-        self.learner.to("cpu")
-        backbone = self.learner.backbone
+        winner, rows = self._candidate(self.best.step)
+        winner.load_state_dict(weights)
+        self.scored = self.scored or rows.score(winner)
+        winner.to("cpu")
+        backbone = winner.backbone
         low_rank = merge_low_rank(backbone) if self.settings.tuning == "lora" else {}
         for outcome in self.outcomes:
-            folder, head = self.folder / outcome.folder, self.learner.heads[outcome.task.name]
+            folder, head = self.folder / outcome.folder, winner.heads[outcome.task.name]
             tokenizer, sizes = self.rows.tokenizer, backbone.architecture
             learner = Learner(backbone, {outcome.task.name: head})
             write_model(learner, folder, tokenizer=tokenizer, **outcome.task.export_metadata())
@@ -229,11 +232,13 @@ class FinetuneTrainer:
         memory = self.trainer.memory
         losses = list(memory["losses"])
         method = self.settings.few_shot
+        step, per_epoch = self.trainer.step, self.loader.steps_per_epoch
+        learner, rows = self._candidate(step)
         if method != "none" and not (method == "linear-first" and memory["epochs"]):
-            [rows] = self.rows.tasks
+            [task_rows] = rows.tasks
             # One meaning before and after the first step: the loss of the fitted layer, not the contrastive one.
-            losses = [fit(self.learner, rows.task.name, rows.batches())]
-        score, step, per_epoch = self.rows.score(self.learner), self.trainer.step, self.loader.steps_per_epoch
+            losses = [fit(learner, task_rows.task.name, task_rows.batches())]
+        score = rows.score(learner)
         epoch = Epoch(
             epoch=step / per_epoch if step % per_epoch else step // per_epoch,
             step=step,
@@ -257,11 +262,16 @@ class FinetuneTrainer:
         memory["losses"].clear()
         return epoch
 
+    def _candidate(self, step: int) -> tuple[Learner, FinetuneRows]:
+        """Return the model that is scored after a step, with its rows: before the first one that reads pairs apart."""
+        return self.apart if self.apart and not step else (self.learner, self.rows)
+
     def _keep(self, epoch: Epoch, score: DevelopmentScore, before: Sequence[Epoch]) -> None:
         """Write the current weights, and store the values that the tasks tune on the development rows."""
         self.scored = score
-        self.trainer.memory["learnt"] = self.rows.tune_values(score)
-        weights = {name: weight.detach().cpu() for name, weight in self.learner.state_dict().items()}
+        learner, rows = self._candidate(epoch.step)
+        self.trainer.memory["learnt"] = rows.tune_values(score)
+        weights = {name: weight.detach().cpu() for name, weight in learner.state_dict().items()}
         write_tensors(weights, self._weights(epoch))
         self.trainer.memory["weights"] = fingerprint(weights)
         # If the process dies now, the last checkpoint still refers to the best one of its own time: that stays.

@@ -290,6 +290,11 @@ def read_apart(task: Task, records: Sequence[Record]) -> Task:
     return task.source.attach_to(dataclasses.replace(task, **changed))
 
 
+def joins_pairs(task: Task) -> bool:
+    """Return whether a task reads the two texts of a pair as one sequence, and could read them apart."""
+    return isinstance(task, TextTask) and bool(task.pair) and read_apart(task, ()) != task
+
+
 def _only_label(cell: str) -> str:
     """Return the label in a list of one, as annotation tools write it; "" for an empty list; else raise ValueError."""
     parts = parse_list(cell) or []

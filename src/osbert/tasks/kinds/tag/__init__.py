@@ -199,6 +199,11 @@ class Tag(FeatureTask, EntityTask):
             raise ValueError("a crf goes from word to word: it needs pieces = first")
 
     @property
+    def frozen_states(self) -> Literal["", "tokens"]:
+        """Return "tokens"; "" with features, above which a frozen encoder has an LSTM."""
+        return "tokens" if self.features == "none" else ""
+
+    @property
     def labels(self) -> tuple[str, ...]:
         """Return the labels of words, in the order of the outputs."""
         return label_names(self.types, self.scheme)
