@@ -356,7 +356,7 @@ def forms_page() -> str:
         "",
         "What osbert reads, as the modules that read it say. The form of a table or of tagged text is found by "
         "looking at the content: see [annotation formats](docs/formats.md). What osbert writes: "
-        "[a run folder](docs/tour.md#a-run-folder-stands-alone), [vectors](docs/vectors.md), "
+        "[a run folder](docs/design.md#5-a-run-folder-stands-alone), [vectors](docs/vectors.md), "
         "[predictions](docs/finetune.md#predictions-for-a-file).",
         "",
     ]

@@ -1,1 +1,1 @@
-"""Pictures of numbers: curves, strips and pages of HTML."""
+"""Pictures of numbers: curves, bars and pages of HTML."""
