@@ -54,3 +54,35 @@ def test_a_file_of_comments_alone_has_no_data(tmp_path: Path) -> None:
     with pytest.raises(UserError) as error:
         read_tagged(path, TagReading(plain=True), Problems(heading=""), labelled=True)
     assert error.value.code == "no-data"
+
+
+@pytest.mark.parametrize("end", ["\r\n", "\r"])
+def test_lines_end_at_line_feeds_and_carriage_returns_alone(tmp_path: Path, end: str) -> None:
+    path = tmp_path / "pos.conllu"
+    content = SENTENCES.replace("Sí", "S\u2028\x85\x1cí")
+    path.write_bytes(content.replace("\n", end).encode())
+    problems = Problems(heading="")
+    file = read_tagged(path, TagReading(plain=True), problems, labelled=True)
+    assert problems.count == 0
+    assert [sentence.line for sentence in file.sentences] == [4, 10]
+    assert file.sentences[1].text == "S\u2028\x85\x1cí"
+
+
+@pytest.mark.parametrize("row", ["x\tya\tya\tADV", "²\tya\tya\tADV", "2\tya\tya\t_", "2\tya\tya\t"])
+def test_a_row_of_no_number_or_part_of_speech_is_an_error(tmp_path: Path, row: str) -> None:
+    path = tmp_path / "pos.conllu"
+    path.write_text(SENTENCES + row + "\t_" * 6 + "\n", encoding="utf-8")
+    problems = Problems(heading="")
+    read_tagged(path, TagReading(plain=True), problems, labelled=True)
+    with refusal("unusable-row", str(path)):
+        problems.stop_if_any()
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_a_file_without_parts_of_speech_can_be_predicted_but_not_learnt(tmp_path: Path, labelled: bool) -> None:
+    path = tmp_path / "pos.conllu"
+    path.write_text("1\tya" + "\t_" * 8 + "\n", encoding="utf-8")
+    problems = Problems(heading="")
+    file = read_tagged(path, TagReading(plain=True), problems, labelled=labelled)
+    assert problems.count == labelled
+    assert labelled or [sentence.text for sentence in file.sentences] == ["ya"]
