@@ -9,10 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from osbert.data.pack import Packer
 from osbert.errors import Problems
 from osbert.models.architecture import Architecture
 from osbert.tasks import Record, findings, load
 from osbert.tasks.kinds.contrastive import Contrastive, SimilarityPrediction
+from osbert.text.tokenizer import SPECIALS, Tokenizer
 from refusals import refusal
 
 
@@ -215,6 +217,9 @@ def test_what_cannot_be_is_said(tmp_path: Path) -> None:
         for settings in ({"dimensions": (8,)}, {"projection": "yes"}):
             with pytest.raises(ValueError, match=f"dense vectors, but pooling = {pooling}"):
                 Contrastive(pooling=pooling, **settings)
+    for settings in ({"query_length": -5}, {"token_width": -1}):
+        with pytest.raises(ValueError, match="must be 0 or more"):
+            Contrastive(pooling="colbert", **settings)
     with pytest.raises(ValueError, match="window would give a text several vectors"):
         Contrastive(long="window")
     half = Contrastive(data=str(written(tmp_path / "half.tsv", "a\tb\nc\t\n"))).source.resolve()
@@ -234,6 +239,23 @@ def test_what_cannot_be_is_said(tmp_path: Path) -> None:
     with refusal("options-exclude-each-other"):
         Contrastive(text="text").head(still.build())
     assert Contrastive(text="text", pair="other").head(still.build()).form == "vectors"
+
+
+@pytest.mark.parametrize("length", [1, 2, 5, 500])
+def test_a_query_length_that_a_model_cannot_read_is_refused(length: int) -> None:
+    task = Contrastive(pooling="colbert", text="a", pair="b", query_length=length, token_width=8)
+    tokenizer = Tokenizer([*SPECIALS, "a"])
+    backbone = Architecture(layers=1, heads=1, width=4, vocabulary=len(tokenizer), length=24).build()
+    with refusal("invalid-value", f"--query-length {length}"):
+        task.for_tokenizer(tokenizer).head(backbone)
+
+
+def test_the_least_query_length_has_room_for_a_text() -> None:
+    tokenizer = Tokenizer([*SPECIALS, "a"])
+    task = Contrastive(pooling="colbert", text="a", pair="b", query_length=6, query_expansion="none")
+    task = task.for_tokenizer(tokenizer)
+    packer = Packer(tokenizer=tokenizer, length=24)
+    assert [len(example) for example in task.encode(task.record_of(["a a a a a", "a"]), packer)] == [6, 3]
 
 
 def test_scores_are_scipys_and_cosines_are_counted() -> None:

@@ -330,9 +330,18 @@ class Contrastive(LateInteractionTask):
         return dataclasses.replace(self, **settings)
 
     def for_tokenizer(self, tokenizer: AnyTokenizer) -> Self:
-        """Return the task with the markers of many vectors where the tokenizer has them, in place of auto."""
+        """Return the task with the markers of many vectors where the tokenizer has them, in place of auto.
+
+        Raises UserError if its queries have too few tokens for a text.
+        """
         if self.kind != "multi":
             return self
+        least = tokenizer.form.specials(2) + 3  # with a marker and two pieces
+        if self.query_length < least:
+            raise UserError(
+                f"--query-length {self.query_length} leaves no room for a text: give at least {least}.",
+                code="invalid-value",
+            )
         names = {role: f"{role}_prompt" for role in MARKERS}
         markers = {role: piece if piece in tokenizer.vocabulary else "" for role, piece in MARKERS.items()}
         prompts = {name: markers[role] for role, name in names.items() if getattr(self, name) == AUTO}
@@ -418,6 +427,12 @@ class Contrastive(LateInteractionTask):
         if self.kind == "multi":
             from osbert.models.heads.colbert import ColbertHead
 
+            if self.query_length > backbone.architecture.length:
+                raise UserError(
+                    f"--query-length {self.query_length} is more than the {backbone.architecture.length} tokens that "
+                    "the model reads. Give fewer.",
+                    code="invalid-value",
+                )
             return ColbertHead(
                 backbone,
                 comparison=comparison,

@@ -48,6 +48,13 @@ class LateInteractionTask(TextTask):
     lower_case: bool = False
     """Read texts in lower case, as a sentence model does whose files say so."""
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if min(self.token_width, self.query_length) < 0:
+            raise ValueError(
+                f"token_width and query_length must be 0 or more, not {self.token_width} and {self.query_length}"
+            )
+
     def late_settings(self, trained: TokenVectors | None) -> dict[str, Any]:
         """Return these settings: those of a model that was trained for many vectors, else ColBERT's.
 
