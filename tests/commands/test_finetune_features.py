@@ -85,5 +85,7 @@ def test_few_rows_are_learnt_on_features_if_so_said(encoder: Path, table: Path, 
     assert load(tmp_path / "run").learner.heads["classify"].frozen is not None
     with refusal("options-exclude-each-other", "--few-shot linear"):
         finetune("classify", *small, "--few-shot", "linear", model=encoder, data=few, out=tmp_path / "other")
-    with refusal("invalid-setting", "apart"):
-        finetune("classify", *small, "--apart", model=encoder, data=few, out=tmp_path / "other")
+    pairs = tmp_path / "pairs.csv"
+    pairs.write_text("text1,text2,label\n" + "good film,a play,yes\nbad film,a play,no\n" * 20)
+    with refusal("options-exclude-each-other", "--apart"):
+        finetune("classify", *small, "--apart", model=encoder, data=pairs, out=tmp_path / "other")

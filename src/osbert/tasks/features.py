@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from osbert.models.forms import Features
@@ -20,25 +20,13 @@ class FeatureTask(Task):
     """Train no encoder, but a bidirectional LSTM on these of its layers, whose vectors are kept on disk (section 5.3);
     mix is ELMo's. Give it a learning rate near 1e-3."""
 
-    def __post_init__(self) -> None:
-        """Raise ValueError for texts that are read apart, whose vectors are the encoder's."""
-        super().__post_init__()
-        if self.features != "none" and getattr(self, "apart", False):
-            raise ValueError(
-                f"apart compares vectors of the encoder, which features = {self.features} are not. Remove one"
-            )
-
     @property
     def frozen_states(self) -> Literal["", "pooled", "tokens"]:
         """Return those of other tasks; "" with features, above which a frozen encoder has an LSTM."""
         return super().frozen_states if self.features == "none" else ""
 
-    def make_head(self, backbone: Backbone) -> Head:
-        """Return the task's head on a backbone."""
-        raise NotImplementedError
-
-    def head(self, backbone: Backbone) -> Head:
-        """Return the task's head, on the features if so set."""
+    def head_on_features(self, backbone: Backbone) -> Head:
+        """Return the task's head on the features of a backbone, which is frozen."""
         from osbert.models.heads.features import stand_on_features
 
-        return stand_on_features(backbone, self.features, self.make_head)
+        return stand_on_features(backbone, self.features, replace(self, features="none").head)

@@ -466,7 +466,9 @@ class Choose(FeatureTask, TableTask):
             examples[right] = replace(examples[right], targets={self.name: target})
         return examples
 
-    def make_head(self, backbone: Backbone) -> Head:
+    def head(self, backbone: Backbone) -> Head:
+        if self.features != "none":
+            return self.head_on_features(backbone)
         from osbert.models.heads.grouped import ChoiceHead
 
         return ChoiceHead(backbone, target=self.name, dropout=backbone.architecture.dropout)

@@ -153,9 +153,7 @@ class FeatureBackbone(Backbone):
 
 
 def stand_on_features(backbone: Backbone, features: Features, make: Callable[[Backbone], Head]) -> Head:
-    """Return the head that `make` makes for a backbone: on `backbone` itself, or on `features` of it, frozen."""
-    if features == "none":
-        return make(backbone)
+    """Return the head that `make` makes for a backbone, on `features` of `backbone`, which is frozen."""
     sizes = backbone.architecture
     head = make(FeatureBackbone(sizes))
     above = head.features = FeatureLSTM(sizes, features)

@@ -308,8 +308,10 @@ def check_frozen(heads: Mapping[str, Head], settings: FinetuneSettings) -> None:
     if name is None:
         return
     others = ", ".join(other for other in heads if other != name)
+    apart = heads[name].form == "vectors"
     conflicts: dict[str, object] = {
-        f"Other tasks ({others}) cannot share it. Fine-tune {name} by itself, or remove --features.": others
+        f"Other tasks ({others}) cannot share it. Fine-tune {name} by itself, or remove --features.": others,
+        "--apart compares vectors of the encoder, which the features are not. Remove it.": apart,
     }
     idle = {"tuning": ("full",), "frozen": (0,), "recurrent": (0,), "auxiliary": (0,), "few_shot": ("none", "auto")}
     for setting, usual in idle.items():

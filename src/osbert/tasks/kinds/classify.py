@@ -208,7 +208,9 @@ class Classify(FeatureTask, TextTask):
         number = self.index_of[label if isinstance(label, str) else likeliest_label(label)]
         return np.int64(number), self.weights[number] if self.weights else None
 
-    def make_head(self, backbone: Backbone) -> Head:
+    def head(self, backbone: Backbone) -> Head:
+        if self.features != "none":
+            return self.head_on_features(backbone)
         from osbert.models.heads.contrastive import ApartHead
         from osbert.models.heads.predictions import (
             OrdersHead,

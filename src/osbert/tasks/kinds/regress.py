@@ -100,7 +100,9 @@ class Regress(FeatureTask, TextTask):
     def target(self, label: float) -> tuple[Any, Any]:
         return np.float32((label - self.center) / self.scale), None
 
-    def make_head(self, backbone: Backbone) -> Head:
+    def head(self, backbone: Backbone) -> Head:
+        if self.features != "none":
+            return self.head_on_features(backbone)
         from osbert.models.heads.contrastive import ApartHead
         from osbert.models.heads.predictions import NumberHead
 

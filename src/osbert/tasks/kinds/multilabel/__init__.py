@@ -292,7 +292,9 @@ class Multilabel(FeatureTask, TextTask):
         flags = matrix([label], self.labels)[0]
         return flags.astype(np.int64), np.where(flags, self.weights, 1.0) if self.weights else None
 
-    def make_head(self, backbone: Backbone) -> Head:
+    def head(self, backbone: Backbone) -> Head:
+        if self.features != "none":
+            return self.head_on_features(backbone)
         from osbert.models.heads.predictions import LabelsHead
 
         rate = backbone.architecture.dropout

@@ -252,7 +252,9 @@ class Span(FeatureTask, TableTask):
             return [window for _, window in windows]
         return [self._with_target(window, begin, record, packer) for begin, window in windows]
 
-    def make_head(self, backbone: Backbone) -> Head:
+    def head(self, backbone: Backbone) -> Head:
+        if self.features != "none":
+            return self.head_on_features(backbone)
         from osbert.models.heads.grouped import SpanHead
 
         return SpanHead(backbone, target=self.name)

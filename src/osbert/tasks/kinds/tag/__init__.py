@@ -243,7 +243,9 @@ class Tag(FeatureTask, EntityTask):
             examples.append(dataclasses.replace(example, targets={self.name: target}) if target else example)
         return examples
 
-    def make_head(self, backbone: Backbone) -> Head:
+    def head(self, backbone: Backbone) -> Head:
+        if self.features != "none":
+            return self.head_on_features(backbone)
         from osbert.models.heads.tagging import TagHead
 
         return TagHead(
