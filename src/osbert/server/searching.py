@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,6 @@ from osbert.inference.vectors.reading import open_vectors
 from osbert.interop.hub import locate
 from osbert.interop.opening import Opening
 from osbert.runs.file_options import RankingOptions, SearchOptions
-from osbert.server.log import Log
 
 if TYPE_CHECKING:
     from osbert.inference.embedder import Embedder
@@ -74,8 +73,19 @@ def read_searched(
 class ServedSearch:
     """A search that answers many requests. A worker has one thread, so that it needs no lock."""
 
-    def __init__(self, files: SearchedFiles, *, device: str, opening: Opening, load_model: LoadModel) -> None:
-        """Open the files and read them once. Raises UserError if they are damaged, or of other models or texts."""
+    def __init__(
+        self,
+        files: SearchedFiles,
+        *,
+        device: str,
+        opening: Opening,
+        load_model: LoadModel,
+        report: Callable[[str], None],
+    ) -> None:
+        """Open the files and read them once; `report` is told when they were opened again.
+
+        Raises UserError if they are damaged, or of other models or texts.
+        """
         from osbert.interop.folder import open_folder
         from osbert.runs.similarity.fused_search import require_reranker
         from osbert.runs.similarity.search import SearchRequest
@@ -86,7 +96,7 @@ class ServedSearch:
             vectors=files.vectors, options=options, model=files.model, also=files.also, opening=opening
         )
         self.load_model = load_model
-        self.log = Log()
+        self.report = report
         self.engines: list[LoadedModel] = []
         self._open()
         self.reranker = load_model(open_folder(options.rerank, opening), device) if options.rerank else None
@@ -140,7 +150,7 @@ class ServedSearch:
             try:
                 if self.files.stamps() != self.stamps:
                     self._open()
-                    self.log.write_again(f"osbert serve: {self.files.vectors} has changed and was opened again.")
+                    self.report(f"osbert serve: {self.files.vectors} has changed and was opened again.")
                 results = self.search.find(queries, max(top, DEPTH) if self.reranker else top)
             except (UserError, OSError) as error:
                 if self.files.stamps() == self.stamps:

@@ -250,7 +250,9 @@ def _add_search(models: Mapping[str, ServerModel], files: SearchedFiles, orders:
             engines[folder] = load_model(source, device)
         return engines[folder]
 
-    search = ServedSearch(files, device=orders.device, opening=orders.opening, load_model=load_once)
+    search = ServedSearch(
+        files, device=orders.device, opening=orders.opening, load_model=load_once, report=Log().write_again
+    )
     next(model for model in models.values() if model.engine is search.embedder.engine).search = search
 
 
