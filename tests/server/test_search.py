@@ -21,8 +21,8 @@ from osbert.interop.opening import Opening
 from osbert.interop.sentence_files import Prompts, SentenceModel, write_sentence_model
 from osbert.interop.sentence_parts import Dense, TokenMask
 from osbert.runs.file_options import RankingOptions
+from osbert.runs.similarity.served_search import read_searched
 from osbert.server.calls.models import include_folder
-from osbert.server.searching import read_searched
 from osbert.server.wire import Dispatch, Orders
 from osbert.server.worker import Worker
 from osbert.tasks.kinds.rerank import Rerank

@@ -71,9 +71,9 @@ def serve(
     """
     check_libraries()
     from osbert.corpus.task_options import cores
+    from osbert.runs.similarity.served_search import read_searched
     from osbert.server.access import read_keys
     from osbert.server.calls.models import WritingLimits, include_folder, parse_models
-    from osbert.server.searching import read_searched
     from osbert.server.serve import Address, run
     from osbert.server.wire import Orders
 

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL, Opening
+from osbert.runs.similarity.served_search import SearchedFiles
 from osbert.server.calls.models import ModelFolder, WritingLimits
 from osbert.server.calls.schemas import Refusal
-from osbert.server.searching import SearchedFiles
 from osbert.tasks.edges import Edge
 
 HEAD = struct.Struct("<I")

@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from osbert.errors import UserError
+from osbert.runs.similarity.served_search import SearchedFiles, ServedSearch
 from osbert.server.batching import JobSlice, Queue, ServerJob
 from osbert.server.calls.models import ModelFolder, ServerModel, find
 from osbert.server.calls.schemas import Refusal
 from osbert.server.log import Log
-from osbert.server.searching import SearchedFiles, ServedSearch
 from osbert.server.wire import (
     Cancellation,
     Dispatch,

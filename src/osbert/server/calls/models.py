@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from osbert.inference.engine import Engine
     from osbert.inference.label_predictor import LabelPredictor
     from osbert.inference.label_settings import LabelNames
-    from osbert.server.searching import ServedSearch
+    from osbert.runs.similarity.served_search import ServedSearch
 
 ENCODER = Edge(kind="encoder")
 """Edge of a model without a task or language head: it embeds texts."""

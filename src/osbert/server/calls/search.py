@@ -13,7 +13,7 @@ from osbert.server.calls.schemas import Refusal, Reply, Request
 
 if TYPE_CHECKING:
     from osbert.runs.similarity.search import Neighbourhood
-    from osbert.server.searching import ServedSearch
+    from osbert.runs.similarity.served_search import ServedSearch
 
 MOST_HITS = 10_000
 """Most hits of a request: queries times k."""
