@@ -142,6 +142,10 @@ class Objective:
         """Return whether it lays out its own sequences. Settings such as data.cross_documents then have no effect."""
         return cls.examples is not Objective.examples
 
+    def inputs(self) -> dict[str, str]:
+        """Return fingerprints of what it reads besides the corpus, by setting; a run resumes with the same ones."""
+        return {}
+
     def objections(self, architecture: Sizes) -> Iterator[str]:
         """Yield a message for each reason why a model cannot be trained with this objective, and what to do."""
         yield from ()

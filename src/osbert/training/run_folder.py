@@ -159,7 +159,9 @@ class RunFolder:
         else:
             remove_abandoned(self.folder)
             lines = diff_settings(before.get("settings", {}), settings, defaults or {})
-            changes = self._allow_changes(lines, before, {name: facts[name] for name in inputs}, failed=bool(failed))
+            changes = self._allow_changes(
+                lines, before, {name: facts.get(name) for name in inputs}, failed=bool(failed)
+            )
         if changes:
             before["changes"] = [*before.get("changes", []), {**failed, "settings": changes}]
         elif failed:

@@ -86,6 +86,12 @@ class SoftPieces(MaskedLanguage):
             )
         return super().corrupt_all(examples, packer, noise)
 
+    def inputs(self) -> dict[str, str]:
+        """Return the fingerprint of the teacher's weights, so that no other ones go on with a run."""
+        from osbert.interop.folder import open_folder
+
+        return {"teacher": open_folder(Path(self.teacher), CAREFUL).fingerprint} if self.teacher else {}
+
     def objections(self, architecture: Sizes) -> Iterator[str]:
         """Yield a message for each reason why an encoder cannot learn from the teacher."""
         yield from super().objections(architecture)

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch.nn import functional
 
 import corpora
@@ -119,6 +120,22 @@ def test_a_student_is_a_model_of_its_own(folder: Path, tmp_path: Path) -> None:
     assert [*opened.heads] == ["mlm"] and opened.architecture.layers == 2
     assert "BertForMaskedLM" in (tmp_path / "run" / "config.json").read_text()
     assert run("predict", tmp_path / "run", "bada [MASK] kefe") == 0
+
+
+def test_a_run_does_not_go_on_with_another_teacher_of_the_same_name(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = shutil.copytree(folder / "teacher", tmp_path / "teacher")
+    pretrain = ("pretrain", "bert-mini", "--corpus", folder / "corpus", "--out", tmp_path / "run", "--steps", "3")
+    (copy / "run.json").unlink()  # it has the hashes of the weights, by which a damaged teacher is refused
+    options = ("--objectives", "soft_pieces", "--teacher", copy, "--model.layers", "2", *TRAINING)
+    assert run(*pretrain, *options) == 0
+    assert run(*pretrain, *options) == 0
+    weights = copy / "model.safetensors"
+    tensors = load_file(weights)
+    save_file({name: tensor + 0.5 for name, tensor in tensors.items()}, weights)
+    done = told(capsys, *pretrain, *options, "--json")
+    assert done.status == 1 and "objective_inputs.soft_pieces.teacher" in done.output + done.error
 
 
 @pytest.mark.parametrize(

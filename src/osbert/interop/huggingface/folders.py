@@ -370,7 +370,7 @@ def fill_heads(tensors: Mapping[str, Tensor], learner: Learner) -> list[TensorRo
 
 def _other_heads(learner: Learner) -> list[str]:
     """Describe each head that transformers would not rebuild with the same outputs."""
-    sizes, frozen = learner.backbone.architecture, "a tagger on features of a frozen encoder"
+    sizes, frozen = learner.backbone.architecture, "a head on features of a frozen encoder"
     descriptions = {frozen if head.frozen else names.other_head(head, sizes) for _, head in _heads(learner)}
     return sorted(descriptions - {""})
 

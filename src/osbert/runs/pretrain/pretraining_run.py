@@ -41,7 +41,7 @@ from osbert.training.trainer import Trainer, TrainingSettings
 if TYPE_CHECKING:
     from osbert.runs.pretrain.budget import RunClock
 
-INPUTS = ("corpus", "tokenizer", "origin")
+INPUTS = ("corpus", "tokenizer", "origin", "objective_inputs")
 PASSES = "micro_tokens"
 """Key in the trainer's memory: the setting data.micro_tokens."""
 MODELS = "models"

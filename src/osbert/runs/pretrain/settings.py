@@ -282,6 +282,7 @@ class PretrainPlan:
     def facts(self) -> dict[str, Any]:
         """Return facts that identify the inputs, and those for the report. No folders: data may move."""
         folder = None if self.origin is None else self.origin.folder
+        read = {name: inputs for name, objective in self.objectives.items() if (inputs := objective.inputs())}
         return {
             "osbert": __version__,
             "recipe": self.name,
@@ -292,6 +293,7 @@ class PretrainPlan:
             "vocabulary": len(self.tokenizer),
             "unigram_entropy": self.corpus.unigram_entropy,
             "origin": None if self.origin is None else self.origin.fingerprint,
+            **({"objective_inputs": read} if read else {}),
             **(hub_facts(folder) | RunFolder(folder).origin_facts if folder else {}),
             **({} if self.budget is None else {"budget": dict(self.budget)}),
         }
