@@ -65,6 +65,7 @@ class ContrastiveSource(NumberSource):
     """Reads texts, alike pairs with or without negatives, scored or judged pairs; and scored pairs for development."""
 
     task: Contrastive
+    indivisible: ClassVar[str] = "there is one row"
     pairs: Mapping[str, Origin] | None = None
     """The scored pairs, if they are in memory."""
 
