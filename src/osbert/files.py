@@ -393,17 +393,19 @@ def flush(handle: int) -> None:
 
 
 @contextmanager
-def disk_needed(out: Path, *, goes_on: str = "from the last checkpoint") -> Iterator[None]:
+def disk_needed(out: Path, *, goes_on: str | Callable[[], str] = "from the last checkpoint") -> Iterator[None]:
     """Turn an OSError about a full disk into a UserError with advice.
 
-    `goes_on`: from where the same command would continue, for the message; "" if it starts again.
+    `goes_on`: from where the same command would continue, for the message; "" if it starts again. A function is asked
+    when the disk is full.
     """
     try:
         yield
     except OSError as error:
         if not disk_full(error):
             raise
-        then = f"it resumes {goes_on}" if goes_on else "it starts again"
+        progress = goes_on if isinstance(goes_on, str) else goes_on()
+        then = f"it resumes {progress}" if progress else "it starts again"
         raise UserError(
             f"{out} could not be written: {describe_failure(error, out)}. Free some space and run the same "
             f"command again: {then}.",

@@ -279,7 +279,7 @@ def test_a_full_disk_is_told_and_the_next_try_goes_on(make, write, prose, tmp_pa
     path = write(prose(200))
     with monkeypatch.context() as patch:
         patch.setattr(writer, "write_arrays", full)
-        with refusal("not-written", "2"):
+        with refusal("not-written", "after 2"):
             make(path, shard_tokens=2000)
     make(path, shard_tokens=2000)
     make(path, shard_tokens=2000, out="whole")

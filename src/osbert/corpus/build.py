@@ -173,8 +173,11 @@ class Build:
         """
         if self.report is not None:
             return self.report
-        kept = "after the last finished shard"
-        with hold_lock(self.folder, file=self.building / "lock"), disk_needed(self.folder, goes_on=kept):
+
+        def describe_kept() -> str:
+            return f"after {len(self.state.shards)} finished shards"
+
+        with hold_lock(self.folder, file=self.building / "lock"), disk_needed(self.folder, goes_on=describe_kept):
             self._look()  # again: another build may have been at work since `prepare`
             if self.report is not None:
                 return self.report
