@@ -7,8 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from osbert.data.late_interaction import LateInteraction
 from osbert.interop.sentence_files import (
     FIELD,
     MODULES,
@@ -20,6 +22,7 @@ from osbert.interop.sentence_files import (
     read_sentence_model,
     write_sentence_model,
 )
+from osbert.interop.sentence_parts import Dense, TokenMask
 from refusals import refusal
 
 MODEL = SentenceModel(pooling="max", normalize=True, length=24)
@@ -30,6 +33,28 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
         write_sentence_model(tmp_path / f"{number}", model, width=8)
         assert read_sentence_model(tmp_path / f"{number}") == model
         assert of_field({FIELD: as_field(model)}, where="config.json") == model
+
+
+@pytest.mark.parametrize("role", ["document", "passage"])
+def test_markers_of_many_vectors_are_read_again_whatever_the_role_is_called(tmp_path: Path, role: str) -> None:
+    """PyLate's form has a marker of queries and one of documents alone: others' roles would lose theirs there."""
+    markers = {"query": "[Q] ", role: "[D] "}
+    model = SentenceModel(
+        pooling="colbert",
+        normalize=True,
+        length=24,
+        prompts=Prompts(texts=markers),
+        parts=(Dense.linear(np.eye(4, 8, dtype=np.float32)), TokenMask(skipped=(".",))),
+        similarity="maxsim",
+        late=LateInteraction(query_length=8, expansion=8, prefixes=markers),
+    )
+    tokens = [{"content": marker, "special": True} for marker in markers.values()]
+    (tmp_path / "tokenizer.json").write_text(json.dumps({"added_tokens": tokens}))
+    write_sentence_model(tmp_path, model, width=8)
+    again = read_sentence_model(tmp_path)
+    assert again is not None and again.late is not None
+    assert dict(again.prompts.texts) == markers
+    assert dict(again.late.prefixes) == markers
 
 
 @pytest.mark.parametrize("name", ["1_Pooling", "parts/pooling", "./1_Pooling/", "", "..pooling"])

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from osbert.data.late_interaction import LateInteraction
+from osbert.data.late_interaction import DOCUMENT, QUERY, LateInteraction
 from osbert.errors import UserError
 from osbert.guarded import read_if_there
 from osbert.interop.files.weight_files import read_tensors
@@ -119,16 +119,18 @@ def folder_config(late: LateInteraction) -> dict[str, Any]:
 def pylate_config(late: LateInteraction, parts: Sequence[VectorPart], length: int) -> dict[str, Any]:
     """Return the settings of a folder in PyLate's form, which sentence-transformers opens, too; {} if it has none.
 
-    It has a marker of each role, a projection, a skip list for documents, and [MASK]s up to the length of queries.
+    It has a marker of queries and one of documents alone, a projection, a skip list for documents, and [MASK]s up to
+    the length of queries.
     """
-    markers = {f"{role}_prefix": prefix for role, prefix in late.prefixes.items() if prefix}
+    markers = {role: prefix for role, prefix in late.prefixes.items() if prefix}
     fills = late.query_length and late.expansion in (0, late.query_length) and not late.piece
-    if [part.kind for part in parts] != [Dense.kind, TokenMask.kind] or len(markers) < 2 or not (fills and length):
+    kinds = [part.kind for part in parts]
+    if kinds != [Dense.kind, TokenMask.kind] or markers.keys() != {QUERY, DOCUMENT} or not (fills and length):
         return {}
     mask = parts[1].config()
-    if mask["skiplist_tasks"] != ["document"]:
+    if mask["skiplist_tasks"] != [DOCUMENT]:
         return {}
-    return markers | {
+    return {f"{role}_prefix": prefix for role, prefix in markers.items()} | {
         "model_type": TYPES[0],
         "query_length": late.query_length,
         "document_length": length,
