@@ -10,7 +10,7 @@ import dataclasses
 import importlib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from functools import cached_property, reduce
+from functools import cache, cached_property, reduce
 from operator import or_
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -104,8 +104,13 @@ def read_settings(function: Callable[..., Any], options: Mapping[str, Any]) -> A
 
     schemas = [schema for source in function.__signature__.sources for schema in _find_schemas(source)]  # type: ignore[attr-defined]
     tables = {schema.__name__.removesuffix("Options").lower(): schema for schema in schemas}
-    call: Any = recipe.settings(dataclasses.make_dataclass("Call", tables.items()), options)
+    call: Any = recipe.settings(_call_schema(tuple(tables.items())), options)
     return tuple(getattr(call, name) for name in tables)
+
+
+@cache  # a class a call would never be freed
+def _call_schema(tables: tuple[tuple[str, type], ...]) -> type:
+    return dataclasses.make_dataclass("Call", tables)
 
 
 def _find_schemas(source: str | type) -> list[type]:
