@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from osbert.data.example import Booleans, Example
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
-from osbert.models.forms import PER_TOKEN, Form, Values, Writing
+from osbert.models.forms import PER_TOKEN, Features, Form, Values, Writing
 from osbert.objectives import Objective
 from osbert.reading.splits import USUAL, Names, find_splits, is_test, select_splits
 from osbert.reading.table import Origin
@@ -53,7 +53,6 @@ class TrainedSentences(Protocol):
     @property
     def token_vectors(self) -> TokenVectors | None:
         """How it makes the vectors of tokens (ColBERT), None for one vector a text; UserError for an unknown way."""
-        ...
 
     def prompt(self, role: str | None) -> str:
         """Return the prompt of a role, or the default prompt for None; "" for none."""
@@ -302,10 +301,13 @@ class Task(Objective):
     """The settings of a head that does not depend on the labels: fine-tuning a run of the kind goes on with its head
     and these settings. () for a kind whose runs have a new head each."""
 
+    features: ClassVar[Features] = "none"
+    """The layers of a frozen encoder that its head stands on (--features); none: it stands on the encoder."""
+
     @property
     def frozen_states(self) -> Literal["", "pooled", "tokens"]:
         """The states of a frozen encoder that its head's layer can be fitted to (few-shot learning); "" for none."""
-        return "pooled" if self.form == "sequence" else ""
+        return "pooled" if self.form == "sequence" and self.features == "none" else ""
 
     by_rows: ClassVar[bool] = True
     """Whether metrics can be computed on any subset of rows; not if each row is searched among all."""

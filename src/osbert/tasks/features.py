@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from osbert.models.forms import Features
 from osbert.tasks.contract import Task
@@ -16,14 +16,9 @@ if TYPE_CHECKING:
 class FeatureTask(Task):
     """A task with a head on the encoder, or on an LSTM on features of it."""
 
-    features: Features = "none"
+    features: Features = "none"  # type: ignore[misc]  # here it is a setting
     """Train no encoder, but a bidirectional LSTM on these of its layers, whose vectors are kept on disk (section 5.3);
     mix is ELMo's. Give it a learning rate near 1e-3."""
-
-    @property
-    def frozen_states(self) -> Literal["", "pooled", "tokens"]:
-        """Return those of other tasks; "" with features, above which a frozen encoder has an LSTM."""
-        return super().frozen_states if self.features == "none" else ""
 
     def head_on_features(self, backbone: Backbone) -> Head:
         """Return the task's head on the features of a backbone, which is frozen."""
