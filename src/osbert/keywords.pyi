@@ -259,6 +259,17 @@ class FinetuneKeywords(TrainingKeywords, OptimizerKeywords, OpeningKeywords, tot
     folds: int
     group: str
     learning_curve: bool
+    features: Literal[
+        "none",
+        "last",
+        "second-to-last",
+        "sum-last-four",
+        "concat-last-four",
+        "concat-ends",
+        "sum-all",
+        "embeddings",
+        "mix",
+    ]
     dev: Any
     length: int
     delimiter: str
@@ -273,17 +284,6 @@ class FinetuneKeywords(TrainingKeywords, OptimizerKeywords, OpeningKeywords, tot
     label: str
     long: Literal["truncate", "head+tail", "window", "error"]
     overlap: int
-    features: Literal[
-        "none",
-        "last",
-        "second-to-last",
-        "sum-last-four",
-        "concat-last-four",
-        "concat-ends",
-        "sum-all",
-        "embeddings",
-        "mix",
-    ]
     class_weights: str
     weights: str | Sequence[float]
     both_orders: bool

@@ -14,7 +14,7 @@ from osbert.models.heads.grouped import log_softmax_within
 
 
 class Teacher:
-    """A fine-tuned learner with fixed weights. Two losses on one batch cost one forward pass."""
+    """A learner with fixed weights. Two losses on one batch cost one forward pass."""
 
     def __init__(self, learner: Learner, name: str) -> None:
         """Use the outputs of the head `name` of `learner`."""

@@ -39,8 +39,12 @@ def attend(
     CPU's small products in bf16 would be compiled for each number of sequences.
     """
     # The products take a mask in place of an order: a query sees its own token and those before it.
-    past = (torch.ones(1, 1, run.width, run.width, dtype=torch.bool).tril() for run in runs if run.causal)
-    runs = [replace(run, visible=next(past), causal=False) if run.causal else run for run in runs]
+    runs = [
+        replace(run, visible=torch.ones(1, 1, run.width, run.width, dtype=torch.bool).tril(), causal=False)
+        if run.causal
+        else run
+        for run in runs
+    ]
     with torch.autocast(query.device.type, enabled=False):
         mixed: Tensor = _Attention.apply(query, key, value, runs, Chances(dropout), *(biases or [None] * len(runs)))
     return mixed

@@ -309,11 +309,12 @@ def _linear_first(
     """Return the settings of fine-tuning from a linear layer that the user left open, the reason, and a warning."""
     [rows] = records
     chosen, reason, warning = _small_data(plan, records, need)
-    why = f"{len(rows):,} training rows for {len(plan.task.classes):,} labels are fewer than {FEW_PER_CLASS} each"
-    begin = "a linear layer is fitted to the encoder's sentence vectors first, fine-tuning begins with it"
     if joins_pairs(plan.task):
         why = f"{len(rows):,} training pairs are fewer than {MANY_PAIRS:,}"
         begin = "a linear layer that compares the vectors of the two texts is fitted beside fine-tuning"
+    else:
+        why = f"{len(rows):,} training rows for {len(plan.task.classes):,} labels are fewer than {FEW_PER_CLASS} each"
+        begin = "a linear layer is fitted to the encoder's sentence vectors first, fine-tuning begins with it"
     return (
         {"training.few_shot": "linear-first"} | chosen,
         f"{why}, so {begin}, and the better of both on the development rows is kept. --few-shot none fine-tunes a new "

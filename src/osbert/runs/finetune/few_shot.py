@@ -1,4 +1,4 @@
-"""Few-shot learning: a linear layer on sentence vectors, which contrastive tuning first separates by label."""
+"""Few-shot learning: a linear layer on a frozen encoder's states, perhaps after contrastive tuning by label."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from osbert.runs.finetune.rows import FinetuneRows, TaskRows
 from osbert.tasks.tables.texts import joins_pairs, read_apart
 
 PENALTY = 0.1
-"""L2 penalty for single texts: factor of half the squared norm of the layer, added to the sum of the losses."""
+"""L2 penalty for single texts and words: factor of half the squared norm of the layer, added to the sum of losses."""
 PAIR_PENALTY = 8.0
 """L2 penalty for pairs, which have five blocks of features. It is high so that the cosine block dominates."""
 ITERATIONS = 200
@@ -101,10 +101,9 @@ def fit(learner: Learner, name: str, batches: Iterable[Batch]) -> float:
     every = [torch.cat(block) for block in zip(*frozen, strict=True)]  # of all batches, by block
     center = torch.cat([block.mean(dim=0) for block in every])
     scale = torch.cat([_length(block).expand(block.shape[1]) for block in every])
-    given = [(torch.cat(blocks, dim=1) - center) / scale for blocks in frozen]
-    # Tensors made in inference mode cannot take part in a backward pass; their copies can.
-    given = [features.clone() for features in given]
     penalty = PENALTY if len(every) == 1 else PAIR_PENALTY
+    standardised = [(torch.cat(blocks, dim=1) - center) / scale for blocks in frozen]
+    del frozen, every  # gigabytes for many words
     linear = head.linear
     torch.nn.init.zeros_(linear.weight)
     torch.nn.init.zeros_(linear.bias)
@@ -115,7 +114,7 @@ def fit(learner: Learner, name: str, batches: Iterable[Batch]) -> float:
     optimizer = torch.optim.LBFGS(weights, max_iter=ITERATIONS, line_search_fn="strong_wolfe")
 
     def total() -> Tensor:
-        losses = [head.loss(linear(features), target) for features, target in zip(given, targets)]
+        losses = [head.loss(linear(features), target) for features, target in zip(standardised, targets)]
         return torch.stack([loss.total for loss in losses]).sum()
 
     def objective() -> Tensor:

@@ -101,7 +101,10 @@ def _rivals(run: FinetuneTrainer) -> list[str]:
     cells = [(name, epoch.place, *(f"{epoch.metrics[score]:.4f}" for score in names)) for name, epoch in rivals.items()]
     return [
         table(cells, head=("model", "epoch", *names)),
-        paragraph("A linear layer on the frozen encoder's states, and the tuned model: the better one is kept."),
+        paragraph(
+            "A linear layer on the frozen encoder's states, and the tuned model"
+            + (", the last one of which is kept." if run.scores.keep == "last" else ": the better one is kept.")
+        ),
     ]
 
 

@@ -42,12 +42,12 @@ class Defaults:
     """How defaults are chosen. The recipe of a run stores the chosen values."""
 
     settings: Literal["auto", "paper"] = "auto"
-    """Defaults of batch, epochs and learning rate. paper: 32, 3 and 3e-5. auto: few-shot learning below 100 texts with
-    one class each, below 200 texts for each of three or more classes, for each label, and on pairs for a model of
-    sentences (--few-shot). Otherwise as paper, with 1e-4 for encoders at most 512 wide; but if there would be fewer
-    than 200 steps, a smaller batch (down to 8), more epochs (up to 10) and 5e-5; for tags fewer than 600 steps and up
-    to 50 epochs. An encoder that was pretrained on few tokens gets more steps, more epochs and a higher learning rate.
-    A setting that is given changes no other one."""
+    """Defaults of batch, epochs and learning rate. paper: 32, 3 and 3e-5. auto: few-shot learning (--few-shot) below
+    100 texts with one class each, below 200 texts for each of three or more classes or for each label of multilabel,
+    and below 20,000 pairs for a sentence encoder. Otherwise as paper, with 1e-4 for encoders at most 512 wide; but if
+    there would be fewer than 200 steps, a smaller batch (down to 8), more epochs (up to 10) and 5e-5; for tags fewer
+    than 600 steps and up to 50 epochs. An encoder that was pretrained on few tokens gets more steps, more epochs and a
+    higher learning rate. A setting that is given changes no other one."""
 
 
 @dataclass(frozen=True, kw_only=True)

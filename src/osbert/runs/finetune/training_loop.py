@@ -92,11 +92,14 @@ class FinetuneTrainer:
         if settings.contrastive:
             [(name, head)] = heads.items()
             trained = contrastive_learner(model.backbone, name, head)
-        self.apart = read_pairs_apart(rows.tasks[0], model) if settings.few_shot == "linear-first" else None
         self.period = scores.period(self.loader.steps_per_epoch)
         self.trainer = Trainer(trained, self.loader, optimizer, training, folder)
-        for learner in (self.learner, *(self.apart[:1] if self.apart else ())):
-            learner.to(self.trainer.processor.device)
+        device = self.trainer.processor.device
+        self.learner.to(device)
+        # After the move: it shares the encoder's weights.
+        self.apart = read_pairs_apart(rows.tasks[0], model) if settings.few_shot == "linear-first" else None
+        if self.apart:
+            self.apart[0].to(device)
         self.map = DataMapRecorder.of(rows, self.learner, folder) if scores.data_map else None
         self.scored: DevelopmentScore | None = None
         """Scores of the kept epoch; None in a resumed run whose kept epoch came before the stop."""
@@ -256,7 +259,7 @@ class FinetuneTrainer:
         if last if self.scores.keep == "last" else best:
             self._keep(epoch, score, before)
         epoch = replace(epoch, best=best)
-        if self.map:
+        if self.map and step:  # the map begins after the first step
             self.map.note(epoch, self.learner)
         memory["epochs"].append(asdict(epoch))
         memory["losses"].clear()

@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -281,10 +281,7 @@ class TextTask(TableTask):
 
 def read_apart(task: Task, records: Sequence[Record]) -> Task:
     """Return the task with `apart`; unchanged for single texts, both orders or windows, or without that setting."""
-    if not isinstance(task, TextTask) or task.both_orders or task.apart or task.long == "window":
-        return task
-    settings = {field.name for field in dataclasses.fields(task)}
-    if "apart" not in settings or any(len(record.texts) != 2 for record in records):
+    if not _can_read_apart(task) or any(len(record.texts) != 2 for record in records):
         return task
     changed: dict[str, Any] = {"apart": True}
     return task.source.attach_to(dataclasses.replace(task, **changed))
@@ -292,7 +289,14 @@ def read_apart(task: Task, records: Sequence[Record]) -> Task:
 
 def joins_pairs(task: Task) -> bool:
     """Return whether a task reads the two texts of a pair as one sequence, and could read them apart."""
-    return isinstance(task, TextTask) and bool(task.pair) and read_apart(task, ()) != task
+    return _can_read_apart(task) and bool(task.pair)
+
+
+def _can_read_apart(task: Task) -> TypeGuard[TextTask]:
+    """Return whether a task has the setting `apart`, and neither it nor what excludes it is set."""
+    if not isinstance(task, TextTask) or task.both_orders or task.apart or task.long == "window":
+        return False
+    return any(field.name == "apart" for field in dataclasses.fields(task))
 
 
 def _only_label(cell: str) -> str:
