@@ -74,12 +74,12 @@ class Worker:
         """Load the models. Raises WorkerLoadError if one cannot be loaded."""
         from osbert.server.call_table import all_calls
 
+        self.log = Log()
         self.models = {run.name: _load_model(run, orders) for run in orders.runs}
         if orders.searched:
-            _add_search(self.models, orders.searched, orders)
+            _add_search(self.models, orders.searched, orders, self.log)
         self.edges = [model.edge for model in self.models.values() if model.edge.is_own]
         self.calls = all_calls(model.edge for model in self.models.values())
-        self.log = Log()
         self.queue = Queue(tokens=orders.batch_tokens, wait=orders.wait)
         self.writing: deque[WritingJob] = deque()
         self.read_last = False  # whether the last pass was of the queue, where both have work
@@ -238,7 +238,7 @@ def _load_model(run: ModelFolder, orders: Orders) -> ServerModel:
         raise WorkerLoadError(LoadFailure.of(error, run.name)) from error
 
 
-def _add_search(models: Mapping[str, ServerModel], files: SearchedFiles, orders: Orders) -> None:
+def _add_search(models: Mapping[str, ServerModel], files: SearchedFiles, orders: Orders, log: Log) -> None:
     """Give the model of the first file the search. Models that are served are not loaded a second time."""
     from osbert.runs.similarity.search import load_model
 
@@ -251,7 +251,7 @@ def _add_search(models: Mapping[str, ServerModel], files: SearchedFiles, orders:
         return engines[folder]
 
     search = ServedSearch(
-        files, device=orders.device, opening=orders.opening, load_model=load_once, report=Log().write_again
+        files, device=orders.device, opening=orders.opening, load_model=load_once, report=log.write_again
     )
     next(model for model in models.values() if model.engine is search.embedder.engine).search = search
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
@@ -31,6 +31,7 @@ from osbert.runs.similarity.search import (
     Texts,
     describe_embedder,
     load_model,
+    require_queries,
     search,
 )
 
@@ -57,7 +58,7 @@ def search_files(
         return search(request, queries, watch=watch)
     if isinstance(queries, np.ndarray):
         raise UserError("Several files are searched for texts, not vectors.", code="options-exclude-each-other")
-    request.require_columns(request.open_file(), queries)
+    require_queries(request.open_file(), queries)
     fused = FusedSearch.open(request, watch=watch)
     for file in fused.files.values():
         for remark in describe_embedder(file.embedder):
@@ -94,8 +95,12 @@ class FusedSearch:
         weights = read_weights(options.weights, all_names) if options.weights else []
         alone = replace(options, hybrid=False, weights="", rerank="")
         requests = [replace(request, vectors=path, options=alone, also=()) for path in paths]
-        lines = require_same_texts([single.open_file() for single in requests])
-        files = {name: single.open(watch, load_model) for name, single in zip(names, requests, strict=True)}
+        opened = [single.open_file() for single in requests]
+        lines = require_same_texts(opened)
+        files = {
+            name: single.open(file, watch, load_model)
+            for name, single, file in zip(names, requests, opened, strict=True)
+        }
         return cls(files=files, lines=lines, weights=weights, hybrid=options.hybrid)
 
     @property
@@ -165,8 +170,8 @@ class FusedSearch:
             }
         return rankings, words
 
-    def _spelt_texts(self) -> list[str]:
-        return [" ".join(row.texts) for row in self.text_file.all_rows()]
+    def _spelt_texts(self) -> Iterator[str]:
+        return (" ".join(row.texts) for row in self.text_file.all_rows())
 
 
 def require_reranker(engine: Engine, name: str) -> None:

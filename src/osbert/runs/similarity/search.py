@@ -213,21 +213,8 @@ class SearchRequest:
         # The same iterator repeated: zip takes consecutive texts, two per query for pairs.
         return list(zip(*[iter(texts)] * len(columns), strict=True))
 
-    def require_columns(self, opened: VectorFile, queries: Sequence[Texts]) -> None:
-        """Raise UserError if a query is empty, or is a text where the file has pairs, or the other way round."""
-        columns = opened.settings["columns"]
-        if wrong := next((texts for texts in queries if len(texts) != len(columns)), None):
-            kind = "pairs: give two texts" if len(columns) == 2 else "single texts: give one text"
-            raise UserError(
-                f"{self.vectors} holds vectors of {kind} for each query, not {len(wrong)}.",
-                code="wrong-number-of-texts",
-            )
-        if blank := next((number for number, texts in enumerate(queries, 1) if not any(map(str.strip, texts))), 0):
-            raise UserError(f"Query {blank} is empty: there is nothing to look for.", code="empty-text")
-
-    def open(self, watch: Watch = ignore, load_model: LoadModel = load_model) -> FileSearch:
-        """Return the search with its model. Raises UserError for invalid options and if the model is not the file's."""
-        opened = self.open_file()
+    def open(self, opened: VectorFile, watch: Watch = ignore, load_model: LoadModel = load_model) -> FileSearch:
+        """Return the search in the file with its model. Raises UserError if the model is not the file's."""
         source = _source(self.model or Path(opened.settings["model"]), self.vectors, self.opening)
         engine = load_model(source, self.options.device)
         kind = KINDS[opened.kind]
@@ -241,6 +228,18 @@ class SearchRequest:
         embedder = make_embedder(engine, _query_settings(engine, opened, self.options.role))
         kind.require_comparable(opened, embedder.shape)
         return FileSearch(embedder, Finder(opened, self.options, watch, embedder.packer.tokenizer.vocabulary))
+
+
+def require_queries(opened: VectorFile, queries: Sequence[Texts]) -> None:
+    """Raise UserError if a query is empty, or is not of as many texts as the file's vectors."""
+    columns = opened.settings["columns"]
+    if wrong := next((texts for texts in queries if len(texts) != len(columns)), None):
+        kind = "pairs: give two texts" if len(columns) == 2 else "single texts: give one text"
+        raise UserError(
+            f"{opened.path} holds vectors of {kind} for each query, not {len(wrong)}.", code="wrong-number-of-texts"
+        )
+    if blank := next((number for number, texts in enumerate(queries, 1) if not any(map(str.strip, texts))), 0):
+        raise UserError(f"Query {blank} is empty: there is nothing to look for.", code="empty-text")
 
 
 def search(
@@ -266,8 +265,8 @@ def search(
         vectors = _numbers(queries)
         blocks = (vectors[first : first + QUERIES] for first in range(0, len(vectors), QUERIES))
         return [neighbourhood for block in blocks for neighbourhood in finder.find(block, [], request.options.top)]
-    request.require_columns(opened, queries)
-    opened_search = request.open(watch)
+    require_queries(opened, queries)
+    opened_search = request.open(opened, watch)
     for remark in describe_embedder(opened_search.embedder):
         watch(Notice(remark))
     return opened_search.find(queries, request.options.top)

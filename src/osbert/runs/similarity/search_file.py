@@ -80,7 +80,7 @@ class SearchSource(ResultSource["SearchJob"]):
         words = [] if score == "cosine" else ["words"]
         headings = ["query_line", *(f"query_{name}" for name in texts), "rank", score, "line", *texts, *words]
         form = self.output.choose_form(RowLayout(file=self.file, columns=(), headings=headings))
-        search = self.request.open()
+        search = self.request.open(opened)
         facts = {
             "input": rows.before.sha256,
             "columns": list(names),
