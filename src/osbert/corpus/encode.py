@@ -109,8 +109,9 @@ def encode_portion(
     # First kept sentence of each line; a line is kept if the next line starts later.
     firsts = sentences_before[np.array([*lines, len(sentences)])]
     line_mask = firsts[:-1] < firsts[1:]
-    words = ~tokenizer.continuation[ids]
-    if segment is not None:
+    if segment is None:
+        words = ~tokenizer.continuation[ids]
+    else:
         words = np.frombuffer(b"".join(map(word_finder(tokenizer, segment), sentences)), np.bool_)
     begins = (np.cumsum(lengths) - lengths)[lengths > 0]
     if phrases is not None:

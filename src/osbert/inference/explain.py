@@ -41,8 +41,9 @@ def explain_records(
     for index, ((record, examples), prediction) in enumerate(zip(laid_out, predictions)):
         words = token_words(task, record, engine.packer)
         for target in task.explain(prediction, record, examples, label):
-            described = {"label": target.label, "text": target.text}
-            scored.append(ScoredRecord(**described, texts=record.texts, examples=examples, words=words))
+            scored.append(
+                ScoredRecord(label=target.label, text=target.text, texts=record.texts, examples=examples, words=words)
+            )
             owners.append(index)
             weights += target.weights
     head = engine.learner.heads[task.name]

@@ -106,7 +106,7 @@ class KindOfVectors:
         return opened.blocks(self.read)
 
     def require_comparable(self, opened: VectorFile, shape: tuple[int, ...]) -> None:
-        """Raise UserError if dense vectors are several a text, in the file or by this shape of one text's."""
+        """Raise UserError if vectors are dense and several a text: in the file, or by the `shape` of one text's."""
         if self.score == "cosine":
             opened.require_single(np.empty((0, *shape), np.float32))
 

@@ -1,6 +1,6 @@
 """CoNLL-U, the format of Universal Dependencies: the words of a sentence with their universal parts of speech.
 
-https://universaldependencies.org/format.html. Trees are read by osbert_lab.analysis.tree_files.
+https://universaldependencies.org/format.html. Whole trees are read by osbert_lab.analysis.tree_files.
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ from typing import ClassVar
 
 from osbert.errors import UserError
 from osbert.reading.data_file import DataFile
-from osbert.reading.form import TableReading, plain_suffix, read_text
+from osbert.reading.form import TableReading, read_text
 from osbert.reading.table import Entry, FileForm
+from osbert_lab.analysis.tree_files import COLUMNS, SUFFIX, is_trees
 
-SUFFIX = ".conllu"
-COLUMNS = 10
 NO_WORD = re.compile(r"[0-9]+[-.][0-9]+")
 """The number of a multiword token or of an empty node."""
 UNSPECIFIED = ("_", "")
@@ -31,7 +30,7 @@ class Conllu(FileForm):
     @classmethod
     def claims(cls, file: DataFile) -> bool:
         """Return whether the name of a file ends in .conllu, compressed or not."""
-        return plain_suffix(file.path) == SUFFIX
+        return is_trees(file.path)
 
     def load(self, file: DataFile, reading: TableReading) -> list[Entry]:
         """Return the sentences with `tokens` and `tags`, numbered by their first lines."""
