@@ -1,4 +1,4 @@
-"""The lab of osbert: models that write texts, analyses, distillation, the experiments of papers, topics, the demo.
+"""The lab of osbert: what its core does without: models that write texts, analyses, adaptation, topics, the demo.
 
 osbert itself does without this package, which comes in the same distribution. Its verbs are verbs of `osbert`, and the
 functions below are also attributes of `osbert`, such as `osbert.analyse`.
