@@ -23,8 +23,8 @@ from osbert.inference.vectors.approximate import index_path
 from osbert.inference.vectors.lexical import BM25Index
 from osbert.inference.vectors.nearest import NearestRows
 from osbert.interop.sentence_files import PROMPTS
-from osbert.runs.file_options import SearchOptions
 from osbert.runs.similarity import search as runs
+from osbert.runs.similarity.settings import SearchOptions
 from osbert.tasks.kinds.rerank import Rerank
 from refusals import refusal
 from tiny_runs import write_run, write_sentences

@@ -20,8 +20,8 @@ from osbert.interop.colbert_files import LateInteraction
 from osbert.interop.opening import Opening
 from osbert.interop.sentence_files import Prompts, SentenceModel, write_sentence_model
 from osbert.interop.sentence_parts import Dense, TokenMask
-from osbert.runs.file_options import RankingOptions
 from osbert.runs.similarity.served_search import read_searched
+from osbert.runs.similarity.settings import RankingOptions
 from osbert.server.calls.models import include_folder
 from osbert.server.wire import Dispatch, Orders
 from osbert.server.worker import Worker

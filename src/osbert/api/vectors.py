@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from osbert.runs.similarity.search import Neighbourhood
 
 
-@takes_settings_of("osbert.runs.file_options:SearchOptions", "osbert.interop.opening:Opening")
+@takes_settings_of("osbert.runs.similarity.settings:SearchOptions", "osbert.interop.opening:Opening")
 def search(
     vectors: str | Path,
     queries: str | Sequence[str] | Sequence[tuple[str, str]] | Any,

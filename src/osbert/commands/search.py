@@ -14,7 +14,8 @@ from osbert.console.opening_options import ModelFolder, OpeningOptions
 from osbert.console.output import Result
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL
-from osbert.runs.file_options import Backend, SearchOptions, TextFile, TextTaskOptions  # noqa: F401  (types of fields)
+from osbert.runs.file_options import TextFile, TextTaskOptions
+from osbert.runs.similarity.settings import Backend, SearchOptions  # noqa: F401  (types of fields)
 from osbert.terminal import one_line
 
 

@@ -12,7 +12,7 @@ from osbert.console.opening_options import ModelFolder, OpeningOptions, resolve_
 from osbert.console.output import Result, print_notices
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL
-from osbert.runs.file_options import Backend, RankingOptions  # noqa: F401  (types of fields)
+from osbert.runs.similarity.settings import Backend, RankingOptions  # noqa: F401  (types of fields)
 from osbert.server import check_libraries
 from osbert.server.limits import ServerLimits
 

@@ -18,13 +18,14 @@ import osbert
 import tiny_runs
 from osbert.corpus.task_options import PendingTasks
 from osbert.runs.contract import WorkProgress
-from osbert.runs.file_options import SearchOptions, TextFile, TextTaskOptions
+from osbert.runs.file_options import TextFile, TextTaskOptions
 from osbert.runs.rows import explain as explained_rows
 from osbert.runs.rows import predict as predict_run
 from osbert.runs.rows import texts as row_texts
 from osbert.runs.rows import vector_parts as windows
 from osbert.runs.similarity import search_file
 from osbert.runs.similarity.search import SearchRequest
+from osbert.runs.similarity.settings import SearchOptions
 from osbert_lab.executors import row_tasks, stages
 from osbert_lab.executors.row_tasks import divide_rows
 from osbert_lab.executors.stages import ExecutorStage

@@ -18,7 +18,6 @@ from osbert.inference.vectors.lexical import BM25Index
 from osbert.inference.vectors.reading import VectorFile
 from osbert.interop.folder import open_folder
 from osbert.runs.contract import Notice, Watch, ignore, report_remarks
-from osbert.runs.file_options import SearchOptions
 from osbert.runs.similarity.search import (
     BM25,
     FileSearch,
@@ -34,6 +33,7 @@ from osbert.runs.similarity.search import (
     require_queries,
     search,
 )
+from osbert.runs.similarity.settings import SearchOptions
 
 
 def search_files(

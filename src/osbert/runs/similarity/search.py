@@ -25,7 +25,7 @@ from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.sentence_files import DOCUMENT, DOCUMENTS, QUERY, Prompts
 from osbert.remote import display_path
 from osbert.runs.contract import Notice, Watch, WorkProgress, describe_remarks, ignore
-from osbert.runs.file_options import Backend, SearchOptions
+from osbert.runs.similarity.settings import Backend, SearchOptions
 from osbert.terminal import format_count
 
 QUERIES = 512

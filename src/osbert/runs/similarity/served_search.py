@@ -12,7 +12,7 @@ from osbert.inference.vectors.files import beside
 from osbert.inference.vectors.reading import open_vectors
 from osbert.interop.hub import locate
 from osbert.interop.opening import Opening
-from osbert.runs.file_options import RankingOptions, SearchOptions
+from osbert.runs.similarity.settings import RankingOptions, SearchOptions
 
 if TYPE_CHECKING:
     from osbert.inference.embedder import Embedder
