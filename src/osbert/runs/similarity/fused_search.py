@@ -20,12 +20,12 @@ from osbert.interop.folder import open_folder
 from osbert.runs.contract import Notice, Watch, ignore, report_remarks
 from osbert.runs.similarity.search import (
     BM25,
+    QUERIES,
     FileSearch,
     FusedNeighbour,
     LoadModel,
     Neighbourhood,
     RerankedNeighbour,
-    ScoredNeighbour,
     SearchRequest,
     Texts,
     describe_embedder,
@@ -70,12 +70,11 @@ def search_files(
 class FusedSearch:
     """A search in files of vectors of the same texts, one or more, by name, and with hybrid in their words (BM25).
 
-    `lines` (n,): the line numbers of the texts. `weights`: of the rankings, BM25's last; [] fuses their ranks.
+    `weights`: of the rankings, BM25's last; [] fuses their ranks.
     `word_index`: of all words, for a search that answers many requests; without it each builds one of its own words.
     """
 
     files: Mapping[str, FileSearch]
-    lines: NDArray[np.int64]
     weights: Sequence[float]
     hybrid: bool
     word_index: BM25Index | None = None
@@ -96,12 +95,12 @@ class FusedSearch:
         alone = replace(options, hybrid=False, weights="", rerank="")
         requests = [replace(request, vectors=path, options=alone, also=()) for path in paths]
         opened = [single.open_file() for single in requests]
-        lines = require_same_texts(opened)
+        require_same_texts(opened)
         files = {
             name: single.open(file, watch, load_model)
             for name, single, file in zip(names, requests, opened, strict=True)
         }
-        return cls(files=files, lines=lines, weights=weights, hybrid=options.hybrid)
+        return cls(files=files, weights=weights, hybrid=options.hybrid)
 
     @property
     def systems(self) -> list[str]:
@@ -119,56 +118,54 @@ class FusedSearch:
 
     def find(self, queries: Sequence[Texts], top: int) -> list[Neighbourhood]:
         """Return the `top` texts that the rankings put first, for each query."""
-        count = max(top, DEPTH) if len(self.systems) > 1 else top
-        spelt = [" ".join(query) for query in queries]
-        neighbourhoods = {name: file.find(queries, count) for name, file in self.files.items()}
         index = self.word_index
         if self.hybrid and index is None:
-            index = BM25Index.of_queries(self._spelt_texts(), spelt)
-        results = []
-        for number, query in enumerate(queries):
-            by_file = {name: rows[number] for name, rows in neighbourhoods.items()}
-            rankings, words = self._rank(by_file)
+            index = BM25Index.of_queries(self._spelt_texts(), [" ".join(query) for query in queries])
+        windows = (queries[first : first + QUERIES] for first in range(0, len(queries), QUERIES))
+        return [neighbourhood for window in windows for neighbourhood in self._find(window, top, index)]
+
+    def _find(self, window: Sequence[Texts], top: int, index: BM25Index | None) -> Iterator[Neighbourhood]:
+        count = max(top, DEPTH) if len(self.systems) > 1 else top
+        embedded = {name: file.embed(window) for name, file in self.files.items()}
+        by_file = {name: file.finder.rank(embedded[name][0], count) for name, file in self.files.items()}
+        rankings = [{name: rows[number] for name, rows in by_file.items()} for number in range(len(window))]
+        if index is not None:
+            for query, scores in zip(window, rankings, strict=True):
+                scores[BM25] = dict(index.rank(" ".join(query), count))
+        fused = [self._fuse([*scores.values()]) for scores in rankings]
+        best = [[*scores][:top] for scores in fused]
+        # Words are looked for in the texts that are shown alone.
+        words = {
+            name: file.finder.explain(
+                embedded[name][0],
+                [[row for row in rows if row in ranks] for rows, ranks in zip(best, by_file[name], strict=True)],
+            )
+            for name, file in self.files.items()
+        }
+        for number, (query, rows) in enumerate(zip(window, best, strict=True)):
+            fractions = {name: explained[number] for name, explained in words.items()}
             if index is not None:
-                rankings[BM25] = dict(index.rank(spelt[number], count))
-            scores = [*rankings.values()]
-            fused = fuse_scores(scores, self.weights) if self.weights else sum_reciprocal_ranks(scores)
-            best = [*fused][:top]
-            if index is not None:
-                words[BM25] = {row: index.explain(spelt[number], row) for row in best if row in rankings[BM25]}
+                spelt, ranked = " ".join(query), rankings[number][BM25]
+                fractions[BM25] = {row: index.explain(spelt, row) for row in rows if row in ranked}
             nearest = [
                 FusedNeighbour(
-                    score=fused[row_index],
+                    score=fused[number][row],
                     line=text.line,
                     texts=text.texts,
-                    ranks={
-                        name: [*ranks].index(row_index) + 1 for name, ranks in rankings.items() if row_index in ranks
-                    },
-                    scores={name: ranks[row_index] for name, ranks in rankings.items() if row_index in ranks},
-                    words={name: row[row_index] for name, row in words.items() if row_index in row},
+                    ranks={name: [*ranks].index(row) + 1 for name, ranks in rankings[number].items() if row in ranks},
+                    scores={name: ranks[row] for name, ranks in rankings[number].items() if row in ranks},
+                    words={name: parts[row] for name, parts in fractions.items() if row in parts},
                 )
-                for row_index, text in zip(best, self.text_file.rows(best), strict=True)
+                for row, text in zip(rows, self.text_file.rows(rows), strict=True)
             ]
-            unread, length = max((row.unread, row.length) for row in by_file.values())
-            results.append(Neighbourhood(query=query, nearest=nearest, unread=unread, length=length))
-        return results
+            unread, length = max(
+                (embedded[name][1][number], file.embedder.packer.length) for name, file in self.files.items()
+            )
+            yield Neighbourhood(query=query, nearest=nearest, unread=unread, length=length)
 
-    def _rank(
-        self, by_file: Mapping[str, Neighbourhood]
-    ) -> tuple[dict[str, dict[int, float]], dict[str, dict[int, Mapping[str, float]]]]:
-        """Return the scores of a query's texts by file and index of their rows, the best first, and their words."""
-        rankings: dict[str, dict[int, float]] = {}
-        words: dict[str, dict[int, Mapping[str, float]]] = {}
-        for name, neighbourhood in by_file.items():
-            nearest = neighbourhood.nearest
-            indices = np.searchsorted(self.lines, [near.line for near in nearest]).tolist()
-            rankings[name] = {index: near.score or 0.0 for index, near in zip(indices, nearest, strict=True)}
-            words[name] = {
-                index: near.words
-                for index, near in zip(indices, nearest, strict=True)
-                if isinstance(near, ScoredNeighbour)
-            }
-        return rankings, words
+    def _fuse(self, scores: Sequence[Mapping[int, float]]) -> Mapping[int, float]:
+        """Return the fused scores of a query's texts by the indices of their rows, the best first."""
+        return fuse_scores(scores, self.weights) if self.weights else sum_reciprocal_ranks(scores)
 
     def _spelt_texts(self) -> Iterator[str]:
         return (" ".join(row.texts) for row in self.text_file.all_rows())
@@ -200,18 +197,15 @@ def rerank(engine: Engine, neighbourhood: Neighbourhood, top: int) -> Neighbourh
     return replace(neighbourhood, nearest=reranked)
 
 
-def require_same_texts(opened: Sequence[VectorFile]) -> NDArray[np.int64]:
-    """Return the line numbers (n,) of the texts. Raises UserError unless all files have the same texts in them."""
-    lines: list[int] = []
-    for rows in zip_longest(*(file.all_rows() for file in opened)):
+def require_same_texts(opened: Sequence[VectorFile]) -> None:
+    """Raise UserError unless all files have the same texts in them."""
+    for number, rows in enumerate(zip_longest(*(file.all_rows() for file in opened)), 1):
         if differing := [file for file, row in zip(opened, rows) if row != rows[0]]:
             raise UserError(
-                f"{opened[0].path} and {differing[0].path} hold vectors of different texts (row {len(lines) + 1:,}): "
+                f"{opened[0].path} and {differing[0].path} hold vectors of different texts (row {number:,}): "
                 "embed the same file with each model.",
                 code="mismatched-base",
             )
-        lines.append(rows[0].line)
-    return np.array(lines, np.int64)
 
 
 def _name_files(paths: Sequence[Path]) -> list[str]:

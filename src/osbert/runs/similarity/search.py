@@ -284,12 +284,15 @@ class FileSearch:
         windows = (queries[first : first + QUERIES] for first in range(0, len(queries), QUERIES))
         return [neighbourhood for window in windows for neighbourhood in self._find(window, top)]
 
-    def _find(self, window: Sequence[Texts], top: int) -> Iterator[Neighbourhood]:
+    def embed(self, window: Sequence[Texts]) -> tuple[Any, list[int]]:
+        """Return the vectors of some hundred queries, of the file's kind, and how many pieces of each were not read."""
         groups = [self.embedder.sequences(texts, index) for index, texts in enumerate(window)]
-        neighbourhoods = self.finder.find(self.embedder.vectors(groups), window, top)
-        for group, neighbourhood in zip(groups, neighbourhoods, strict=True):
-            unread = sum(example.truncated for example in group)
-            yield replace(neighbourhood, unread=unread, length=self.embedder.packer.length)
+        return self.embedder.vectors(groups), [sum(example.truncated for example in group) for group in groups]
+
+    def _find(self, window: Sequence[Texts], top: int) -> Iterator[Neighbourhood]:
+        vectors, unread = self.embed(window)
+        for pieces, neighbourhood in zip(unread, self.finder.find(vectors, window, top), strict=True):
+            yield replace(neighbourhood, unread=pieces, length=self.embedder.packer.length)
 
 
 def _numbers(queries: NDArray[Any]) -> NDArray[np.float32]:
@@ -339,16 +342,12 @@ class Finder:
 
     def find(self, vectors: Any, texts: Sequence[Texts], top: int) -> Iterator[Neighbourhood]:
         """Yield the `top` rows nearest to each of the vectors, of the file's kind; `texts`: of the queries."""
-        opened, options, kind = self.opened, self.options, self.kind
-        least = options.above if kind.score == "cosine" or options.above != SearchOptions().above else -np.inf
+        opened = self.opened
         # Rank fusion needs more than the top of each ranking: a text may be second in both and first in none.
-        count = max(top, DEPTH) if options.hybrid else top
-        rankings = [
-            {index: score for index, score in zip(indices.tolist(), scores.tolist(), strict=True) if score >= least}
-            for indices, scores in self._rank(vectors, count)
-        ]
+        count = max(top, DEPTH) if self.options.hybrid else top
+        rankings = self.rank(vectors, count)
         chosen = [list(ranking) for ranking in rankings]
-        if options.hybrid:
+        if self.options.hybrid:
             spelt = [" ".join(query) for query in texts]
             index = BM25Index.of_queries((" ".join(row.texts) for row in opened.all_rows()), spelt)
             both = zip(rankings, spelt, strict=True)
@@ -356,18 +355,35 @@ class Finder:
         # The rows of all queries are read in one pass over the file, each once.
         wanted = sorted({index for indices in chosen for index in indices})
         rows = dict(zip(wanted, opened.rows(wanted), strict=True))
-        words = kind.explain(vectors, chosen, opened, self.vocabulary)
+        words = self.explain(vectors, chosen)
         for number, (indices, ranking) in enumerate(zip(chosen, rankings, strict=True)):
             neighbours: list[Neighbour | ScoredNeighbour] = []
             for row_index in indices:
                 score, line, row_texts = ranking.get(row_index), rows[row_index].line, rows[row_index].texts
-                if kind.score == "cosine":  # a sum in float32, which may end above 1
-                    cosine = None if score is None else min(score, 1.0)
-                    neighbours.append(Neighbour(cosine=cosine, line=line, texts=row_texts))
+                if self.kind.score == "cosine":
+                    neighbours.append(Neighbour(cosine=score, line=line, texts=row_texts))
                 else:
                     fractions = words[number][row_index]
                     neighbours.append(ScoredNeighbour(score=score, line=line, texts=row_texts, words=fractions))
             yield Neighbourhood(query=texts[number] if texts else (), nearest=neighbours)
+
+    def rank(self, vectors: Any, count: int) -> list[dict[int, float]]:
+        """Return the scores of the `count` rows nearest to each query by their indices, the best first."""
+        above, is_cosine = self.options.above, self.kind.score == "cosine"
+        least = above if is_cosine or above != SearchOptions().above else -np.inf
+        most = 1.0 if is_cosine else np.inf  # a sum in float32 may end above 1
+        return [
+            {
+                index: min(score, most)
+                for index, score in zip(indices.tolist(), scores.tolist(), strict=True)
+                if score >= least
+            }
+            for indices, scores in self._compare(vectors, count)
+        ]
+
+    def explain(self, vectors: Any, chosen: Sequence[Sequence[int]]) -> Sequence[Mapping[int, Mapping[str, float]]]:
+        """Return for each query what makes up the scores of its chosen rows, by their indices."""
+        return self.kind.explain(vectors, chosen, self.opened, self.vocabulary)
 
     def _fuse(self, rankings: Sequence[Mapping[int, float]]) -> list[int]:
         """Return the rows by vectors and by words, the best first."""
@@ -375,7 +391,7 @@ class Finder:
             return [*sum_reciprocal_ranks(rankings)]
         return [*fuse_scores(rankings, read_weights(self.options.weights, [self.opened.path.name, BM25]))]
 
-    def _rank(self, vectors: Any, count: int) -> list[Ranking]:
+    def _compare(self, vectors: Any, count: int) -> list[Ranking]:
         """Return the indices and scores of the rows nearest to each query."""
         if self.backend != "exact":
             return list(self.index.find(vectors, count))
