@@ -22,6 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent
+QUIET = {"PYTHONWARNINGS": "ignore", "TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+"""Keeps opponents' warnings, which concern none of the figures, out of the progress."""
 RATIO = r"(?P<ratio>\d+\.\d+)"
 
 
@@ -103,7 +105,7 @@ def measure(stage: Stage, data: Path) -> tuple[list[tuple[str, str, float]], str
     words = stage.command.format(data=data).split()
     run = subprocess.run(
         [sys.executable, FOLDER / words[0], *words[1:]],
-        env={**os.environ, "OMP_WAIT_POLICY": "PASSIVE"},
+        env={**os.environ, "OMP_WAIT_POLICY": "PASSIVE", **QUIET},
         stdout=subprocess.PIPE,
         text=True,
         check=False,

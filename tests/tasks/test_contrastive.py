@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import json
 from pathlib import Path
 
@@ -210,6 +211,25 @@ def test_a_run_reads_scored_pairs_elsewhere(tmp_path: Path) -> None:
     assert moved.criterion == "spearman"
 
 
+def test_pairs_with_an_empty_text_are_left_out_and_counted(tmp_path: Path) -> None:
+    path = written(tmp_path / "half.tsv", "query\tanswer\na\tb\nc\t\n \td\ne\tf\n\t\n")
+    task = Contrastive(data=str(path), text="query", pair="answer", skip_empty=True).source.resolve()
+    assert [texts for texts, _ in texts_of(task, "all")] == [("a", "b"), ("e", "f")]
+    assert any(re.search(r"\b3\b.*half\.tsv.*\b3\b", line) for line in task.source.findings()), task.source.findings()
+
+
+def test_rows_whose_loss_is_always_0_are_refused() -> None:
+    pair, same = Record(number=0, texts=("a", "b"), label=()), Record(number=1, texts=("a", "c"), label=())
+    for records in ([pair], [pair, same]):
+        with refusal("nothing-to-learn"):
+            Contrastive(rows="pairs").fit(records)
+    Contrastive(rows="pairs").fit([pair, Record(number=1, texts=("d", "e"), label=())])
+    Contrastive(rows="pairs").fit([Record(number=0, texts=("a", "b", "c"), label=())])
+    graded = [Record(number=number, texts=(str(number), "b"), label=0.5) for number in range(3)]
+    with refusal("nothing-to-learn"):
+        Contrastive(rows="graded").fit(graded)
+
+
 def test_what_cannot_be_is_said(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="temperature must be above 0"):
         Contrastive(temperature=0)
@@ -223,7 +243,7 @@ def test_what_cannot_be_is_said(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="window would give a text several vectors"):
         Contrastive(long="window")
     half = Contrastive(data=str(written(tmp_path / "half.tsv", "a\tb\nc\t\n"))).source.resolve()
-    with refusal("unusable-row", "half.tsv", "2"):
+    with refusal("empty-text", "half.tsv", "2"):
         texts_of(half, "all")
     three = Contrastive(data=str(written(tmp_path / "three.tsv", "a b\tb c\tc d\n")))
     with refusal("unknown-column"):

@@ -98,7 +98,8 @@ class ContrastiveSource(NumberSource):
     def findings(self) -> list[str]:
         table = self.open(self.file("train"))
         columns = self.columns(table, labelled=True)
-        lines = [table.describe(), columns.describe()]
+        left_out = dict.fromkeys([*self.left_out("train"), *self.left_out("dev")])
+        lines = [table.describe(), *left_out, columns.describe()]
         if columns.rows == "distilled":
             lines.append(f"the teacher's scores are learnt by their {DISTILLATION[self.task.distillation]}")
         elif columns.rows != "graded":
@@ -115,10 +116,6 @@ class ContrastiveSource(NumberSource):
         if "dev" not in self.files():
             lines.append(f"no scored pairs (--sts): {self.task.held_out:.0%} of the rows are held out")
         return lines
-
-    def left_out(self, split: str) -> list[str]:
-        """Return nothing: no row is known to be unusable."""
-        return []
 
     def switch_data(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
         """Return the task for other data: pairs, which are scored if there is a column with numbers."""
@@ -175,8 +172,6 @@ class ContrastiveSource(NumberSource):
         if columns.pair in row.nested:
             row = dataclasses.replace(row, values={**row.values, columns.pair: positives[0] if positives else ""})
         record = super().record(row, dataclasses.replace(columns, label=""), path=path)
-        if len({bool(text.strip()) for text in record.texts}) > 1:
-            raise ValueError("one of its two texts is empty")
         return alike_texts(row, columns, record, positives or record.texts[:1])
 
     @cached_property
@@ -306,6 +301,21 @@ class Contrastive(LateInteractionTask):
     def lacks(self, record: Record) -> str:
         """Describe why a record is skipped: with a teacher's scores it needs a text that is not like the first."""
         return super().lacks(record) if record.label != () else "text that is not like the first, with a score,"
+
+    def fit(self, records: Sequence[Record]) -> Self:
+        """Return the task. Raises UserError if the loss of the training rows is 0 whatever the model's vectors are."""
+        if self.rows == "graded":
+            lacking = "" if len({record.label for record in records}) > 1 else "scores"
+        else:  # a teacher scores the texts of a row; other rows need texts of others, or negatives
+            several = len({record.texts[0] for record in records}) > 1 or any(len(row.texts) > 2 for row in records)
+            lacking = "" if several else "first texts"
+        if lacking:
+            raise UserError(
+                f"the training rows ({len(records):,}) have no two different {lacking}, so there is nothing that a "
+                "vector must differ from. Add rows.",
+                code="nothing-to-learn",
+            )
+        return self
 
     # The model.
 
