@@ -18,12 +18,12 @@ from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sampler
 
 from finetune_features import Feature, Texts, collate, kind_of
+from osbert.data.record_loader import MixedLoader, RecordLoader
 from osbert.data.step import Cursor
 from osbert.interop.huggingface.folders import write_model
 from osbert.runs.finetune.finetune import lay_out, start
 from osbert.runs.finetune.plan import FinetunePlan
 from osbert.runs.finetune.records import SPLITS
-from osbert.runs.finetune.rows import EpochLoader
 from osbert.runs.finetune.training_loop import FinetuneTrainer
 from osbert.tasks import Record
 from osbert.training.processor import choose
@@ -131,7 +131,7 @@ def scheduled(plan: FinetunePlan, optimizer: torch.optim.Optimizer, steps: int, 
 class Order(Sampler[list[int]]):
     """The rows of each step as osbert's loader draws them, epoch after epoch."""
 
-    def __init__(self, loader: EpochLoader) -> None:
+    def __init__(self, loader: RecordLoader | MixedLoader) -> None:
         self.count = loader.steps_per_epoch
         self.steps = loader.steps(Cursor())
 
