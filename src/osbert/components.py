@@ -51,14 +51,17 @@ def _modules(folder: str, *, folders: bool = False) -> dict[str, str]:
     package = importlib.import_module(_package(folder))
     for path in filter(os.path.isdir, package.__path__):
         os.listdir(path)
-    inner = [f"{folder}.{name}" for name in getattr(package, "COMPONENTS", ())]
+    modules: dict[str, str] = {}
+    for subfolder in getattr(package, "COMPONENTS", ()):
+        modules |= _modules(f"{folder}.{subfolder}", folders=True)
+    if modules:
+        return modules
     families: Mapping[str, Sequence[str]] = getattr(package, "FAMILIES", {})
-    return {name: module for subfolder in inner for name, module in _modules(subfolder, folders=True).items()} or {
-        name: f"{_package(folder)}.{module.name}"
-        for module in pkgutil.iter_modules(package.__path__)
-        if (folders or not module.ispkg) and module.name != CONTRACT
-        for name in families.get(module.name, (module.name,))
-    }
+    for module in pkgutil.iter_modules(package.__path__):
+        if (folders or not module.ispkg) and module.name != CONTRACT:
+            for name in families.get(module.name, (module.name,)):
+                modules[name] = f"{package.__name__}.{module.name}"
+    return modules
 
 
 def extension(folder: str, name: str) -> Extension | None:

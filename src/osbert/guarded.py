@@ -117,10 +117,7 @@ def parse_json(text: str, *, unique_keys: bool = False) -> Any:
     Raises JSONDecodeError and nothing else, also if the value is nested deeper than DEEPEST or would take far more
     memory than its text.
     """
-    # A cheap upper bound, which also counts characters in strings; the exact scan runs only if it is exceeded.
-    opened = text.count("[") + text.count("{")
-    if opened > DEEPEST or _costs_too_much(opened, text.count(","), text):
-        _require_bounded(text)
+    _require_bounded(text)
     try:
         return _STRICT.decode(text) if unique_keys else json.loads(text)
     except JSONDecodeError:
@@ -165,46 +162,35 @@ def native(what: object) -> Iterator[None]:
         ) from error
 
 
-def _costs_too_much(containers: int, commas: int, text: str) -> bool:
-    return CONTAINER * containers + VALUE * commas > FREE + TIMES * len(text)
-
-
 def _require_bounded(text: str) -> None:
-    """Raise JSONDecodeError if the text, its strings left out, has too deep nesting or too many values."""
-    depth = containers = commas = 0
-    for outside in _outside(text):
-        containers += outside.count("[") + outside.count("{")
-        commas += outside.count(",")
-        depth, deepest = _depths(outside, depth)
-        if deepest > DEEPEST:
-            raise JSONDecodeError(f"nested deeper than {DEEPEST} levels", text, 0)
-    if _costs_too_much(containers, commas, text):
-        raise JSONDecodeError(f"{containers + commas:,} values are too many for {len(text):,} characters", text, 0)
+    """Raise JSONDecodeError if a JSON text has too deep nesting or too many values, those in its strings left out."""
+    bytes_allowed = FREE + TIMES * len(text)
+    # A cheap upper bound, which also counts characters in strings; the exact scan runs only if it is exceeded.
+    opened = text.count("[") + text.count("{")
+    if opened <= DEEPEST and CONTAINER * opened + VALUE * text.count(",") <= bytes_allowed:
+        return
+    import numpy as np  # the command line imports this module before it needs numpy
 
-
-def _outside(text: str) -> Iterator[str]:
-    """Yield the parts of a JSON text outside strings, block by block."""
-    inside, start = 0, 0
+    depth = containers = commas = start = inside = 0
     while start < len(text):
         end = start + _BLOCK
         while text[end - 1 : end] == "\\":  # do not split an escape
             end += 1
         # Without escapes every quotation mark begins or ends a string, so pieces alternate between outside and inside.
         pieces = _ESCAPE.sub("", text[start:end]).split('"')
-        yield "".join(pieces[inside::2])
-        inside = (inside + len(pieces) - 1) % 2
-        start = end
-
-
-def _depths(outside: str, depth: int) -> tuple[int, int]:
-    """Return the depth at the end of a text without strings, and its greatest depth."""
-    import numpy as np  # the command line imports this module before it needs numpy
-
-    # +1 for an opening and -1 for a closing bracket; their prefix sum is the depth after each character.
-    codes = np.frombuffer(outside.encode("latin-1", "replace"), np.uint8)
-    steps = np.isin(codes, list(b"[{")).astype(np.int8) - np.isin(codes, list(b"]}")).astype(np.int8)
-    depths = depth + np.cumsum(steps, dtype=np.int64)
-    return (int(depths[-1]), int(depths.max())) if len(depths) else (depth, depth)
+        outside = "".join(pieces[inside::2])
+        start, inside = end, (inside + len(pieces) - 1) % 2
+        containers += outside.count("[") + outside.count("{")
+        commas += outside.count(",")
+        # +1 for an opening and -1 for a closing bracket; their prefix sum is the depth after each character.
+        codes = np.frombuffer(outside.encode("latin-1", "replace"), np.uint8)
+        steps = np.isin(codes, list(b"[{")).astype(np.int8) - np.isin(codes, list(b"]}")).astype(np.int8)
+        depths = depth + np.cumsum(steps, dtype=np.int64)
+        if depths.max(initial=depth) > DEEPEST:
+            raise JSONDecodeError(f"nested deeper than {DEEPEST} levels", text, 0)
+        depth = int(depths[-1]) if len(depths) else depth
+    if CONTAINER * containers + VALUE * commas > bytes_allowed:
+        raise JSONDecodeError(f"{containers + commas:,} values are too many for {len(text):,} characters", text, 0)
 
 
 LARGEST_CONFIG = 1 << 25

@@ -140,10 +140,8 @@ def pylate_config(late: LateInteraction, parts: Sequence[VectorPart], length: in
     }
 
 
-def read_stanford(folder: Path) -> tuple[LateInteraction, tuple[VectorPart, ...], int] | None:
-    """Return the settings of a folder of Stanford's ColBERT, its parts and the length of documents; None of others."""
-    if STANFORD not in (read_if_there(folder / "config.json").get("architectures") or ()):
-        return None
+def read_stanford(folder: Path) -> tuple[LateInteraction, tuple[VectorPart, ...], int]:
+    """Return the settings of a folder of Stanford's ColBERT, its parts and the length of documents."""
     path = folder / METADATA
     settings = read_if_there(path)
     length = _count(settings, "query_maxlen", path) or 32

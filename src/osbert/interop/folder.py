@@ -129,7 +129,7 @@ class Folder:
     def tokenizer(self) -> AnyTokenizer:
         """The tokenizer. Raises UserError also if it has more pieces than the model's vocabulary."""
         known = self.architecture.vocabulary
-        tokenizer = read_any_tokenizer(self._verified, CAREFUL.again)
+        tokenizer = read_any_tokenizer(self._verified, Opening(verify=False))
         if len(tokenizer) > known:
             raise UserError(
                 f"{self}: the tokenizer has {len(tokenizer):,} pieces, but the model was trained with {known:,}. "
@@ -151,7 +151,7 @@ class Folder:
         """
         if self.foreign:
             return sentence_files.of_field(self.config, where=str(self))
-        return sentence_files.read_sentence_model(self._verified)
+        return sentence_files.read_sentence_model(self._verified, self.config)
 
     @property
     def matryoshka(self) -> Sequence[int]:

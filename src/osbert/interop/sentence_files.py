@@ -206,14 +206,16 @@ class SentenceModel:
         return self.pooling in ("cls", "mean") and not further
 
 
-def read_sentence_model(folder: Path) -> SentenceModel | None:
+def read_sentence_model(folder: Path, config: Mapping[str, Any] | None = None) -> SentenceModel | None:
     """Return the settings in the files beside a model; None if there are no such files.
 
-    Raises UserError if a file is damaged, or asks for something that osbert lacks.
+    `config`: the content of its config.json, None to read it. Raises UserError if a file is damaged, or asks for
+    something that osbert lacks.
     """
     path = folder / MODULES
     if not path.is_file():
-        return _read_stanford(folder)
+        config = read_if_there(folder / "config.json") if config is None else config
+        return _read_stanford(folder) if colbert_files.STANFORD in (config.get("architectures") or ()) else None
     modules = read_value(path)
     if not isinstance(modules, list) or not all(isinstance(part, dict) and "type" in part for part in modules):
         raise UserError(f"{path}: expected a list of parts with their types.", code="wrong-format")
@@ -347,12 +349,9 @@ def _read_multi_model(folder: Path, kinds: Sequence[str], paths: Sequence[Path])
     )
 
 
-def _read_stanford(folder: Path) -> SentenceModel | None:
-    """Return the settings of a folder of Stanford's ColBERT; None for a model that gives no vectors of texts."""
-    model = colbert_files.read_stanford(folder)
-    if model is None:
-        return None
-    late, parts, length = model
+def _read_stanford(folder: Path) -> SentenceModel:
+    """Return the settings of a folder of Stanford's ColBERT."""
+    late, parts, length = colbert_files.read_stanford(folder)
     return SentenceModel(
         pooling=colbert_files.POOLING,
         normalize=True,

@@ -57,35 +57,28 @@ def damage_as_error(path: Path | str) -> Iterator[None]:
         ) from error
 
 
-def check_written(path: Path, opening: Opening) -> None:
-    """Raise UserError if the tokenizer of a finished run, or a single file of it, has changed since."""
-    if path.is_file():
-        opening.check(path.parent, among=(path.name, "tokenizer_config.json"))
-    else:
-        opening.check(path, among=WRITTEN)
-
-
 def read_tokenizer(folder: Path | str, opening: Opening = CAREFUL) -> Tokenizer:
     """Return the tokenizer of a folder or of a single vocab.txt.
 
     Without a setting of case, a vocabulary is cased if a piece, other than a special one, has a capital letter.
 
-    Raises UserError as `check_written`, and if a file is missing or a part of tokenizer.json is not BERT's.
+    Raises UserError as `_read_json_files`, and if a file is missing or a part of tokenizer.json is not BERT's.
     """
     path = Path(folder)
-    check_written(path, opening)
-    return _word_piece(path, _content(path), _settings(path))
+    return _word_piece(path, *_read_json_files(path, opening))
 
 
-def _content(path: Path) -> dict[str, Any] | None:
-    """Return the content of the tokenizer.json of a folder, or of this file."""
-    whole = path if path.is_file() and path.suffix == ".json" else path / "tokenizer.json"
-    return read_object(whole, most=LARGEST) if whole.is_file() else None
+def _read_json_files(path: Path, opening: Opening) -> tuple[dict[str, Any] | None, dict[str, Any]]:
+    """Return the content of tokenizer.json, None without one, and of tokenizer_config.json, {} without one.
 
-
-def _settings(path: Path) -> dict[str, Any]:
-    """Return the content of the tokenizer_config.json of a folder, or beside a file; empty if there is none."""
-    return read_if_there((path if path.is_dir() else path.parent) / CONFIG)
+    `path`: their folder, or the first of them. Raises UserError if a finished run's tokenizer has changed since.
+    """
+    is_file = path.is_file()
+    folder = path.parent if is_file else path
+    opening.check(folder, among=(path.name, CONFIG) if is_file else WRITTEN)
+    whole = path if is_file and path.suffix == ".json" else path / "tokenizer.json"
+    content = read_object(whole, most=LARGEST) if whole.is_file() else None
+    return content, read_if_there(folder / CONFIG)
 
 
 def _word_piece(path: Path, content: dict[str, Any] | None, settings: Mapping[str, Any]) -> Tokenizer:
@@ -107,7 +100,9 @@ def _word_piece(path: Path, content: dict[str, Any] | None, settings: Mapping[st
             f"{path}: neither tokenizer.json nor vocab.txt is in this folder (it has {inside}). {_INSTEAD}.",
             code="unusable-tokenizer",
         )
-    flags |= {flag: settings[field] for flag, field in _FLAGS.items() if settings.get(field) is not None}
+    for flag, field in _FLAGS.items():
+        if settings.get(field) is not None:
+            flags[flag] = settings[field]
     if wrong := [f"{_FLAGS[name]} is {flag!r}" for name, flag in flags.items() if flag not in (None, True, False)]:
         raise UserError(
             f"{path}: the tokenizer's {' and '.join(wrong)}, which must be true or false.", code="unusable-tokenizer"
@@ -175,7 +170,8 @@ def _from_tokenizer_json(path: Path, content: Mapping[str, Any]) -> tuple[list[s
         )
     ids = dict(vocabulary)
     # Added tokens may be missing from the model's vocabulary; those that are in it have the same id there.
-    ids |= {added["content"]: added["id"] for added in content.get("added_tokens") or ()}
+    for added in content.get("added_tokens") or ():
+        ids[added["content"]] = added["id"]
     pieces = sorted(ids, key=ids.__getitem__)
     for expected, piece in enumerate(pieces):
         if ids[piece] != expected:
@@ -263,9 +259,8 @@ def read_any_tokenizer(folder: Path | str, opening: Opening = CAREFUL) -> AnyTok
     Raises UserError as `read_tokenizer`, and as `tokenizer_of` if there is only a SentencePiece model.
     """
     path = Path(folder)
-    check_written(path, opening)
+    content, settings = _read_json_files(path, opening)
     with damage_as_error(path):
-        content, settings = _content(path), _settings(path)
         folder = path.parent if path.suffix == ".json" and path.is_file() else path
         names = {**read_if_there(folder / MAP), **settings}
         if content is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import ClassVar, Literal, Self
 
 from osbert.models.sizes import Direction, Sizes
@@ -233,10 +234,11 @@ class Architecture(Sizes):
         return bool(self.window) and layer % self.global_every != 0
 
     def problems(self) -> tuple[str, ...]:
-        return tuple(_problems(self))
+        combined = (_ill_combined(self), _of_positions(self), _of_blocks(self), _of_scores(self), _uneven(self))
+        return (*_invalid_numbers(self), *chain.from_iterable(combined))
 
 
-def _problems(sizes: Architecture) -> Iterator[str]:
+def _invalid_numbers(sizes: Architecture) -> Iterator[str]:
     bounds = {
         "at least 1": (1, ("layers", "heads", "width", "length", "global_every")),
         "at least 1, or 0 for four times the width": (0, ("feedforward",)),
@@ -251,14 +253,12 @@ def _problems(sizes: Architecture) -> Iterator[str]:
         "at least 1: the tokenizer's number of pieces": (1, ("vocabulary",)),
     }
     for wanted, (least, names) in bounds.items():
-        yield from (
-            f"{name} is {getattr(sizes, name)}, but must be {wanted}" for name in names if getattr(sizes, name) < least
-        )
-    yield from (
-        f"{name} is {getattr(sizes, name):,}, but must be at most {most:,}"
-        for name, most in MOST.items()
-        if getattr(sizes, name) > most
-    )
+        for name in names:
+            if getattr(sizes, name) < least:
+                yield f"{name} is {getattr(sizes, name)}, but must be {wanted}"
+    for name, most in MOST.items():
+        if getattr(sizes, name) > most:
+            yield f"{name} is {getattr(sizes, name):,}, but must be at most {most:,}"
     for name in ("dropout", "attention_dropout"):
         if not 0 <= getattr(sizes, name) < 1:
             yield f"{name} is {getattr(sizes, name)}, but must be at least 0 and below 1"
@@ -267,7 +267,6 @@ def _problems(sizes: Architecture) -> Iterator[str]:
             yield f"{name} is {getattr(sizes, name)}, but must be above 0"
     if sizes.embedding == sizes.width > 0:
         yield f"embedding is {sizes.embedding}, which is the width: leave it at 0"
-    yield from (*_ill_combined(sizes), *_of_positions(sizes), *_of_blocks(sizes), *_of_scores(sizes), *_uneven(sizes))
 
 
 def _ill_combined(sizes: Architecture) -> Iterator[str]:

@@ -95,12 +95,8 @@ def architecture(config: Mapping[str, Any], *, where: str) -> Sizes:
         problems.add(message, code="unsupported-model")
         problems.stop_if_any()
     original_config, config = config, family.in_bert_fields(config) if family else config
-    for message in _refusals(config, family):
-        problems.add(message, code="unsupported-model")
     refuse = partial(problems.add, code="unsupported-model")
-    settings: dict[str, Any] = dict(_numbers(config, family, refuse))
-    settings["activation"] = ACTIVATIONS.get(str(config.get("hidden_act", "gelu")))
-    settings["direction"] = "left_to_right" if config.get(DECODER_FIELD) else "both"
+    settings = _bert_settings(config, family, refuse)
     settings |= family.settings(original_config, refuse) if family else dict(_own_settings(config, refuse))
     if not isinstance(scaled := config.get(SCALED, False), bool):
         refuse(f"{SCALED} is {scaled!r}; it must be true or false.")
@@ -154,10 +150,20 @@ def own_fields() -> dict[str, str]:
     return {f"osbert_{setting.name}": setting.name for setting in fields_of(Architecture) if setting.name not in known}
 
 
-def _numbers(
-    config: Mapping[str, Any], family: Family | None, problem: Callable[[str], None]
-) -> Iterator[tuple[str, Any]]:
-    """Yield the numeric settings. Values of other types are reported to `problem`."""
+def _bert_settings(config: Mapping[str, Any], family: Family | None, problem: Callable[[str], None]) -> dict[str, Any]:
+    """Return the settings in the fields that BERT has, too. Values that are not supported are reported to `problem`."""
+    for field, accepted in REFUSED.items():
+        if config.get(field) not in accepted:
+            problem(f"{field} is {config[field]!r}, which changes the model's mathematics and is not supported.")
+    activation = str(config.get("hidden_act", "gelu"))
+    if activation not in ACTIVATIONS:
+        field = family.fields.get("hidden_act", "hidden_act") if family else "hidden_act"
+        known = ", ".join(ACTIVATIONS)
+        problem(f"{field} is {config['hidden_act']!r}; supported are {known}.{nearest(activation, ACTIVATIONS)}")
+    if config.get("embedding_size") not in (None, config.get("hidden_size")):
+        problem(f"embedding_size {config['embedding_size']} differs from hidden_size {config.get('hidden_size')}.")
+    direction = "left_to_right" if config.get(DECODER_FIELD) else "both"
+    settings = {"activation": ACTIVATIONS.get(activation), "direction": direction}
     fractions = {*NUMBERS, "osbert_neighbours"}
     for bert_field, setting in {**SIZES, SEGMENTS: "segments", **NUMBERS, **OURS}.items():
         value = config.get(bert_field, "missing" if bert_field in SIZES else getattr(Architecture, setting))
@@ -167,7 +173,8 @@ def _numbers(
             problem(f"{field} must be a {'' if is_fraction else 'whole '}number, but is {value!r}.")
         elif abs(value) >= LARGEST:
             problem(f"{field} is {value}, larger than in any model. Is the file damaged?")
-        yield setting, value
+        settings[setting] = value
+    return settings
 
 
 def _own_settings(config: Mapping[str, Any], problem: Callable[[str], None]) -> Iterator[tuple[str, Any]]:
@@ -182,17 +189,3 @@ def _own_settings(config: Mapping[str, Any], problem: Callable[[str], None]) -> 
         elif not choices and (isinstance(value, bool) or not isinstance(value, number) or value >= LARGEST):
             problem(f"{field} must be a {'whole ' if number is int else ''}number, but is {value!r}.")
         yield setting, value
-
-
-def _refusals(config: Mapping[str, Any], family: Family | None) -> Iterator[str]:
-    for field, accepted in REFUSED.items():
-        if config.get(field) not in accepted:
-            yield f"{field} is {config[field]!r}, which changes the model's mathematics and is not supported."
-    activation = config.get("hidden_act", "gelu")
-    if str(activation) not in ACTIVATIONS:
-        field = family.fields.get("hidden_act", "hidden_act") if family else "hidden_act"
-        yield (
-            f"{field} is {activation!r}; supported are {', '.join(ACTIVATIONS)}.{nearest(str(activation), ACTIVATIONS)}"
-        )
-    if config.get("embedding_size") not in (None, config.get("hidden_size")):
-        yield f"embedding_size {config['embedding_size']} differs from hidden_size {config.get('hidden_size')}."

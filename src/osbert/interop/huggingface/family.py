@@ -150,10 +150,14 @@ class Family:
 
     def in_bert_fields(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """Return the fields of a config.json of the family, with BERT's names for those that both have."""
-        absent = {name: value for name, value in self.defaults.items() if config.get(name) is None}
-        config = {**config, **absent}
-        known = {name: config[family_field] for name, family_field in self.fields.items() if family_field in config}
-        return {name: value for name, value in config.items() if name not in self.without} | known
+        bert_fields = {**config}
+        for name, value in self.defaults.items():
+            if config.get(name) is None:
+                bert_fields[name] = value
+        known = {name: bert_fields[field] for name, field in self.fields.items() if field in bert_fields}
+        for name in self.without:
+            bert_fields.pop(name, None)
+        return bert_fields | known
 
     def settings(self, config: Mapping[str, Any], problem: Problem) -> dict[str, Any]:
         """Return the settings beyond BERT's from a config.json with their names. Unsupported values go to `problem`."""
