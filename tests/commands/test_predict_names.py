@@ -16,7 +16,9 @@ from osbert.inference.engine import load
 from osbert.inference.label_settings import LabelOptions, read_labels, spell_labels
 from osbert.runs.contract import WorkProgress
 from osbert.runs.rows.prediction_settings import PredictionOptions
+from osbert.tasks.kinds.classify import Classify
 from refusals import refusal
+from tiny_runs import write_run
 
 ROWS = [
     {"text": "a good film", "own": "good,bad"},
@@ -24,6 +26,7 @@ ROWS = [
     {"text": "", "own": ""},
     {"text": "poor actor", "own": "film\ta good film,play"},
 ]
+NAMES = ["film", "play", "good", "bad", "the"]
 
 
 @pytest.fixture
@@ -116,6 +119,26 @@ def test_a_stopped_file_goes_on_with_the_same_calibration(
         osbert.predict(runs["pretrained"], tmp_path / "in.txt", out=tmp_path / "stopped.csv", labels=["film", "bad"])
     assert osbert.predict(runs["pretrained"], tmp_path / "in.txt", out=tmp_path / "stopped.csv", **call) == whole
     assert (tmp_path / "stopped.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
+
+
+def test_windows_hold_as_many_rows_as_their_sequences_allow(
+    runs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("osbert.runs.rows.label_names.SEQUENCES", 8)
+    monkeypatch.setattr("osbert.runs.rows.label_names.KEPT", 4)
+    nli = Classify(labels=("contradiction", "entailment"), text="one", pair="two")
+    entailment = write_run(tmp_path / "nli", nli, words=["a", "film", "play", "good", "bad", "this", "is", "about"])
+    (tmp_path / "in.txt").write_text("a film\n" * 9)
+    # The name of one piece is read with the text at one mask, with every other such name; entailment reads each alone.
+    for model, labels, rows in ((runs["pretrained"], ["film", "play"], 8), (runs["pretrained"], NAMES, 4),
+                                (entailment, ["film", "play"], 4), (entailment, NAMES, 2)):  # fmt: skip
+        done: list[int] = []
+        out = tmp_path / f"{model.name}-{len(labels)}.csv"
+        osbert.predict(
+            model, tmp_path / "in.txt", out=out, labels=labels, calibrate=False if model != entailment else None,
+            watch=lambda event, done=done: done.append(event.done) if isinstance(event, WorkProgress) else None,
+        )  # fmt: skip
+        assert [count for count in done if count] == [*range(rows, 9, rows), 9], (model, labels)
 
 
 def test_standard_input(

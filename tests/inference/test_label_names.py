@@ -11,6 +11,8 @@ import pytest
 import torch
 
 from osbert.inference.engine import Engine, load
+from osbert.inference.label_predictor import LabelPredictor
+from osbert.inference.label_settings import NamingOptions, read_labels
 from osbert.interop.hub import minilm
 from osbert.tasks.kinds.classify import Classify
 from refusals import refusal
@@ -121,6 +123,8 @@ def test_thousands_of_classes_and_unicode(nli: Engine, sentences: Engine) -> Non
     [prediction] = nli.predict(["a good film"], labels=names, multi=True)
     assert len(prediction.probabilities) == len(names) > 1900
     assert len(prediction.top(3)) == 3
+    asked = LabelPredictor(nli, read_labels(names, where="labels"), NamingOptions())
+    assert any(f"a text is read {len(names):,} times" in remark for remark in asked.remarks)
     assert sentences.predict(["cafés"], labels=["Café ☕", "ярмарка", "天气"])[0].value == "Café ☕"
 
 

@@ -80,6 +80,9 @@ class ClozeScorer(ClassScorer):
             self._gaps[label] = Gap(tuple(masked.tolist()), tuple(ids[inside].tolist()))
         return self._gaps[label]
 
+    def passes(self, labels: LabelNames) -> int:
+        return len(self._patterns(labels))
+
     def sequences(self, text: str, labels: LabelNames) -> list[Example]:
         """Return the text with each pattern, once for all names with as many pieces."""
         tokenizer = self.packer.tokenizer

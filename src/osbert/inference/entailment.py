@@ -20,6 +20,9 @@ from osbert.tasks import Record
 from osbert.tasks.tables.classes import list_labels
 from osbert.tasks.tables.texts import TextTask
 
+MANY = 20
+"""Number of classes above which it is said how often a text is read: with 2,000 it takes as long as 2,000 texts."""
+
 
 def entailment_index(labels: Sequence[str]) -> int | None:
     """Return the index of the label of entailment; None if there is none.
@@ -75,7 +78,11 @@ class EntailmentScorer(ClassScorer):
         """Describe the hypothesis, and the label that is read."""
         label = self.task.classes[self.entailment]
         way = f'the probability that the text entails (label {label}) "{self.before}{SLOT}{self.behind}"'
-        return f"{way}; each class by itself" if self.multi else way
+        way += "; each class by itself" if self.multi else ""
+        return f"{way}; a text is read {len(labels):,} times, once with each class" if len(labels) > MANY else way
+
+    def passes(self, labels: LabelNames) -> int:
+        return len(labels)
 
     def problems(self, label: LabelName) -> Iterator[str]:
         """Yield why a class cannot be asked for, such as a hypothesis of which a part would be cut."""

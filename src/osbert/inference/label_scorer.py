@@ -86,6 +86,10 @@ class LabelScorer(ABC):
             task = self._tasks[labels] = self.make_task(labels)
         return task
 
+    def passes(self, labels: LabelNames) -> int:
+        """Return the number of sequences of a short text: 1 if labels are not read with it."""
+        return 1
+
     @abstractmethod
     def encode(self, record: Record, labels: LabelNames) -> list[Example]:
         """Return the sequences of a text; `truncated` of all together counts the pieces that are not read."""

@@ -34,8 +34,11 @@ class TaskScorer(LabelScorer):
         way = "read with the text; one span may stand within another" if self.multi else "read with the text"
         if not labels:
             return way
-        passes = len(self.encode(self.task_for(labels).record_of(["a"]), labels))
+        passes = self.passes(labels)
         return f"{way}, in {passes:,} passes through the model" if passes > 1 else way
+
+    def passes(self, labels: LabelNames) -> int:
+        return len(self.encode(self.task_for(labels).record_of(["a"]), labels))
 
     def reads(self, label: LabelName) -> str:
         return label.text

@@ -21,7 +21,9 @@ from osbert.tasks.tables.classes import parse_list
 from osbert.terminal import one_line
 
 SEQUENCES = 2048
-"""About the most sequences of texts with classes in a window of rows."""
+"""About the most sequences in a window of rows."""
+KEPT = 64
+"""Number of probabilities that count as a sequence there, as all of a window are in memory: 2,000 of a text as 31."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,9 +69,10 @@ class LabelNamesJob(PredictionJob):
         return SEQUENCES, CHARACTERS
 
     def sizes(self, row: tuple[Row, Record | None]) -> tuple[int, int]:
-        record = row[1]
+        if (record := row[1]) is None:
+            return super().sizes(row)
         candidates = getattr(record, "candidates", None) or self.engine.labels
-        return (len(candidates) or 1, super().sizes(row)[1]) if record else (1, 0)
+        return self.engine.scorer.passes(candidates) + len(candidates) // KEPT, super().sizes(row)[1]
 
     def read(self, problems: Problems) -> Iterator[tuple[Row, Record | None]]:
         for row, record in super().read(problems):
