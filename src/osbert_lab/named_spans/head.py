@@ -8,6 +8,7 @@ score is their dot product (Zaratiana et al. 2024, section 2.2). The last two pr
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -85,7 +86,8 @@ class NamedSpanHead(Head):
         most = max(1, *counts)
         table = states.hidden.new_zeros(len(batch.ids), self.width, most)
         tokens = batch.head_words.nonzero().squeeze(1)
-        for first, starts, lasts, logits in self._score_in_float32(states, batch):
+        for first, count, logits in self._score_in_float32(states, batch):
+            starts, lasts = _list_spans(count, self.width, tokens.device)
             table[tokens[first + starts], lasts - starts, : logits.shape[1]] = logits.to(table.dtype)
         return table.flatten(1)
 
@@ -97,11 +99,10 @@ class NamedSpanHead(Head):
         gold = target.labels >= 0
         words, labels = ranks[target.index[gold]], target.labels[gold]
         total = states.hidden.new_zeros((), dtype=torch.float32)
-        for first, starts, lasts, logits in self._score_in_float32(states, batch):
-            inside = (words >= first) & (words < first + int(lasts[-1]) + 1)
-            spans = lasts - starts + starts * self.width  # increasing: its index is found by search
-            wanted = labels[inside] % self.width + (words[inside] - first) * self.width
-            rows = torch.searchsorted(spans, wanted)
+        for first, count, logits in self._score_in_float32(states, batch):
+            inside = (words >= first) & (words < first + count)
+            longer = labels[inside] % self.width  # words behind the first one
+            rows = longer * count - longer * (longer - 1) // 2 + words[inside] - first  # behind all shorter spans
             truth = torch.zeros_like(logits)
             truth[rows, labels[inside] // self.width] = 1.0
             total = total + functional.binary_cross_entropy_with_logits(logits, truth, reduction="sum")
@@ -117,14 +118,14 @@ class NamedSpanHead(Head):
         bounds = functional.pad(batch.starts, (0, 1), value=len(mask))
         return torch.diff(sums[bounds]).tolist()
 
-    def _score_in_float32(self, states: States, batch: Batch) -> Iterator[tuple[int, Tensor, Tensor, Tensor]]:
+    def _score_in_float32(self, states: States, batch: Batch) -> Iterator[tuple[int, int, Tensor]]:
         """Yield what `_score` yields, without bf16: on CPUs each new shape of a product would be compiled for it."""
         with torch.autocast(states.hidden.device.type, enabled=False):
             yield from self._score(states, batch)
 
-    def _score(self, states: States, batch: Batch) -> Iterator[tuple[int, Tensor, Tensor, Tensor]]:
-        """Yield, for each sequence with words and types: the index of its first word in the batch; the first and last
-        words (P,) of its spans, in order; and their logits (P, C)."""
+    def _score(self, states: States, batch: Batch) -> Iterator[tuple[int, int, Tensor]]:
+        """Yield, for each sequence with words and types: the index of its first word in the batch, the number of its
+        words, and the logits (P, C) of its spans in the order of `_list_spans`."""
         assert batch.head_words is not None
         markers = self._markers(batch)
         type_counts, word_counts = self._count(markers, batch), self._count(batch.head_words, batch)
@@ -135,13 +136,13 @@ class NamedSpanHead(Head):
         starts = functional.linear(functional.relu(self.start(words)), left, self.span.inner.bias)  # (words, 4 D)
         ends = functional.linear(functional.relu(self.end(words)), right)
         queries, offsets = types @ self.span.outer.weight, types @ self.span.outer.bias  # (types, 4 D), (types,)
+        queries = self.span.dropout(queries)  # by type, not by span: each score loses as many products, for less work
         first_word = first_type = 0
         for count, number in zip(word_counts, type_counts, strict=True):
             if count and number:
-                first, last = _list_spans(count, self.width, words.device)
-                part = slice(first_type, first_type + number)
-                inner = self.span.dropout(functional.relu(starts[first_word + first] + ends[first_word + last]))
-                yield first_word, first, last, inner @ queries[part].T + offsets[part]  # (P, C)
+                part, text = slice(first_type, first_type + number), slice(first_word, first_word + count)
+                scores: Tensor = _SpanScores.apply(starts[text], ends[text], queries[part], self.width)
+                yield first_word, count, scores + offsets[part]  # (P, C)
             first_word, first_type = first_word + count, first_type + number
 
     def _mix(self, words: Tensor, counts: list[int]) -> Tensor:
@@ -153,10 +154,54 @@ class NamedSpanHead(Head):
         return torch.cat(unpack_sequence(mixed))
 
 
+class _SpanScores(torch.autograd.Function):
+    """Starts and ends of words (n, E), queries (C, E) -> relu(start + end) . query for each span (P, C).
+
+    The sums, E numbers for each span, are made while they are in the processor's cache, and again in the backward pass.
+    Automatic differentiation would keep them in memory in four forms: gathered twice, added, and after the ReLU.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, *given: Any) -> Tensor:
+        starts, ends, queries, width = given
+        ctx.save_for_backward(starts, ends, queries)
+        ctx.width = width
+        return _add_ends(starts, ends, width) @ queries.T
+
+    @staticmethod
+    def backward(ctx: Any, *towards: Any) -> Any:
+        starts, ends, queries = ctx.saved_tensors
+        inner = _add_ends(starts, ends, ctx.width)
+        to_queries = towards[0].T @ inner
+        to_inner = torch.ops.aten.threshold_backward(towards[0] @ queries, inner, 0.0)  # the derivative of the ReLU
+        to_starts, to_ends = torch.zeros_like(starts), torch.zeros_like(ends)
+        for longer, part in _parts_by_width(len(starts), ctx.width):
+            to_starts[: len(starts) - longer] += to_inner[part]
+            to_ends[longer:] += to_inner[part]
+        return to_starts, to_ends, to_queries, None
+
+
+def _add_ends(starts: Tensor, ends: Tensor, width: int) -> Tensor:
+    """Return relu(start + end) for each span (P, E)."""
+    parts = [*_parts_by_width(len(starts), width)]
+    inner = starts.new_empty(parts[-1][1].stop, starts.shape[1])
+    for longer, part in parts:
+        torch.add(starts[: len(starts) - longer], ends[longer:], out=inner[part])
+    return inner.relu_()
+
+
+def _parts_by_width(count: int, width: int) -> Iterator[tuple[int, slice]]:
+    """Yield the spans of 1, 2, ... words among `count`, as the number of words less one and their part of all spans."""
+    begin = 0
+    for longer in range(min(width, count)):
+        yield longer, slice(begin, begin + count - longer)
+        begin += count - longer
+
+
 def _list_spans(count: int, width: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return the first and the last words (P,) of all spans of at most `width` among `count` words, by the first."""
+    """Return the first and the last words (P,) of all spans of at most `width` among `count` words, the shortest
+    first."""
     words = torch.arange(count, device=device)
-    first = words.repeat_interleave(width)
-    last = first + torch.arange(width, device=device).repeat(count)
-    inside = last < count
-    return first[inside], last[inside]
+    parts = [(words[: count - longer], words[longer:]) for longer in range(min(width, count))]
+    first, last = (torch.cat(ends) for ends in zip(*parts))
+    return first, last
