@@ -52,12 +52,23 @@ class SpansDescription(Description):
         counts = Counter(span.type for span in spans)
         wide = sum(span.end - span.start > self.task.width for span in spans)
         remark = f"; {wide:,} longer than {self.task.width} words are not learnt (--width)" if wide else ""
+        if crowded := 0 if self.task.nested else sum(map(count_crowded, records)):
+            remark += f"; {crowded:,} overlap a longer one (--nested predicts those that stand within it)"
         sizes = f"{format_count(len(records), 'text')}, {format_count(len(spans), 'span')}"
         return f"{sizes} ({list_counts(counts)}){remark}"
 
     def only_answer(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> str:
         """Return an answer also if no true span is found."""
         return only_entities(predictions, records, words=False) or super().only_answer(predictions, records)
+
+
+def count_crowded(record: Record) -> int:
+    """Return how many spans of a record overlap a longer one, or one of the same words: not both can be found."""
+    spans = sorted(record.label or (), key=lambda span: span.start - span.end)
+    return sum(
+        any(span.start < other.end and other.start < span.end for other in spans[:index])
+        for index, span in enumerate(spans)
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,11 +149,12 @@ class NamedSpans(EntityTask):
 
     def check(self, records: Sequence[Record], problems: Problems) -> None:
         """Report a split without any span. Types that training has not seen are fine."""
-        labels = [record.label for record in records if record.label is not None]
-        if labels and not any(labels):
+        labelled = [record for record in records if record.label is not None]
+        untyped = [record for record in labelled if not getattr(record, "types", ())]  # of a data set without any span
+        if untyped or (labelled and not any(record.label for record in labelled)):
             problems.add(
-                f"{records[0].path}: no text has a span (every tag is O): there is nothing to learn or score. "
-                "Give texts that have some.",
+                f"{(untyped or labelled)[0].path}: no text has a span (every tag is O): there is nothing to learn or "
+                "score. Give texts that have some.",
                 code="nothing-to-learn",
             )
 

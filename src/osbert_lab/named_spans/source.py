@@ -114,8 +114,9 @@ class NamedSpansSource(TagSource):
         names = self.task.tag_names
         texts = []
         for text in super().read(origin, problems, labelled=labelled):
-            label = text.label and tuple(span._replace(type=natural_name(span.type, names)) for span in text.label)
-            texts.append(replace(text, label=label))
+            renamed = [span._replace(type=natural_name(span.type, names)) for span in text.label or ()]
+            # Two tags of the same words can have one name: the span is one then.
+            texts.append(replace(text, label=None if text.label is None else tuple(dict.fromkeys(renamed))))
         self._known_types.update(span.type for text in texts for span in text.label or ())
         types = tuple(sorted(self._known_types)) if labelled else ()
         return [NamedSpansText(**_values(text), types=types) for text in texts]

@@ -131,6 +131,35 @@ def test_the_loss_is_the_same_in_halves_and_by_definition() -> None:
     assert float(whole.total) == pytest.approx(expected, rel=1e-4)
 
 
+def test_gradients_are_those_of_the_definition() -> None:
+    torch.manual_seed(0)
+    backbone = Architecture(layers=1, heads=2, width=16, vocabulary=len(TOKENIZER), length=16, dropout=0.0).build()
+    head = NamedSpanHead(backbone, target="spans", width=3, hidden=8, recurrent=False, marker=TOKENIZER.mask)
+    learner = Learner(backbone, {"spans": head}).eval()
+    labels = [(EntitySpan(1, 3, "person"), EntitySpan(2, 3, "city")), (), (EntitySpan(0, 1, "city"),)]
+    examples = []
+    for text, label in zip(["the good actor a film", "a film .", "city"], labels):
+        examples += TASK.encode(dataclasses.replace(TASK.record_of([text]), label=label), PACKER)
+    weights = [*learner.parameters()]
+    found = torch.autograd.grad(learner(collate(examples))["spans"].total, weights, allow_unused=True)
+    total = torch.zeros(())
+    for example, label in zip(examples, labels):
+        batch = collate([example])
+        states = head.project(backbone(batch).hidden)
+        words, types = states[batch.head_words], head.query(states[batch.ids == TOKENIZER.mask])
+        for first, width, type_ in product(range(len(words)), range(3), range(2)):
+            if first + width < len(words):
+                last = first + width
+                ends = torch.cat([head.start(words[first : first + 1]), head.end(words[last : last + 1])], dim=1)
+                score = (types[type_] * head.span(functional.relu(ends))).sum()
+                truth = EntitySpan(first, first + width + 1, TASK.types[type_]) in label
+                total = total + functional.softplus(-score if truth else score)
+    for mine, expected in zip(found, torch.autograd.grad(total, weights, allow_unused=True), strict=True):
+        assert (mine is None) == (expected is None)
+        if mine is not None:
+            torch.testing.assert_close(mine, expected, atol=1e-5, rtol=1e-3)
+
+
 @given(st.lists(st.tuples(st.integers(0, 8), st.integers(1, 4), st.integers(0, 2)), max_size=15), st.booleans())
 def test_spans_are_chosen_greedily(drawn: list[tuple[int, int, int]], nested: bool) -> None:
     spans = [ScoredSpan(a, a + n, t, 0.99 - index / 100) for index, (a, n, t) in enumerate(drawn)]
@@ -300,3 +329,22 @@ def test_names_for_tags(tmp_path: Path) -> None:
     assert [span.type for span in records["all"][0].label] == ["person", "odd one"]
     with pytest.raises(ValueError, match="TAG=name"):
         NamedSpans(type_names=("XYZ",))
+
+
+def test_data_with_spans_that_coincide_or_overlap(tmp_path: Path) -> None:
+    entities = [(0, 14, "PER"), (9, 14, "job"), (17, 21, "city"), (17, 21, "City")]
+    (tmp_path / "a.jsonl").write_text(json.dumps({"text": "the good actor . city", "entities": entities}))
+    task, records = load_task(NamedSpans(data=str(tmp_path / "a.jsonl")), ("all",))
+    expected = (EntitySpan(0, 3, "person"), EntitySpan(2, 3, "job"), EntitySpan(4, 5, "city"))
+    assert records["all"][0].label == expected  # one city, though two tags have that name
+    assert "; 1 overlap a longer one (--nested" in task.describer(task).describe_split(records["all"])
+    nested = dataclasses.replace(task, nested=True)
+    assert "overlap" not in nested.describer(nested).describe_split(records["all"])
+
+
+def test_a_data_set_without_any_span_says_not_what_to_ask_for(tmp_path: Path) -> None:
+    write_set(tmp_path / "one", "PER", "actor person")
+    (tmp_path / "two").mkdir()
+    (tmp_path / "two" / "train.txt").write_text("the O\nfilm O\n\n" * 8)
+    with refusal("nothing-to-learn", "two/train.txt"):
+        load_task(NamedSpans(data=str(tmp_path)), ("train", "dev"))

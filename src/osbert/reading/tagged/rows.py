@@ -181,7 +181,7 @@ def _list_spans(value: Any) -> Iterator[EntitySpan]:
             *bounds, type_ = item
         else:
             raise ValueError(f"no entity with start, end and label: {str(item)[:60]}")
-        if not isinstance(type_, str) or not type_:
+        if not isinstance(type_, str) or not type_.strip():
             raise ValueError(f"an entity without a label: {str(item)[:60]}")
         yield EntitySpan(*_numbers(bounds, item), type_)
 

@@ -194,7 +194,7 @@ def data_warnings(task: Task, records: Splits, repeats: Overlap) -> Iterator[str
     yield from map(one_line, task.description.warnings())
     if 0 < len(training) < records_per_step(FEWEST_ROWS, training):  # a document counts as its sentences
         yield (
-            f"there are only {format_count(len(training), 'training row')}: what is learnt from so few holds for "
+            f"training has only {format_count(len(training), 'row')}: what is learnt from so few holds for "
             f"little else. Give {FEWEST_ROWS} or more, some of every label."
         )
     if repeats.fraction >= TELLING:
