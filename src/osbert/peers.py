@@ -133,10 +133,6 @@ def _half(value: str, settings: Settings, known: Container[str]) -> str:
     return f"Give --precision {'fp32' if off else 'bf16, which has the range of fp32: there is no fp16'}."
 
 
-def _gpu(value: str, settings: Settings, known: Container[str]) -> str:
-    return f"Give --device {'cpu' if value.startswith('-') else f'cuda:{value or 0}'}."
-
-
 def _scores(value: str, settings: Settings, known: Container[str]) -> str:
     period = f"{value} steps" if value.isdigit() else "200 steps"
     return f'Give --evaluate-every "{period}".' if "scores.evaluate_every" in known else ""
@@ -151,7 +147,7 @@ OTHER: Mapping[str, Advice] = {
     "gradient_accumulation gradient_accumulation_steps grad_accum accumulate_grad_batches update_freq": _accumulation,
     "warmup_steps num_warmup_steps warmup_updates": _warmup_steps,
     "fp16 half amp mixed_precision": _half,
-    "gpu_id gpu": _gpu,
+    "gpu_id gpu": lambda value, *_: f"Give --device {'cpu' if value.startswith('-') else f'cuda:{value or 0}'}.",
     "steps max_steps num_steps train_steps num_train_steps max_update total_num_update": _advise(
         "Fine-tuning counts passes over the training rows: give --epochs.", where="epochs"
     ),

@@ -224,19 +224,15 @@ def _join_targets(name: str, parts: Sequence[Examples]) -> Targets:
     indices = [targets.index + start for targets, start in present if targets.index is not None]
     if indices and len(indices) < len(present):
         raise ValueError(f"the target {name} has a value per token in one example and a value per sequence in another")
-    weighted = any(targets.weights is not None for targets, _ in present)
+    weights = [np.ones(len(t.labels), np.float32) if t.weights is None else t.weights for t, _ in present]
     return Targets(
         labels=np.concatenate([targets.labels for targets, _ in present]),
         counts=np.concatenate(
             [part.targets[name].counts if name in part.targets else none for part, none in zip(parts, absent)]
         ),
         index=np.concatenate(indices) if indices else None,
-        weights=np.concatenate([_weights(targets) for targets, _ in present]) if weighted else None,
+        weights=np.concatenate(weights) if any(t.weights is not None for t, _ in present) else None,
     )
-
-
-def _weights(targets: Targets) -> NDArray[np.floating]:
-    return np.ones(len(targets.labels), np.float32) if targets.weights is None else targets.weights
 
 
 def _cut(targets: Targets, rows: slice, start: int) -> Targets:

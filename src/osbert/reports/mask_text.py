@@ -44,7 +44,8 @@ def show_masks(example: Example, tokenizer: AnyTokenizer, objectives: Mapping[st
     remarks: list[str] = []
     for name, target in example.targets.items():
         objective = objectives.get(name)  # None: a companion's, which are the pieces of masks
-        if target.index is not None and (objective is None or objective.answers == "pieces" or _is_masked(objective)):
+        masked = isinstance(objective, MaskedLanguage) and objective.pieces == objective.name
+        if target.index is not None and (objective is None or objective.answers == "pieces" or masked):
             truths |= dict(zip(target.index.tolist(), target.labels.tolist()))
         elif objective and (target.index is None or type(objective).in_words is not Objective.in_words):
             remarks.append(f"   ({name}: {objective.in_words(target.labels)})")
@@ -63,11 +64,6 @@ def show_masks(example: Example, tokenizer: AnyTokenizer, objectives: Mapping[st
         else:
             text.append(piece.removeprefix("##") if joined else piece, style="dim" if example.special[position] else "")
     return text.append("".join(remarks), style="bold")
-
-
-def _is_masked(objective: Objective) -> bool:
-    """Return whether the labels of an objective are the pieces of masks."""
-    return isinstance(objective, MaskedLanguage) and objective.pieces == objective.name
 
 
 def count_rates(examples: Sequence[Example], name: str, tokenizer: AnyTokenizer) -> MaskRates:

@@ -73,7 +73,7 @@ def segmenter(words: Words) -> Segmenter | None:
     """
     if words == "characters":
         return None
-    return _whole if words == "segmented" else _rjieba()
+    return (lambda run: [run]) if words == "segmented" else _rjieba()
 
 
 def check_words(words: Words, tokenizer: AnyTokenizer) -> None:
@@ -109,10 +109,6 @@ def word_finder(tokenizer: AnyTokenizer, segment: Segmenter) -> Callable[[str], 
         return b"".join(flags)
 
     return find
-
-
-def _whole(run: str) -> list[str]:
-    return [run]
 
 
 def _rjieba() -> Segmenter:

@@ -100,7 +100,9 @@ def fit(learner: Learner, name: str, batches: Iterable[Batch]) -> float:
         frozen = [[block.float() for block in head.blocks(learner.states(batch), batch)] for batch in labelled]
     every = [torch.cat(block) for block in zip(*frozen, strict=True)]  # of all batches, by block
     center = torch.cat([block.mean(dim=0) for block in every])
-    scale = torch.cat([_length(block).expand(block.shape[1]) for block in every])
+    # The mean distance of the rows of a block from their mean, never 0.
+    lengths = [(block - block.mean(dim=0)).norm(dim=1).mean().clamp_min(1e-12) for block in every]
+    scale = torch.cat([length.expand(block.shape[1]) for length, block in zip(lengths, every)])
     penalty = PENALTY if len(every) == 1 else PAIR_PENALTY
     standardised = [(torch.cat(blocks, dim=1) - center) / scale for blocks in frozen]
     del frozen, every  # gigabytes for many words
@@ -133,8 +135,3 @@ def fit(learner: Learner, name: str, batches: Iterable[Batch]) -> float:
         linear.weight.div_(scale)
         linear.bias.sub_(linear.weight @ center)
     return mean
-
-
-def _length(block: Tensor) -> Tensor:
-    """Return the mean distance () of the rows of a block (M, F) from their mean, never 0."""
-    return (block - block.mean(dim=0)).norm(dim=1).mean().clamp_min(1e-12)

@@ -55,10 +55,11 @@ def finetuning_report(run: FinetuneTrainer, *, name: str) -> Path:
         ),
         Section(heading="Settings", parts=[code(recipe.dump(settings))]),
     ]
+    seconds = max((line["seconds"] for line in lines if "seconds" in line), default=0.0)
     lead = (
         f"The model is the one after epoch {best.place}, the {KEPT[run.scores.keep]} of {len(epochs)} that were scored "
         f"on the development rows: {scores}. "
-        f"Training took {duration(best.seconds if best.step == epochs[-1]['step'] else _seconds(lines))}."
+        f"Training took {duration(best.seconds if best.step == epochs[-1]['step'] else seconds)}."
     )
     return write_report(folder / "report.html", f"Fine-tuning: {name}", sections, lead=lead)
 
@@ -164,10 +165,6 @@ def _calibration(calibration: Calibration) -> list[str]:
         table([(when, f"{error:.4f}") for when, error in rows], head=("", "expected calibration error")),
         paragraph(description[0].upper() + description[1:]),
     ]
-
-
-def _seconds(lines: Sequence[Mapping[str, Any]]) -> float:
-    return max((line["seconds"] for line in lines if "seconds" in line), default=0.0)
 
 
 MEASURED = 20_000

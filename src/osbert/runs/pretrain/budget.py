@@ -25,7 +25,6 @@ from osbert.runs.pretrain.first_weights import other_text
 from osbert.runs.pretrain.settings import PretrainPlan
 from osbert.runs.pretrain.speed_test import POOL, SpeedTest, phases
 from osbert.training.distributed import ALONE, Group
-from osbert.training.probe import Speed
 from osbert.training.run_folder import RunFolder
 from osbert.training.trainer import Trainer
 
@@ -147,7 +146,9 @@ def measure_costs(plan: PretrainPlan, out: Path, watch: Watch, group: Group = AL
             remove()
     first = speeds[0]
     for phase, speed in zip(parts, speeds, strict=True):
-        watch(Notice(f"At most {phase.length} tokens a sequence: {_describe_speed(speed)}."))
+        rate = f"{speed.tokens_per_second:,.0f} tokens/s, {speed.step_seconds:.3g} s a step"
+        guess = ", by a line through smaller steps" if speed.extrapolated else ""
+        watch(Notice(f"At most {phase.length} tokens a sequence: {rate}{guess}."))
     loader = plan.loader(length=settings.data.length)
     looked_at = [loader.make_held_out(), *other_text(plan).values()]
     held_out = sum(batch.size for batches in looked_at for batch in batches)
@@ -213,11 +214,6 @@ def _affordable(seconds: float, each: float) -> int:
 def _interval(wanted: int, steps: int, times: int) -> int:
     """Return the interval in steps for `times` evaluations; a wanted interval of 0 (none) stays 0."""
     return wanted and math.ceil(steps / times)
-
-
-def _describe_speed(speed: Speed) -> str:
-    guess = ", by a line through smaller steps" if speed.extrapolated else ""
-    return f"{speed.tokens_per_second:,.0f} tokens/s, {speed.step_seconds:.3g} s a step{guess}"
 
 
 class Reading(NamedTuple):

@@ -132,7 +132,9 @@ class FusedSearch:
         if index is not None:
             for query, scores in zip(window, rankings, strict=True):
                 scores[BM25] = dict(index.rank(" ".join(query), count))
-        fused = [self._fuse([*scores.values()]) for scores in rankings]
+        lists = [[*scores.values()] for scores in rankings]
+        # The fused scores of each query's texts by the indices of their rows, the best first.
+        fused = [fuse_scores(each, self.weights) if self.weights else sum_reciprocal_ranks(each) for each in lists]
         best = [[*scores][:top] for scores in fused]
         # Words are looked for in the texts that are shown alone.
         words = {
@@ -162,10 +164,6 @@ class FusedSearch:
                 (embedded[name][1][number], file.embedder.packer.length) for name, file in self.files.items()
             )
             yield Neighbourhood(query=query, nearest=nearest, unread=unread, length=length)
-
-    def _fuse(self, scores: Sequence[Mapping[int, float]]) -> Mapping[int, float]:
-        """Return the fused scores of a query's texts by the indices of their rows, the best first."""
-        return fuse_scores(scores, self.weights) if self.weights else sum_reciprocal_ranks(scores)
 
     def _spelt_texts(self) -> Iterator[str]:
         return (" ".join(row.texts) for row in self.text_file.all_rows())
