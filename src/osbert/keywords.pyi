@@ -373,6 +373,8 @@ class FinetuneKeywords(TrainingKeywords, OptimizerKeywords, OpeningKeywords, tot
     entity_id: int
     separator_id: int
     release: Literal["any", "1.1", "2.0"]
+    data_sets: str | Sequence[str]
+    mixing_limit: int
     data_set: Literal["cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte"]
     rule: Literal["majority", "model"]
     majority: str

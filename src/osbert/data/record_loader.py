@@ -82,11 +82,13 @@ class RecordLoader:
         together: bool = False,
         whole: bool = False,
         corrupt: Callable[[Examples, Noise], Examples] | None = None,
+        draw: Callable[[np.random.Generator], Places] | None = None,
     ) -> None:
         """Serve records in steps of `batch`, each in passes of at most `micro_tokens` tokens (0: one pass).
 
         `together`: the sequences of a record stay in one pass, whatever their size. `whole`: those of a step stay in
         one batch, whose passes are compared as a whole. `corrupt`: adds targets, or noise that is new in each epoch.
+        `draw`: returns the records of an epoch, as many as there are; by default each once.
         """
         if not len(encoded):
             raise ValueError("there are no examples to load")
@@ -98,6 +100,7 @@ class RecordLoader:
         self.together = together
         self.whole = whole
         self.corrupt = corrupt
+        self.draw = draw or (lambda rng: rng.permutation(len(encoded)))
 
     @property
     def steps_per_epoch(self) -> int:
@@ -110,7 +113,7 @@ class RecordLoader:
         start = cursor.index
         for epoch in itertools.count(cursor.epoch):
             rng = np.random.Generator(np.random.PCG64(seed_of(self.seed, Purpose.ORDER, epoch)))
-            order = rng.permutation(len(self.encoded))
+            order = self.draw(rng)
             for first in range(start, len(order), self.batch):
                 chosen = order[first : first + self.batch]
                 end = first + len(chosen)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeVa
 import numpy as np
 from numpy.typing import NDArray
 
-from osbert.data.example import Booleans, Example
+from osbert.data.example import Booleans, Example, Places
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
 from osbert.models.forms import PER_TOKEN, Features, Form, Values, Writing
@@ -376,6 +376,10 @@ class Task(Objective):
     def lacks(self, record: Record) -> str:
         """Describe why a training record is skipped, "" if it can be used."""
         return "" if record.label is not None else "label that can be learnt from"
+
+    def draw_epoch(self, records: Sequence[Record], rng: np.random.Generator) -> Places:
+        """Return the indices of the training records of an epoch, as many as there are: each once, in random order."""
+        return rng.permutation(len(records))
 
     def record_of(self, texts: Sequence[str]) -> Record:
         """Return the record of texts in the order of the model's input. UserError for a wrong number of texts."""

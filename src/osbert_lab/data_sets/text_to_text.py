@@ -13,7 +13,6 @@ from typing import Any, ClassVar, Literal, Self
 
 from osbert import components
 from osbert.data.example import Booleans, Example
-from osbert.data.pack import Packer
 from osbert.errors import Problems
 from osbert.reading.table import Origin
 from osbert.tasks import Description, Inputs, Prediction, Record, Source, Task
@@ -187,10 +186,9 @@ class TextToText(Generate):
         except ValueError:
             return None
 
-    def encode(self, record: Record, packer: Packer) -> list[Example]:
-        """Return the source followed by the label's text, or alone if there is no label."""
-        target = None if record.label is None else (self.words_of(record.label),)
-        return super().encode(dataclasses.replace(record, label=target), packer)
+    def target_texts(self, record: Record) -> tuple[str, ...]:
+        """Return the text of a record's label."""
+        return (self.words_of(record.label),)
 
     def decode(self, outputs: Sequence[Any], record: Record, examples: Sequence[Example]) -> Prediction:
         """Return the generated label as the data set spells it, or the text if it is not a label."""

@@ -143,6 +143,7 @@ class TaskRows:
             together=task.batching != "sequences",
             whole=whole,
             corrupt=corrupt,
+            draw=lambda rng: task.draw_epoch(self.training, rng),
         )
 
     def add_targets(self, examples: Examples) -> Examples:

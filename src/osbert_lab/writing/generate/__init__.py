@@ -348,13 +348,17 @@ class Generate(TableTask):
         names = self.text
         return self.prefix + " ".join(f"{name}: {text}" for name, text in zip(names, record.texts, strict=True))
 
+    def target_texts(self, record: Record) -> tuple[str, ...]:
+        """Return the targets of a labelled record, all of which are used for training."""
+        return references(record)
+
     def encode(self, record: Record, packer: Packer) -> list[Example]:
         """Return the source followed by each of its targets, or alone if there is no label."""
         layout = self.sequence_layout(packer)
         source = self.source_text(record)
         if record.label is None:
             return [layout.prompt(source, record=record.number)]
-        targets = references(record)
+        targets = self.target_texts(record)
         several = [layout.with_target(source, target, record=record.number) for target in targets]
         if len(several) == 1:
             return several
