@@ -465,6 +465,7 @@ class PretrainKeywords(OptimizerKeywords, total=False):
     permutation: float
     rotation: float
     denoise_random: float
+    languages: str | Sequence[str]
     dialogue_weight: float
     fake: float
     distance_weight: float
@@ -545,6 +546,20 @@ class PretrainKeywords(OptimizerKeywords, total=False):
     spans_weight: float
     spans_rate: float
     spans_span: float
+    tlm_weight: float
+    tlm_rate: float
+    tlm_later_rates: str | Sequence[float]
+    tlm_later_from: str | Sequence[float]
+    tlm_mask: float
+    tlm_random: float
+    tlm_limit: int
+    tlm_unit: Literal["pieces", "words", "ngrams"]
+    tlm_unit_from: float
+    tlm_ngrams: str | Sequence[float]
+    tlm_unigram_start: bool
+    single: float
+    reset_positions: bool
+    language_embeddings: bool
     translation_weight: float
     unified_weight: float
     unified_rate: float

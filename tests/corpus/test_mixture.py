@@ -70,8 +70,22 @@ def test_other_weights_are_another_corpus(corpora: Sequence[Path]) -> None:
     assert first == again != other
 
 
+def test_small_languages_are_read_more_often_by_an_exponent(corpora: Sequence[Path]) -> None:
+    """XLM (Lample and Conneau 2019), section 3.1: q_i = p_i ** a / sum of p_j ** a."""
+    tokens = np.array([Corpus.open(folder).tokens for folder in corpora], np.float64)
+    for power in (0.0, 0.5, 0.7, 1.0):
+        mixed = osbert.mix_corpora(corpora, weights=f"tokens^{power}", out=f"mixed{power}")
+        wanted = (tokens / tokens.sum()) ** power
+        assert [part.fraction for part in mixed.parts] == pytest.approx(wanted / wanted.sum())
+
+
+POWERS = ["tokens^", "tokens^x", "tokens^1,2", "tokens^-1", "tokens^nan"]
+
+
 @pytest.mark.parametrize(
-    "weights", [[1, 2], [1, 2, 0], [1, 2, -1], [1, 2, float("nan")], [1, 2, float("inf")], "1,2,x", "1,,2"], ids=str
+    "weights",
+    [[1, 2], [1, 2, 0], [1, 2, -1], [1, 2, float("nan")], [1, 2, float("inf")], "1,2,x", "1,,2", *POWERS],
+    ids=str,
 )
 def test_weights_that_do_not_fit(corpora: Sequence[Path], weights: object) -> None:
     with pytest.raises(UserError) as caught:

@@ -121,12 +121,12 @@ def build_corpus(
     )
 
 
-def mix_corpora(corpora: Sequence[str | Path], *, weights: Sequence[float] = (), out: str | Path) -> Corpus:
+def mix_corpora(corpora: Sequence[str | Path], *, weights: str | Sequence[float] = (), out: str | Path) -> Corpus:
     r"""Mix corpora by weights into the folder `out`, which `pretrain` reads like any corpus; return it.
 
-    An epoch has as many tokens as all corpora together, divided among them by `weights`, by default equally. It reads
-    a small corpus several times; of a large one it reads a part, and the next epoch goes on there. No text is copied
-    where the file system has hard links.
+    An epoch has as many tokens as all corpora together, divided among them by `weights`, by default equally;
+    with weights="tokens^0.7" by their tokens to this power. It reads a small corpus several times; of a large one it
+    reads a part, and the next epoch goes on there. No text is copied where the file system has hard links.
 
     >>> import osbert
     >>> from pathlib import Path

@@ -177,11 +177,16 @@ def mix_corpora(corpora: Sequence[Path], *, weights: str | Sequence[float] = "",
     """Mix corpora into the folder `out`, without copying their text where the file system has hard links; return it.
 
     `weights`: one for each corpus, also as text ("3,1"), by which the tokens of an epoch are divided; none for equal
-    ones. Raises UserError, with all that is wrong, for weights that do not fit, for corpora not built alike, and for a
-    full disk.
+    ones; "tokens^0.7": the tokens of each to this power. Raises UserError, with all that is wrong, for weights that do
+    not fit, for corpora not built alike, and for a full disk.
     """
-    weights = _numbers(weights)
-    _check(corpora, weights)
+    power = 0.0
+    if isinstance(weights, str) and weights.startswith("tokens^"):
+        power, weights = _numbers(weights.removeprefix("tokens^").replace(",", " ") or "nothing")[0], ()
+        if not 0 <= power <= 1:
+            raise UserError(f"tokens^{power:g}: the power is a number from 0 to 1.", code="invalid-value")
+    numbers = _numbers(weights)
+    _check(corpora, numbers)
     require_free(out)
     with (
         disk_needed(out, goes_on=""),
@@ -191,7 +196,7 @@ def mix_corpora(corpora: Sequence[Path], *, weights: str | Sequence[float] = "",
     ):
         require_free(output_path)
         opened = [Corpus.open(local_copy(folder)) for folder in corpora]
-        each = weights or [1.0] * len(opened)
+        each = numbers or [corpus.tokens**power for corpus in opened]
         mixture = Mixture(corpora=opened, fractions=[weight / sum(each) for weight in each])
         mixture.check()
         tokenizer = tokenizer_of(opened[0])

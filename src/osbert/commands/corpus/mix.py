@@ -26,7 +26,7 @@ def mix(corpora: tuple[InputFile, ...], /, *, out: Path, weights: str = "") -> R
     out
         The folder for the mixture, also on an object store (s3://BUCKET/MIXTURE).
     weights
-        A number for each corpus, such as 3,1. Equal by default.
+        A number for each corpus, such as 3,1; or tokens^0.7: the tokens of each to this power. Equal by default.
     """
     mixed = mix_corpora(corpora, weights=weights, out=out)
     if for_people():

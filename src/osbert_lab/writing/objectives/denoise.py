@@ -15,7 +15,9 @@ from osbert.data.corrupt import word_bounds
 from osbert.data.example import Booleans, Example, Places, begins, ranges
 from osbert.data.pack import Packer
 from osbert.data.sequences import Sequences
+from osbert.errors import UserError
 from osbert.text.document import Document
+from osbert.text.file_tokenizer import AnyTokenizer
 from osbert_lab.writing.decoder_inputs import decoder_example
 from osbert_lab.writing.objectives.contract import WritingObjective
 
@@ -59,6 +61,9 @@ class Denoise(WritingObjective):
     """Fraction of the texts that are rotated to begin at a random piece."""
     random: float = 0.0
     """Fraction of the masks that are replaced by a random piece."""
+    languages: tuple[str, ...] = ()
+    """Words that stand before the texts and name their languages (mBART, Liu et al. 2020, section 2), such as
+    xxen,xxde; each must be one piece of the vocabulary. Noise leaves them as they are."""
 
     def __post_init__(self) -> None:
         """Raise ValueError for fractions out of range, noises that exceed all words, and a mean span below 1."""
@@ -74,7 +79,11 @@ class Denoise(WritingObjective):
             raise ValueError(f"span is the mean number of words in a span and must be at least 1, not {self.span}")
 
     def examples(self, documents: Sequence[Document], packer: Packer, rng: np.random.Generator) -> Sequences:
-        """Return full spans of the documents, with the positions at which sentences start."""
+        """Return full spans of the documents, with the positions at which sentences start.
+
+        Raises UserError if a word that names a language is not one piece of the vocabulary.
+        """
+        language_pieces(self.languages, packer.tokenizer)
         return replace(packer.spans(documents, rng), with_sentences=True)
 
     @classmethod
@@ -86,6 +95,10 @@ class Denoise(WritingObjective):
         """Return an example whose source is the corrupted text and whose target is the original."""
         form = packer.form
         first, last = len(form.before), len(example) - len(form.after)
+        if self.languages:
+            marks = np.isin(example.ids, language_pieces(self.languages, packer.tokenizer))
+            first += int(marks[first:last].argmin()) if not marks[first:last].all() else 0  # those at the beginning
+            example = replace(example, special=example.special | marks)
         # Without sentence starts the whole text is one sentence, and permutation changes nothing.
         starts = np.zeros(last - first, np.bool_) if example.sentences is None else example.sentences[first:last]
         text = replace(example, sentences=None)
@@ -175,6 +188,18 @@ class Denoise(WritingObjective):
         rate = read / max(sum(map(len, examples)), 1)
         settings = ", ".join(f"{name} {getattr(self, name):.0%}" for name in NOISES if getattr(self, name))
         yield "tokens to read for each that is written", f"{rate:.1%}", settings
+
+
+def language_pieces(words: Sequence[str], tokenizer: AnyTokenizer) -> Places:
+    """Return the pieces of words that name languages. Raises UserError if one is not a single known piece."""
+    encoded = [tokenizer.encode(word) for word in words]
+    if several := [word for word, ids in zip(words, encoded) if len(ids) != 1 or ids[0] == tokenizer.unknown]:
+        raise UserError(
+            f"denoise.languages: {', '.join(several)} is not one piece of the vocabulary. Write the word before each "
+            "text of its language, and train the vocabulary on these texts, or add it: osbert tokenizer extend.",
+            code="invalid-setting",
+        )
+    return np.array([ids[0] for ids in encoded], np.int64)
 
 
 def permute_sentences(starts: Booleans, fraction: float, rng: np.random.Generator) -> Places:

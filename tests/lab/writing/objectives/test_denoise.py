@@ -19,6 +19,7 @@ from osbert.text.document import Document
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 from osbert_lab.writing.objectives.denoise import Denoise, Fate, permute_sentences, span_lengths
 from osbert_lab.writing.pair_architecture import PairArchitecture
+from refusals import refusal
 
 TOKENIZER = Tokenizer([*SPECIALS, *(f"w{number}" if number % 3 else f"##w{number}" for number in range(1, 601))])
 PACKER = Packer(tokenizer=TOKENIZER, length=602, short=0)
@@ -43,6 +44,24 @@ def noisy(example: Example, seed: int = 0, **settings: Any) -> list[int]:
     assert (found.source.ids[0], found.source.ids[-1]) == (TOKENIZER.cls, TOKENIZER.sep)
     assert found.source.special.tolist() == [True, *[False] * (len(found.source) - 2), True]
     return found.source.ids.tolist()[1:-1]
+
+
+@pytest.mark.parametrize("noise", [{"infilling": 0.6}, {"masking": 0.9}, {"deletion": 0.9}, {"permutation": 1.0}])
+def test_words_that_name_languages_stay_in_their_place(noise: dict[str, float]) -> None:
+    """mBART (Liu et al. 2020): the decoder is told which language to write."""
+    objective = Denoise(**NONE | noise, languages=("w100", "w101"))
+    marks = [TOKENIZER.vocabulary.index(word) for word in objective.languages]
+    example = text(60, (0, 7, 20, 33))
+    ids = example.ids.copy()
+    ids[[1, 19]] = marks  # before the text, and within it
+    example = replace(example, ids=ids)
+    for seed in range(20):
+        found = objective.corrupt(example, PACKER, np.random.default_rng(seed))
+        assert found.source is not None and found.source.ids[1] == marks[0]
+        assert (found.source.ids == marks[1]).sum() == 1 and (found.source.ids == marks[0]).sum() == 1
+        assert found.targets["denoise"].labels.tolist() == ids.tolist()
+    with refusal("invalid-setting", "nowhere"):
+        list(Denoise(languages=("w100", "nowhere")).examples([], PACKER, np.random.default_rng(0)) or [])
 
 
 def words_of(ids: list[int]) -> int:

@@ -1,0 +1,1 @@
+"""Models of several languages: pretraining on translations (XLM, Lample and Conneau 2019)."""
