@@ -468,6 +468,8 @@ class PretrainKeywords(OptimizerKeywords, total=False):
     languages: str | Sequence[str]
     dialogue_weight: float
     fake: float
+    discourse_weight: float
+    connectives: str | Sequence[str]
     distance_weight: float
     document_words_weight: float
     fragment_weight: float
@@ -496,6 +498,7 @@ class PretrainKeywords(OptimizerKeywords, total=False):
     context: int
     reorder_weight: float
     parts: int
+    cuts: Literal["sentences", "words"]
     replaced_weight: float
     replaced_rate: float
     replaced_later_rates: str | Sequence[float]

@@ -42,6 +42,21 @@ def objective(request: pytest.FixtureRequest) -> Objective:
 @pytest.fixture(scope="module")
 def packer() -> Packer:
     pieces = [f"w{number}" if number % 3 else f"##w{number}" for number in range(VOCABULARY - len(SPECIALS))]
+    # Words by which an objective finds its pairs.
+    pieces[1:36:3] = [
+        "but",
+        "and",
+        "so",
+        "then",
+        "yet",
+        "still",
+        "however",
+        "therefore",
+        "thus",
+        "besides",
+        "also",
+        "indeed",
+    ]
     return Packer(tokenizer=Tokenizer([*SPECIALS, *pieces]), length=48)
 
 

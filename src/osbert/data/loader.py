@@ -46,6 +46,8 @@ SMALLEST_BLOCK, LARGEST_BLOCK = 128, 65_536
 hold out the same text."""
 TOGETHER, TOKENS_TOGETHER = 8, 2**17
 """Most steps that are made together, and roughly the most tokens."""
+TELLING = 50
+"""Fewest sequences that show whether an objective learns from a corpus."""
 UNTRIED = 4_096
 """Most tokens in one pass while `micro_tokens` is auto and no number has been chosen for it yet."""
 
@@ -184,6 +186,9 @@ class LoaderObjective(Protocol):
     def corrupt_all(self, examples: Examples, packer: Packer, noise: Noise) -> Examples:
         """Return the examples with noise and labels."""
 
+    def idle(self, sequences: Sequences) -> str:
+        """Return a remark if it can learn little from such sequences."""
+
     def at(self, done: float) -> LoaderObjective:
         """Return the objective with the settings that hold after the fraction `done` of the run's steps."""
 
@@ -255,10 +260,12 @@ class PretrainingLoader:
         """Messages for the user, such as that a worker died; the caller shows them."""
 
     def require_sequences(self) -> None:
-        """Raise UserError if an objective can make no sequence of the corpus."""
+        """Raise UserError if an objective can make no sequence of the corpus; note those that learn little from it."""
         single = copy.copy(self)
         single.settings, single.blocks_in_pool = replace(self.settings, batch=1), 1
-        next(single.draws(Cursor()))
+        sequences = next(single.draws(Cursor())).parts[0][0].sequences
+        if isinstance(sequences, Sequences) and len(sequences) >= TELLING:
+            self.notices += filter(None, [objective.idle(sequences) for objective in self.objectives.values()])
 
     def part(self, rank_part: RankPart) -> PretrainingLoader:
         """Return a loader of the same steps that makes only one process's examples."""

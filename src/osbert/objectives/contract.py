@@ -17,6 +17,7 @@ from osbert.data.example import Example
 from osbert.data.examples import Examples
 from osbert.data.noise import Noise
 from osbert.data.pack import Packer
+from osbert.data.sequences import Sequences
 from osbert.text.document import Document
 from osbert.text.tokenizer import Form
 
@@ -149,6 +150,10 @@ class Objective:
     def objections(self, architecture: Sizes) -> Iterator[str]:
         """Yield a message for each reason why a model cannot be trained with this objective, and what to do."""
         yield from ()
+
+    def idle(self, sequences: Sequences) -> str:
+        """Return a remark if it can learn little or nothing from such sequences, and what to do; "" if it can."""
+        return ""
 
     def require_fit(self, architecture: Sizes) -> None:
         """Raise ValueError with all objections to a model, for heads that would learn nothing on it or see answers."""

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from osbert.models.contract import Backbone, Head
 
 ADJACENT, SAME, OTHER = 0, 1, 2
+NEARLY_ALL = 0.9
+"""Fraction of one label above which there is little to learn."""
 WORDS = ("B follows A", "B is from the same document", "B is from elsewhere")
 
 
@@ -58,6 +60,17 @@ class Distance(Objective):
         ends = np.where(before, np.minimum(ends, firsts - 1), ends)
         texts = (starts, parted, bounds[seconds], bounds[ends])
         return pairs(sentences.documents, texts, packer, rng, {self.name: labels})
+
+    def idle(self, sequences: Sequences) -> str:
+        """Return a remark if nearly all pairs have one label, so that there is little to learn."""
+        counts = np.bincount(sequences.labels.get(self.name, np.zeros(0, np.int64)), minlength=3)
+        most = int(counts.argmax())
+        if counts[most] <= NEARLY_ALL * counts.sum():
+            return ""
+        return (
+            f"{self.name} has the label '{WORDS[most]}' for {counts[most]:,} of {counts.sum():,} pairs: documents of "
+            "one or two sentences have no others. Build the corpus with longer documents, or leave the objective out."
+        )
 
     def in_words(self, labels: NDArray[Any]) -> str:
         """Return how B lies to A."""

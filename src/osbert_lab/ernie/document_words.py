@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from osbert.models.contract import Backbone, Head
 
 
+LEAST = 0.01
+"""Fraction of the label 1 below which there is little to learn."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class DocumentWords(Objective):
     """Labels each token of a sequence: 1 if its piece occurs in the document outside of the sequence, else 0.
@@ -33,6 +37,17 @@ class DocumentWords(Objective):
         """Return full spans of the documents, with a label for every piece."""
         sequences = packer.spans(documents, rng)
         return replace(sequences, piece_labels={self.name: recurring(sequences)})
+
+    def idle(self, sequences: Sequences) -> str:
+        """Return a remark if hardly any document is longer than a sequence, so that nearly all labels are 0."""
+        labels = sequences.piece_labels.get(self.name, np.zeros(0, np.int8))
+        ones, count = int((labels == 1).sum()), int((labels >= 0).sum())
+        if ones >= LEAST * count:
+            return ""
+        return (
+            f"{self.name} has the label 1 for {ones:,} of {count:,} tokens: hardly any document is longer than a "
+            "sequence. Build the corpus with longer documents, or set a shorter data.length."
+        )
 
     def in_words(self, labels: NDArray[Any]) -> str:
         """Return the fraction of tokens that occur elsewhere in the document."""

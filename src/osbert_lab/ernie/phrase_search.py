@@ -1,4 +1,4 @@
-"""Phrases of a corpus, which are masked as a whole: from a list, by capitals, by a tagger of osbert's or a function."""
+"""Phrases of a corpus, masked as a whole: from a list, its own statistics, by capitals, a tagger or a function."""
 
 from __future__ import annotations
 
@@ -14,16 +14,20 @@ from typing import Any
 
 from osbert.corpus.state import input_facts
 from osbert.errors import UserError
-from osbert.files import read_sealed, write_sealed
+from osbert.files import read_sealed, write_sealed, write_text
 from osbert.interop.opening import Opening
 from osbert.reading.documents import DocumentOptions, read_input
 from osbert.reading.inputs import Input, OpenInput, Repairs
 from osbert.remote import local_copy
 from osbert.runs.contract import Notice, Watch
 from osbert.text.sentences import split
+from osbert_lab.ernie.phrase_table import PhraseRow, find_phrases, table_lines
 from osbert_lab.ernie.phrases import find_capitalised
 
 CAPITALS = "capitals"
+FREQUENT = "frequent"
+TABLE = ".phrases.tsv"
+"""File in the folder of a corpus: the phrases of its own statistics, with what told that they are some."""
 KEPT = ".phrases.json"
 """File in the folder of a corpus: the phrases of its texts, with what they depend on."""
 LEAST = 2
@@ -34,8 +38,10 @@ TOGETHER = 256
 
 @dataclass(frozen=True, kw_only=True)
 class PhraseSearch:
-    """The search for phrases in a source: a file with one in each line, "capitals", a tag run's folder, or a function.
+    """The search for phrases in a source: a file with one in each line, "capitals", "frequent", a tag run's folder,
+    or a function.
 
+    frequent: runs of words that occur often, together and beside many others (phrase_table.py), in any language.
     capitals: runs of capitalised words of the texts in `inputs`, but for the first word of a sentence. A run of `tag`
     tags the texts: its entities of several words, or its chunks, are the phrases. A function, "module:function", gets
     each sentence and returns its phrases. Phrases from the texts occur at least twice.
@@ -62,6 +68,8 @@ class PhraseSearch:
         elif path.is_dir():
             self.watch(Notice(f"Finding the phrases of the texts with {path}."))
             phrases = _frequent(_tag_phrases(path, self._sentences(), self.opening))
+        elif self.source == FREQUENT:
+            phrases = {row.phrase for row in self._table}
         elif self.source == CAPITALS:
             phrases = _frequent(find_capitalised(self._sentences()))
         elif _is_function(self.source):
@@ -70,7 +78,7 @@ class PhraseSearch:
         else:
             raise UserError(
                 f"--phrases {self.source}: there is no such file. Give a file with one phrase per line, the folder "
-                f"of a run of tag, {CAPITALS}, or module:function.",
+                f"of a run of tag, {CAPITALS}, {FREQUENT}, or module:function.",
                 code="missing-file",
             )
         if not phrases:
@@ -85,6 +93,8 @@ class PhraseSearch:
         if not self._is_list and self._read_stored(folder) is None:
             folder.mkdir(exist_ok=True)
             write_sealed(folder / KEPT, {"facts": self._facts, "phrases": list(phrases)})
+            if self.source == FREQUENT:
+                write_text(folder / TABLE, "".join(f"{line}\n" for line in table_lines(self._table)))
 
     def _read_stored(self, folder: Path) -> tuple[str, ...] | None:
         """Return the phrases that `keep` wrote for the same texts and source; None if there are none."""
@@ -99,6 +109,11 @@ class PhraseSearch:
     @cached_property
     def _path(self) -> Path:
         return local_copy(self.source)
+
+    @cached_property
+    def _table(self) -> list[PhraseRow]:
+        self.watch(Notice("Counting the runs of words of the texts."))
+        return find_phrases(self._sentences())
 
     @property
     def _is_list(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,7 @@ MOST = 6
 
 @dataclass(frozen=True, kw_only=True)
 class Reorder(Objective):
-    """Cuts the text of each sequence into 1 to `parts` runs of whole sentences and permutes them.
+    """Cuts the text of each sequence into 1 to `parts` runs of whole sentences, or of words, and permutes them.
 
     Sun et al. 2020, section 3.2.2: the model chooses the permutation among all those of 1, 2, ... segments, which are
     sum(n!) classes. Nothing marks where a segment begins, and the cuts do not depend on the permutation, so the lengths
@@ -36,7 +36,10 @@ class Reorder(Objective):
     title: ClassVar[str] = "Sentence reordering"
 
     parts: int = 3
-    """Most segments of a text; texts with fewer sentences have fewer."""
+    """Most segments of a text; texts with fewer sentences (or words) have fewer."""
+    cuts: Literal["sentences", "words"] = "sentences"
+    """Where segments begin. The paper does not say. A short sequence (data.length 64) often has one sentence only,
+    which cannot be permuted; words cuts it before any word."""
 
     def __post_init__(self) -> None:
         """Raise ValueError for a number of parts out of range."""
@@ -47,6 +50,8 @@ class Reorder(Objective):
         """Return full spans whose segments are permuted, with their class."""
         sequences = packer.spans(documents, rng)
         bounds, total = sequences.documents.sentences, len(sequences.documents.ids)
+        if self.cuts == "words":
+            bounds = np.flatnonzero(np.append(sequences.documents.words, True))
         order = np.arange(total)
         labels = np.zeros(len(sequences), np.int64)
         for index, (first, size) in enumerate(zip(sequences.firsts.tolist(), sequences.sizes.tolist(), strict=True)):
@@ -67,6 +72,18 @@ class Reorder(Objective):
             capitals=None,
         )
         return replace(sequences, documents=moved, labels={self.name: labels})
+
+    def idle(self, sequences: Sequences) -> str:
+        """Return a remark if most of the sequences have one segment, so that there is nothing to permute."""
+        labels = sequences.labels.get(self.name, np.zeros(0, np.int64))
+        single = int((labels == 0).sum())
+        if 2 * single <= len(labels):
+            return ""
+        advice = f"Set {self.name}.cuts = words, or a longer data.length" if self.cuts == "sentences" else ""
+        return (
+            f"{self.name} has nothing to reorder in {single:,} of {len(labels):,} sequences: they are one segment. "
+            f"{advice or 'Set a longer data.length'}."
+        )
 
     def in_words(self, labels: NDArray[Any]) -> str:
         """Return the order of the segments, counted from 1."""

@@ -354,12 +354,12 @@ def read_plan(
         _check_out(out, {"the corpus": corpus, "the encoder": origin}, problems)
         if settings.training.track:
             require_trackers(settings.training.track, problems)
-    _check(plan, problems)
+    idle = _check(plan, problems)
     if before is not None:
         before.check(settings.model, tokenizer, problems)
     unused = _check_documents(plan, problems)
     problems.stop_if_any()
-    return dataclasses.replace(plan, remarks=(*remarks, *unused))
+    return dataclasses.replace(plan, remarks=(*remarks, *unused, *dict.fromkeys(idle)))
 
 
 def _check_out(out: Path, inputs: Mapping[str, Path | None], problems: Problems) -> None:
@@ -427,8 +427,8 @@ def _read_base(table: Mapping[str, Any], given: Mapping[str, Any]) -> Recipe:
     return chosen
 
 
-def _check(plan: PretrainPlan, problems: Problems) -> None:
-    """Add a problem, with advice, for each reason why the run cannot start."""
+def _check(plan: PretrainPlan, problems: Problems) -> list[str]:
+    """Add a problem, with advice, for each reason why the run cannot start; return remarks on objectives."""
     from osbert.training.processor import choose
 
     settings, corpus = plan.settings, plan.corpus
@@ -463,12 +463,12 @@ def _check(plan: PretrainPlan, problems: Problems) -> None:
             "training. Remove one of them.",
             code="options-exclude-each-other",
         )
-    _check_lengths(plan, problems)
+    return _check_lengths(plan, problems)
 
 
-def _check_lengths(plan: PretrainPlan, problems: Problems) -> None:
-    """Add problems for lengths of sequences that the model or the corpus does not support."""
-    settings = plan.settings
+def _check_lengths(plan: PretrainPlan, problems: Problems) -> list[str]:
+    """Add problems for lengths of sequences that the model or the corpus does not support; return remarks on others."""
+    settings, idle = plan.settings, list[str]()
     names = ("length", "long_length") if settings.data.long_share else ("length",)
     for name in names:
         length = getattr(settings.data, name)
@@ -483,10 +483,12 @@ def _check_lengths(plan: PretrainPlan, problems: Problems) -> None:
             loader = plan.loader(length=length)
             if not problems.count:  # it fails for what is named already, such as missing marks
                 loader.require_sequences()
+                idle += loader.notices
         except UserError as error:
             problems.add(str(error), code=error.code)
         except ValueError as error:
             problems.add(str(error), code="invalid-setting")
+    return idle
 
 
 def _check_documents(plan: PretrainPlan, problems: Problems) -> list[str]:
