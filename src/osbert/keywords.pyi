@@ -564,6 +564,7 @@ class PretrainKeywords(OptimizerKeywords, total=False):
     reset_positions: bool
     language_embeddings: bool
     translation_weight: float
+    vectors: str
     unified_weight: float
     unified_rate: float
     unified_later_rates: str | Sequence[float]
@@ -624,3 +625,4 @@ class PretrainKeywords(OptimizerKeywords, total=False):
     optimizer_clip: float
     decoder_layers: int
     reading: Literal["encoder", "both"]
+    own_tables: bool

@@ -21,8 +21,11 @@ from osbert_lab.recurrent.translation_layers import AttentiveWriter, ReadSource,
 class SourceReader(Protocol):
     """The parts of a translator (osbert_lab/recurrent/translator.py) that a step calls."""
 
-    words: nn.Embedding
     writer: AttentiveWriter
+
+    @property
+    def written_words(self) -> nn.Embedding:
+        """Return the table of the vectors of the texts that are written."""
 
     def read(self, source: Batch) -> ReadSource:
         """Return what the decoder reads of the encoded sources."""
@@ -77,7 +80,7 @@ class RecurrentDecoder:
 
     def step(self, pieces: Tensor) -> Tensor:
         """Read one more piece of each row (rows,) and return the scores (rows, V) of the next."""
-        self.state = self.backbone.writer.step(self.backbone.words(pieces), self.state, self.source)
+        self.state = self.backbone.writer.step(self.backbone.written_words(pieces), self.state, self.source)
         return self.head.scores(self.state.last)
 
     def choose(self, rows: Tensor, *, related: bool = False) -> None:

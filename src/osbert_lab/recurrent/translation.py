@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from osbert.data.example import Example
 from osbert.data.pack import Packer, trim_lengths
 from osbert.data.sequences import Sequences
+from osbert.interop.opening import CAREFUL
 from osbert.text.document import Document, Documents
 from osbert_lab.writing.decoder_inputs import decoder_example
 from osbert_lab.writing.objectives.contract import WritingObjective
+
+if TYPE_CHECKING:
+    from osbert.models.contract import Backbone, Head, Sizes
 
 SOURCE, TARGET = 0, 1
 """The segments of a laid-out pair. The model gets segment 0 in both."""
@@ -31,6 +36,45 @@ class Translation(WritingObjective):
 
     document_sentences: ClassVar[int] = 2
     title: ClassVar[str] = "translation"
+
+    vectors: str = ""
+    """A folder of word vectors (osbert convert), which the words of the source have and keep: GloVe's in the paper
+    (section 3). Words without one have the vector 0. It needs model.own_tables, and a width of twice the vectors'."""
+
+    def inputs(self) -> dict[str, str]:
+        """Return the fingerprint of the word vectors, so that no other ones go on with a run."""
+        from osbert.interop.folder import open_folder
+
+        return {"vectors": open_folder(Path(self.vectors), CAREFUL).fingerprint} if self.vectors else {}
+
+    def objections(self, architecture: Sizes) -> Iterator[str]:
+        """Yield a message for each reason why a model cannot be trained, such as word vectors of another width."""
+        yield from super().objections(architecture)
+        if not self.vectors:
+            return
+        from osbert.interop.folder import open_folder
+
+        vectors = open_folder(Path(self.vectors), CAREFUL).architecture
+        if not getattr(architecture, "own_tables", False):
+            yield (
+                f"{self.name}.vectors are those of one language, which would also be the vectors of the words that are "
+                "written. Set model.own_tables = true."
+            )
+        if vectors.layers or 2 * vectors.width != architecture.width:
+            what = f"{vectors.layers} layers" if vectors.layers else f"vectors of {vectors.width} numbers"
+            yield (
+                f"{self.vectors} has {what}, and model.width = {architecture.width} needs vectors of "
+                f"{architecture.width // 2}. Set model.width = {2 * vectors.width}, or give other vectors."
+            )
+
+    def head(self, backbone: Backbone) -> Head:
+        """Return the language-model head on the decoder; the word vectors are in the backbone then, and stay."""
+        head = super().head(backbone)
+        if self.vectors:
+            from osbert_lab.recurrent.source_vectors import keep_vectors
+
+            keep_vectors(backbone, Path(self.vectors))
+        return head
 
     def examples(self, documents: Sequence[Document], packer: Packer, rng: np.random.Generator) -> Sequences:
         """Return a pair for each whole document of two sentences, `before source between target after`."""

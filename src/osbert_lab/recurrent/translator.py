@@ -11,6 +11,7 @@ from osbert.data.batch import Batch
 from osbert.models.contract import Head, States, StepSize, matrix_weights
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.models.initialisation import initialise
+from osbert.text.file_tokenizer import AnyTokenizer
 from osbert_lab.recurrent.decoder import RecurrentDecoder
 from osbert_lab.recurrent.lstm import Steps, both_ends
 from osbert_lab.recurrent.translation_layers import AttentiveWriter, EncoderLayer, LayerState, ReadSource
@@ -19,7 +20,7 @@ from osbert_lab.writing.contract import WritingBackbone
 
 
 class Translator(WritingBackbone):
-    """Batch -> States (McCann et al. 2017, sections 3 and 4). Both languages have one table of vectors.
+    """Batch -> States (McCann et al. 2017, sections 3 and 4). Both languages have one table of vectors, or one each.
 
     Without a source the states are the encoder's (N, D): its last layer is CoVe(w), its lowest layer the vector of the
     piece, twice. With a source they are the decoder's outputs (N, D / 2), which only heads that predict pieces read.
@@ -33,6 +34,11 @@ class Translator(WritingBackbone):
         super().__init__()
         self.architecture = architecture
         self.words = nn.Embedding(architecture.vocabulary, architecture.side)
+        self.target_words = (
+            nn.Embedding(architecture.vocabulary, architecture.side) if architecture.own_tables else None
+        )
+        self.spelling: Sequence[str] = ()
+        """The pieces of the vocabulary, in a model that is made for a tokenizer."""
         widths = [architecture.side, *[architecture.width] * (architecture.layers - 1)]
         self.blocks = nn.ModuleList(EncoderLayer(width, architecture) for width in widths)
         self.writer = AttentiveWriter(architecture)
@@ -45,7 +51,16 @@ class Translator(WritingBackbone):
     @property
     def above(self) -> Sequence[nn.Module]:
         """Return the decoder, which the layers of the encoder do not include."""
-        return [self.writer]
+        return [self.writer] if self.target_words is None else [self.target_words, self.writer]
+
+    @property
+    def written_words(self) -> nn.Embedding:
+        """Return the table of the vectors (V, D / 2) of the texts that are written."""
+        return self.target_words or self.words
+
+    def read_vocabulary(self, tokenizer: AnyTokenizer) -> None:
+        """Keep the spelling of the pieces, by which the vectors of words are found."""
+        self.spelling = tokenizer.vocabulary
 
     @property
     def embedding(self) -> nn.Embedding:
@@ -62,7 +77,7 @@ class Translator(WritingBackbone):
             *_, (hidden, _) = self._encode_layers(batch)
             summary = both_ends(hidden, batch)
         else:
-            hidden = self.writer(self.words(batch.ids), batch, self.read(batch.source))
+            hidden = self.writer(self.written_words(batch.ids), batch, self.read(batch.source))
             # Unused; the state after the last piece has seen the whole text.
             summary = hidden[torch.cat([batch.starts[1:] - 1, batch.starts.new_tensor([batch.tokens - 1])])]
         return States(hidden=hidden, summary=summary, pooled=summary)

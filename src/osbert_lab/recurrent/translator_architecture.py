@@ -29,6 +29,9 @@ class TranslatorArchitecture(Sizes):
     """Pieces in the vocabulary, of both languages; 0 for the tokenizer's."""
     length: int = 512
     """Most tokens in a sequence. The weights do not depend on it."""
+    own_tables: bool = False
+    """Whether each language has a table of vectors of its own: one for texts that are read, one for those that are
+    written. Else both share one."""
     tied: bool = False
     """Whether the output layer shares the vectors of the pieces that are read."""
     dropout: float = 0.2
@@ -65,5 +68,7 @@ class TranslatorArchitecture(Sizes):
                 yield f"{name} is {getattr(self, name)}, but must be at least 1"
         if self.width < 2 or self.width % 2:
             yield f"width is {self.width}, but must be even: each direction has half of it"
+        if self.tied and self.own_tables:
+            yield "tied shares the vectors of pieces that are read, and own_tables keeps them apart: set one of them"
         if not 0 <= self.dropout < 1:
             yield f"dropout is {self.dropout:g}, but must be at least 0 and below 1"

@@ -79,3 +79,38 @@ def test_documents_that_are_no_pairs_are_counted_or_refused(cove: Path, tmp_path
     with refusal("too-little-data", "general", "translation"):
         osbert.adapt(cove / "cove", [tmp_path / "some.txt"], out=tmp_path / "run", **unfit)
     assert not (tmp_path / "run" / "run.json").exists()
+
+
+def write_vectors(path: Path, words: list[str], width: int) -> dict[str, list[float]]:
+    """Write a file of word vectors in GloVe's form; return them."""
+    rng = np.random.default_rng(0)
+    vectors = {word: [round(float(number), 4) for number in rng.normal(size=width)] for word in words}
+    path.write_text("".join(f"{word} {' '.join(map(str, vector))}\n" for word, vector in vectors.items()))
+    return vectors
+
+
+def test_the_source_has_and_keeps_given_vectors(cove: Path, tmp_path: Path) -> None:
+    """McCann et al. 2017, section 3: the encoder reads GloVe's vectors, and words without one have 0."""
+    words = [f"{one}{two}" for one in ("ba", "lo") for two in ("da", "fa", "ki", "na")]
+    given = write_vectors(tmp_path / "glove.txt", [*words, "elsewhere"], 8)
+    assert run("convert", tmp_path / "glove.txt", tmp_path / "glove", "--to", "osbert") == 0
+    settings = ("--translation.vectors", tmp_path / "glove", "--model.own-tables", "true")
+    arguments = ("pretrain", "cove-small", *SMALL, *QUICK, *settings, "--corpus", cove / "c", "--out", tmp_path / "run")
+    assert run(*arguments) == 0
+    model = osbert.load(tmp_path / "run")
+    table, tokenizer = model.learner.backbone, model.tokenizer
+    rows = {word: table.words.weight[index].tolist() for index, word in enumerate(tokenizer.vocabulary)}
+    assert {word: rows[word] for word in words} == {word: pytest.approx(given[word]) for word in words}
+    assert not any(rows["mida"]) and not any(rows["xmida"]) and table.target_words.weight.any(dim=1).all()
+    # [GloVe; CoVe]: the lowest layer is the vector, the last one the LSTM's states.
+    pooled = model.embed(["bada lofa"], layers="0", pooling="mean")
+    assert len(pooled[0]) == 16
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    losses = [line["translation.loss"] for line in lines if "translation.loss" in line]
+    assert losses[-1] < losses[0]
+    assert len(model.generate(["bada loki ."], most=5)) == 1
+    with refusal("invalid-setting", "own_tables"):
+        read_plan("cove-small", {"translation.vectors": str(tmp_path / "glove"), "model.width": 16}, corpus=cove / "c")
+    wide = {"translation.vectors": str(tmp_path / "glove"), "model.width": 32, "model.own_tables": True}
+    with refusal("invalid-setting", "model.width = 16"):
+        read_plan("cove-small", wide, corpus=cove / "c")

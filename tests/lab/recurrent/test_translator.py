@@ -34,10 +34,10 @@ def examples() -> Examples:
     return decoder_examples(sources, texts, 3, name="translation")
 
 
-@pytest.fixture(scope="module")
-def model() -> Translator:
+@pytest.fixture(scope="module", params=[False, True], ids=["one table", "a table each"])
+def model(request: pytest.FixtureRequest) -> Translator:
     torch.manual_seed(0)
-    made: Translator = SIZES.build().eval()
+    made: Translator = SIZES.replace(own_tables=request.param).build().eval()
     return made
 
 
@@ -81,7 +81,7 @@ def plain_outputs(model: Translator, source: list[int], text: list[int]) -> Tens
     states, layers = plain_source(model, source)
     writer, last, found = model.writer, torch.zeros(8), []
     for piece in text:
-        value = torch.cat([model.words.weight[piece], last])
+        value = torch.cat([model.written_words.weight[piece], last])
         for number, cell in enumerate(writer.cells):
             layers[number] = plain_cell(cell, value, *layers[number])
             value = layers[number][0]
