@@ -369,6 +369,7 @@ class FinetuneKeywords(TrainingKeywords, OptimizerKeywords, OpeningKeywords, tot
     most_types: int
     hidden: int
     spans_recurrent: bool
+    pooled: bool
     spaced: bool
     entity_id: int
     separator_id: int

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from osbert.tasks.calibration import Calibration
     from osbert.text.file_tokenizer import AnyTokenizer
 
-HEAD_SETTINGS = ("width", "hidden", "recurrent", "spaced", "entity_id", "separator_id")
+HEAD_SETTINGS = ("width", "hidden", "recurrent", "pooled", "spaced", "entity_id", "separator_id")
 """Settings that the weights of a model need."""
 
 
@@ -119,6 +119,8 @@ class NamedSpans(EntityTask):
     """Width of the layers behind the encoder; 0 for that of the encoder."""
     recurrent: bool = False
     """Put a bidirectional LSTM over the words, as published models have."""
+    pooled: bool = True
+    """Read a type by the mean of its marker's state and its pieces', not as published models by its marker's alone."""
     spaced: bool = True
     """Read a word with the space before it, if the tokenizer has such pieces; published models read each word alone."""
     entity_id: int = -1
@@ -233,6 +235,7 @@ class NamedSpans(EntityTask):
             hidden=self.hidden or backbone.architecture.width,
             recurrent=self.recurrent,
             marker=self.entity_id,
+            pooled=self.pooled,
         )
 
     def decode(

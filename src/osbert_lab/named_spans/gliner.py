@@ -157,6 +157,7 @@ def read_settings(config: Mapping[str, Any], tokenizer: AnyTokenizer) -> dict[st
         "separator_id": ids.get(config.get("sep_token", "<<SEP>>"), entity + 1),
         "threshold": 0.5,
         "split": "hyphenated",
+        "pooled": False,
         "spaced": False,
         "most_types": 0,
         "length": max(512, config.get("max_len") or LENGTH),

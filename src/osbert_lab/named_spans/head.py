@@ -1,8 +1,10 @@
 """The head of spans by name: states of words and of type markers -> a score for each span and type.
 
-A span is represented by MLP([start; end]) of the states of its first and its last word, a type by MLP(marker), and the
-score is their dot product (Zaratiana et al. 2024, section 2.2). The last two products are taken in the other order:
-(W h) . t = h . (W^T t), which costs a product per type, not one per output of the span's layer.
+A span is represented by MLP([start; end]) of the states of its first and its last word, a type by MLP(state), and the
+score is their dot product (Zaratiana et al. 2024, section 2.2). The state is that of the type's marker in published
+models, and in new ones the mean of its marker and its pieces: at first all markers have nearly the same state, so that
+a head that reads them alone learns what is a span long before it tells types apart. The last two products are taken in
+the other order: (W h) . t = h . (W^T t), which costs a product per type, not one per output of the span's layer.
 """
 
 from __future__ import annotations
@@ -51,16 +53,16 @@ class NamedSpanHead(Head):
     """
 
     def __init__(
-        self, backbone: Backbone, *, target: str, width: int, hidden: int, recurrent: bool, marker: int
+        self, backbone: Backbone, *, target: str, width: int, hidden: int, recurrent: bool, marker: int, pooled: bool
     ) -> None:
         """Stand on `backbone`.
 
         `width`: words of the longest span. `hidden`: width D of the layers. `recurrent`: whether there is an LSTM over
-        words. `marker`: the piece before each type.
+        words. `marker`: the piece before each type. `pooled`: whether the state of a type is that of all its pieces.
         """
         super().__init__()
         sizes = backbone.architecture
-        self.target, self.width, self.marker = target, width, marker
+        self.target, self.width, self.marker, self.pooled = target, width, marker, pooled
         self.project = nn.Identity() if hidden == sizes.width else Linear(sizes.width, hidden)
         self.recurrent = nn.LSTM(hidden, hidden // 2, bidirectional=True) if recurrent else None
         self.start = Projection(hidden, hidden, sizes.dropout)
@@ -130,7 +132,8 @@ class NamedSpanHead(Head):
         markers = self._markers(batch)
         type_counts, word_counts = self._count(markers, batch), self._count(batch.head_words, batch)
         words = self._mix(self.project(states.hidden[batch.head_words].float()), word_counts)
-        types = self.query(self.project(states.hidden[markers].float()))  # (all types, D)
+        read = self._pool_types(states, markers, batch.head_words) if self.pooled else states.hidden[markers].float()
+        types = self.query(self.project(read))  # (all types, D)
         # The span's layers, apart: W_1 [s; e] is a sum of two products, and W_2 acts on the types.
         left, right = self.span.inner.weight.chunk(2, dim=1)
         starts = functional.linear(functional.relu(self.start(words)), left, self.span.inner.bias)  # (words, 4 D)
@@ -144,6 +147,17 @@ class NamedSpanHead(Head):
                 scores: Tensor = _SpanScores.apply(starts[text], ends[text], queries[part], self.width)
                 yield first_word, count, scores + offsets[part]  # (P, C)
             first_word, first_type = first_word + count, first_type + number
+
+    def _pool_types(self, states: States, markers: Tensor, words: Tensor) -> Tensor:
+        """Return the mean state of each type's marker and pieces, up to the next marker or the piece before a word."""
+        firsts, starts, count = markers.nonzero().squeeze(1), words.nonzero().squeeze(1), len(markers)
+        following = torch.cat([firsts[1:], firsts.new_tensor([count])])
+        text = torch.cat([starts, starts.new_tensor([count])])[torch.searchsorted(starts, firsts)] - 1
+        lengths = torch.minimum(following, text) - firsts
+        rows = torch.arange(len(firsts), device=firsts.device).repeat_interleave(lengths)  # the type of each piece
+        behind = torch.arange(len(rows), device=rows.device) - (lengths.cumsum(0) - lengths)[rows]
+        sums = states.hidden.new_zeros(len(firsts), states.hidden.shape[1], dtype=torch.float32)
+        return sums.index_add(0, rows, states.hidden[firsts[rows] + behind].float()) / lengths[:, None]
 
     def _mix(self, words: Tensor, counts: list[int]) -> Tensor:
         """Return the states of words after the LSTM over each sequence, if there is one."""

@@ -85,10 +85,13 @@ def test_a_word_longer_than_a_sequence_is_counted() -> None:
     assert sum(window.truncated for window in windows) > 0 or TOKENIZER.unknown in windows[0].ids
 
 
-def test_scores_are_those_of_the_definition() -> None:
+@pytest.mark.parametrize("pooled", [False, True])
+def test_scores_are_those_of_the_definition(pooled: bool) -> None:
     torch.manual_seed(0)
     backbone = Architecture(layers=1, heads=2, width=16, vocabulary=len(TOKENIZER), length=16, dropout=0.0).build()
-    head = NamedSpanHead(backbone, target="spans", width=3, hidden=8, recurrent=True, marker=TOKENIZER.mask)
+    head = NamedSpanHead(
+        backbone, target="spans", width=3, hidden=8, recurrent=True, marker=TOKENIZER.mask, pooled=pooled
+    )
     learner = Learner(backbone, {"spans": head}).eval()
     texts = ["the good actor", "a film", "the city . a"]
     examples = [window for text in texts for window in TASK.encode(TASK.record_of([text]), PACKER)]
@@ -98,7 +101,10 @@ def test_scores_are_those_of_the_definition() -> None:
         with torch.no_grad():
             states = head.project(backbone(batch).hidden)
             words, _ = head.recurrent(states[batch.head_words][:, None])  # type: ignore[misc, index]
-            words, types = words[:, 0], head.query(states[batch.ids == TOKENIZER.mask])
+            marked = (batch.ids == TOKENIZER.mask).nonzero()[:, 0].tolist()
+            ends = [*marked[1:], int(batch.head_words.nonzero()[0, 0]) - 1]
+            read = [states[at:end].mean(0) if pooled else states[at] for at, end in zip(marked, ends, strict=True)]
+            words, types = words[:, 0], head.query(torch.stack(read))
             table = row.reshape(len(row), 3, -1)[example.words]
             for first, width in product(range(len(words)), range(3)):
                 if first + width < len(words):
@@ -134,7 +140,9 @@ def test_the_loss_is_the_same_in_halves_and_by_definition() -> None:
 def test_gradients_are_those_of_the_definition() -> None:
     torch.manual_seed(0)
     backbone = Architecture(layers=1, heads=2, width=16, vocabulary=len(TOKENIZER), length=16, dropout=0.0).build()
-    head = NamedSpanHead(backbone, target="spans", width=3, hidden=8, recurrent=False, marker=TOKENIZER.mask)
+    head = NamedSpanHead(
+        backbone, target="spans", width=3, hidden=8, recurrent=False, marker=TOKENIZER.mask, pooled=False
+    )
     learner = Learner(backbone, {"spans": head}).eval()
     labels = [(EntitySpan(1, 3, "person"), EntitySpan(2, 3, "city")), (), (EntitySpan(0, 1, "city"),)]
     examples = []
