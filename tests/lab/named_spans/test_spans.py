@@ -285,6 +285,7 @@ def test_the_server_looks_for_types_of_a_request(model: Engine, runs: dict[str, 
     assert answer(texts=[TEXT]) == [[one._asdict() for one in model.predict([TEXT])[0].value]]
     for values, field in (
         ({"nested": True}, "nested"),
+        ({"labels": ["film", "film"]}, "labels"),
         ({"labels": ["film", "Film"]}, "labels"),
         ({"labels": ["film", ""]}, "labels"),
         ({"labels": [f"film {number}" for number in range(2000)], "texts": [TEXT] * 20}, "labels"),
