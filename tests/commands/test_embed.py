@@ -65,6 +65,12 @@ def test_blank_lines_of_one_column_have_no_vector(
         assert "2 blank lines have no vector" in capsys.readouterr().out
 
 
+def test_a_text_that_is_an_object_is_refused(encoder: Path, tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text('{"text": "good"}\n{"text": {"en": "good"}}\n{"text": ["bad"]}\n')
+    with refusal("unusable-row", "line 2: 'text' is a list or an object", "line 3: "):
+        embed(encoder, tmp_path / "in.jsonl", out=tmp_path / "x.npz")
+
+
 def test_npy_and_parquet_hold_the_same(
     encoder: Path, lines: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -157,3 +158,10 @@ def test_no_call_leaves_or_needs_a_switch(models: dict[str, Engine]) -> None:
         finally:
             handle.remove()
         assert seen and all(one == before for one in seen)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_pickles_and_computes_the_same(models: dict[str, Engine], name: str) -> None:
+    again = pickle.loads(pickle.dumps(models[name]))
+    for call in MODELS[name]:
+        assert CALLS[call](again) == CALLS[call](models[name])

@@ -12,7 +12,10 @@ from osbert.errors import Problems
 from osbert.runs.finetune.records import Overlap, data_notices
 from osbert.tasks import Task, load
 from osbert.tasks.kinds.classify import Classify
+from osbert.tasks.kinds.contrastive import Contrastive
+from osbert.tasks.kinds.multilabel import Multilabel
 from osbert.tasks.kinds.regress import Regress
+from osbert.tasks.kinds.rerank import Rerank
 from osbert.tasks.kinds.span import Span
 from osbert.tasks.tables import TableTask
 from refusals import refusal
@@ -66,6 +69,31 @@ def test_a_file_to_predict_tells_that_its_labels_are_not_read(tmp_path: Path, ta
     inputs = task.source.inputs(tmp_path / "new.csv")
     assert inputs.describe.endswith(told)
     assert [record.label for _, record in inputs.rows(Problems(heading="")) if record] == [None]
+
+
+@pytest.mark.parametrize("text", [{"en": "a film"}, ["a", "film"]])
+@pytest.mark.parametrize(
+    ("task", "more"),
+    [
+        (Classify(), {"label": "pos"}),
+        (Classify(), {"label": {"pos": 0.8, "neg": 0.2}}),
+        (Multilabel(), {"labels": ["pos"]}),
+        (Regress(), {"score": 1.5}),
+        (Contrastive(), {"pair": "a play"}),
+        (Rerank(), {"query": "q", "document": "d", "label": 1}),
+        (Span(), {"question": "who?", "answers": []}),
+    ],
+)
+def test_a_text_that_is_an_object_or_a_list_is_refused(
+    tmp_path: Path, task: Task, more: dict[str, Any], text: Any
+) -> None:
+    name = {"rerank": "query", "span": "context"}.get(task.name, "text")
+    path = tmp_path / "data.jsonl"
+    path.write_text(json.dumps({"text": "a play", **more, name: text}) + "\n")
+    problems = Problems(heading="")
+    rows = [*task.source.read(path, problems, labelled=True)]  # type: ignore[attr-defined]
+    assert not rows and problems.count == 1
+    assert f"{path}, line 1: '{name}' is a list or an object ({json.dumps(text)})" in problems.messages[0]
 
 
 @pytest.mark.parametrize(

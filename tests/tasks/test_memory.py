@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -18,6 +18,7 @@ from osbert.reading.memory import tables
 from osbert.tasks import Record, Task, findings, load, with_data
 from osbert.tasks.kinds.classify import Classify
 from osbert.tasks.kinds.contrastive import Contrastive
+from osbert.tasks.kinds.multilabel import Multilabel
 from osbert.tasks.kinds.regress import Regress
 from osbert.tasks.kinds.rerank import Rerank
 from osbert.tasks.kinds.span import Span
@@ -133,7 +134,7 @@ def test_tuples_and_texts_are_rows() -> None:
     assert read(Regress(), [(row["text"], row["score"]) for row in SCORES]) == read(Regress(), SCORES)
     assert read(Classify(), [tuple(row.values()) for row in PAIRS]) == read(Classify(), PAIRS)
     assert read(Tag(), [(row["tokens"], row["tags"]) for row in TAGS]) == read(Tag(), TAGS)
-    assert len(read(Contrastive(), ["film", "play"])["train"]) == 1
+    assert len(read(Contrastive(), ["film", "play", "song"])["train"]) == 2
 
 
 @pytest.mark.lab
@@ -278,6 +279,23 @@ def test_a_record_in_memory_says_its_row() -> None:
     assert Record(number=0, texts=("x",), line=0, unit="index").place == "index 0"
     assert Record(number=0, texts=("x",), line=3, unit="row").place == "row 3"
     assert Record(number=0, texts=("x",), path="dev", line=3, unit="row").place == "dev, row 3"
+
+
+class Labelled(NamedTuple):
+    Index: int
+    label: str
+    text: str
+
+
+def test_the_names_of_named_tuples_say_what_their_parts_are() -> None:
+    rows = [Labelled(number, row["label"], row["text"]) for number, row in enumerate(TEXTS)]
+    assert read(Classify(), rows) == read(Classify(), TEXTS)
+
+
+def test_sets_of_labels_are_lists() -> None:
+    rows = [{"text": f"film {n}", "labels": {"war", "art"} if n % 2 else frozenset({"art"})} for n in range(20)]
+    lists = [{**row, "labels": [*row["labels"]]} for row in rows]  # type: ignore[misc]
+    assert read(Multilabel(), rows) == read(Multilabel(), lists)
 
 
 @pytest.mark.parametrize("kind", ["classify", "tag", "span"])

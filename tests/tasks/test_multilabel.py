@@ -160,6 +160,24 @@ def test_predictions_are_written_as_the_run_reads_labels(separator: str, cell: s
     assert cell_labels(join_labels(("a /", "b"), " / "), " / ") == ("a /", "b")
 
 
+@pytest.mark.parametrize(
+    "labels", [["art", "war"], ["it's", 'a "b"'], ["a, b", "c;d"], ["x'\n 'y", "z"], [7, 12], [0.5, 12.0]]
+)
+def test_an_array_of_numpys_as_text_is_its_items(labels: list[Any]) -> None:
+    for array in (np.array(labels), np.array(labels, dtype=object), np.array(labels * 40, dtype=object)):
+        if isinstance(labels[0], str) or len(array) == 2:
+            assert cell_labels(str(array), "none") == canonical(map(str, labels))
+    assert cell_labels(str(tuple(labels)), "none") == canonical(map(str, labels))
+
+
+def test_one_hot_arrays_and_words_in_brackets_are_no_labels_of_their_own() -> None:
+    with pytest.raises(ValueError, match="holds 0 twice"):
+        cell_labels(str(np.array([0, 1, 0])), "none")
+    assert [cell_labels(cell, "none") for cell in ("[spam]", "(spam)", "[a b]", "(1)")] == [
+        ("[spam]",), ("(spam)",), ("[a b]",), ("(1)",)
+    ]  # fmt: skip
+
+
 def test_thresholds_are_not_given_before_training() -> None:
     with refusal("invalid-setting", "--thresholds", "--threshold"):
         Multilabel(thresholds=(0.9, 0.9)).fit(records(("art",), ("war",)))

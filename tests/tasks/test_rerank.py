@@ -24,6 +24,7 @@ from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
 from osbert.reading.memory import tables
 from osbert.tasks import Record, findings, load, with_data
+from osbert.tasks.kinds.contrastive import Contrastive
 from osbert.tasks.kinds.rerank import Rerank, select_candidates
 from osbert.tasks.kinds.rerank.rankings import QueryCandidates, ranking
 from osbert.tasks.ranking_measures import average_precision, ndcg, reciprocal_rank
@@ -337,3 +338,21 @@ def test_an_empty_cell_of_a_column_of_negatives_is_no_document(tmp_path: Path) -
     records = [(record.texts, record.label) for record in task.source.records("all", problems)]
     problems.stop_if_any()
     assert records == [(("a", "b", "c", "d"), (1, 1, 0)), (("e", "f", "g", "h"), (1, 0, 0))]
+
+
+@pytest.mark.parametrize("kind", [Rerank, Contrastive])
+def test_lists_in_the_cells_of_a_csv_file_are_lists(tmp_path: Path, kind: type[Rerank | Contrastive]) -> None:
+    lists = {"positive": ["a", "b, c"], "negative": ["d", "it's"]}
+    rows = [{"query": f"q{number}", **lists} for number in range(8)]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    forms = {"json": json.dumps, "python": str, "numpy": lambda texts: str(np.array(texts, dtype=object))}
+    files = {name: tmp_path / f"{name}.csv" for name in forms}
+    for name, spell in forms.items():
+        with files[name].open("w", newline="") as file:
+            cells = ([row["query"], *map(spell, lists.values())] for row in rows)  # type: ignore[operator]
+            csv.writer(file).writerows([["query", "positive", "negative"], *cells])
+    found = []
+    for path in (tmp_path / "rows.jsonl", *files.values()):
+        _, records = load(kind(data=str(path)).source.resolve(), ("train", "dev"))
+        found.append([(record.texts, record.label) for split in records.values() for record in split])
+    assert len({len(texts) for texts, _ in found[0]}) == 1 and found == found[:1] * 4

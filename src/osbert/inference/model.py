@@ -90,6 +90,10 @@ def _pool(states: Tensor, batch: Batch, pooling: str, summaries: Tensor, skip: i
     return pool_texts(states, batch, pooling, summaries, skip=skip)
 
 
+def _no_heads() -> tuple[dict[str, Head], dict[str, str]]:  # no lambda, which could not be pickled
+    return {}, {}
+
+
 class LoadedModel:
     """A model with its tokenizer, and what all calls of an `Engine` need of it.
 
@@ -108,7 +112,7 @@ class LoadedModel:
         self.prepared: dict[str, Any] = {}
         # The heads of pretraining are made when one is first used: vectors need none.
         self._make_heads = (
-            source.defer_heads() if isinstance(backend, TorchBackend) and source.task is None else lambda: ({}, {})
+            source.defer_heads() if isinstance(backend, TorchBackend) and source.task is None else _no_heads
         )
         longest = backend.architecture.length
         self.packer = Packer(tokenizer=self.tokenizer, length=min(self.task.length, longest) if self.task else longest)

@@ -122,7 +122,9 @@ def _refuse_repeated(columns: Sequence[str], split: str) -> None:
 
 
 def plain_row(value: Any) -> dict[str, Any] | None:
-    """Return a row as a dict, None if it is not a row. Parts of a tuple get usual column names."""
+    """Return a row as a dict, None if it is not a row. Parts of a tuple without names get usual column names."""
+    if hasattr(value, "_asdict"):  # a named tuple, such as those of DataFrame.itertuples
+        value = value._asdict()
     if isinstance(value, Mapping):
         return {str(name): _plain(cell) for name, cell in value.items()}
     if isinstance(value, str):
@@ -148,6 +150,8 @@ def _plain(value: Any) -> Any:
         return {str(name): _plain(cell) for name, cell in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(cell) for cell in value]
+    if isinstance(value, set | frozenset):
+        return sorted(map(_plain, value), key=str)
     if hasattr(value, "tolist"):  # a numpy array or number
         return _plain(value.tolist())
     return None if str(value) in ("<NA>", "NaT") else value  # what pandas writes for what is absent

@@ -134,8 +134,12 @@ class TextRows:
     def _usable(self, problems: Problems) -> Iterator[Row]:
         """Yield the rows that have every column of texts; the others go to `problems`."""
         for row in self.table.rows(problems):
-            if missing := [name for name in self.columns.texts if not row.blank and name not in row.values]:
+            names = () if row.blank else self.columns.texts
+            if missing := [name for name in names if name not in row.values]:
                 problems.add(f"{self.table.place(row.line)}: there is no '{missing[0]}' in it.", code="unknown-column")
+            elif nested := [name for name in names if name in row.nested]:
+                what = f"'{nested[0]}' is a list or an object. Write a text."
+                problems.add(f"{self.table.place(row.line)}: {what}", code="unusable-row")
             else:
                 yield row
 

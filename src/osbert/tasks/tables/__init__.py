@@ -21,7 +21,7 @@ from osbert.reading.form import Choice, plain_suffix
 from osbert.reading.splits import USUAL, Names, find_splits, hold_out, is_test, plain_name
 from osbert.reading.table import Origin, Row, Table, TableReading, open_table, require_columns
 from osbert.tasks import Description, Inputs, Record, Source, Task
-from osbert.tasks.tables.classes import list_counts
+from osbert.tasks.tables.classes import list_counts, parse_list
 from osbert.terminal import one_line
 
 
@@ -72,6 +72,14 @@ def require_cells(row: Row, columns: Sequence[str], *, labels: Sequence[str] = (
             raise error(f"there is no '{missing[0]}' in it")
 
 
+def row_texts(row: Row, columns: Sequence[str]) -> tuple[str, ...]:
+    """Return the texts in some columns of a row. Raises ValueError if one is missing, or is a list or an object."""
+    require_cells(row, columns)
+    if nested := [name for name in columns if name in row.nested]:
+        raise ValueError(f"'{nested[0]}' is a list or an object ({row.values[nested[0]][:40]}). Write a text")
+    return tuple(row.values[name] for name in columns)
+
+
 def parse_cell(cell: str) -> Any:
     """Parse the JSON of a cell, None if it is not JSON.
 
@@ -93,6 +101,12 @@ def cell_texts(row: Row, name: str) -> list[str]:
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise ValueError(f"'{name}' is no text and no list of texts")
     return texts
+
+
+def listed_texts(row: Row, name: str) -> list[str]:
+    """Return the texts of a cell as `cell_texts`, also of a list that a cell of a CSV file spells, as pandas does."""
+    texts = None if row.source or row.record else parse_list(row.values[name].strip())
+    return cell_texts(row, name) if texts is None or not all(isinstance(text, str) for text in texts) else texts
 
 
 class RowCounts(Problems):

@@ -44,6 +44,9 @@ def list_counts(counts: Mapping[str, int], items: str = "more") -> str:
 
 SEPARATORS = (",", ";", "|")
 _DECIMAL = re.compile(r"\s*[+-]?\d+,\d+\s*")
+_ITEM = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\d+\.?\d*""")
+_ARRAY = re.compile(rf"\[\s*(?:{_ITEM.pattern})(?:\s+(?:{_ITEM.pattern}))+\s*\]")
+"""An array of numpy's as text: several items with spaces between them. pandas writes it into CSV files."""
 
 
 def find_joined_labels(labels: Sequence[str]) -> list[str]:
@@ -87,9 +90,17 @@ def _parts(label: str, separator: str) -> set[str]:
 
 
 def parse_list(label: str) -> list[Any] | None:
-    """Parse a JSON or Python list in a cell, None for other texts; "[spam]" is a word in brackets."""
-    items = _parse_literal(label) if label.startswith("[") and label.endswith("]") else None
-    return items if isinstance(items, list) else None
+    """Parse a list in a cell, as JSON, Python or numpy write it, or a tuple; None for other texts, such as "[spam]".
+
+    >>> parse_list("['a' 'b']"), parse_list("[1 2]"), parse_list("('a',)"), parse_list("[spam]")
+    (['a', 'b'], [1, 2], ['a'], None)
+    """
+    if label[:1] + label[-1:] not in ("[]", "()"):
+        return None
+    if _ARRAY.fullmatch(label):  # Python would join its texts to one
+        return [_parse_literal(item) for item in _ITEM.findall(label)]
+    items = _parse_literal(label)
+    return [*items] if isinstance(items, list | tuple) else None
 
 
 def parse_object(label: str) -> dict[str, float] | None:

@@ -20,7 +20,7 @@ from osbert.reading.columns import Header, TextColumns, choose
 from osbert.reading.table import Origin, Row, Table
 from osbert.tasks import Record, Task
 from osbert.tasks.record import OF_LABEL
-from osbert.tasks.tables import UnlabelledRow, require_cells
+from osbert.tasks.tables import UnlabelledRow, row_texts
 from osbert.tasks.tables.classes import list_labels, parse_list, parse_object
 from osbert.tasks.tables.texts import TextSource
 
@@ -220,7 +220,7 @@ class SoftLabelSource(TextSource):
         several = columns.classes or columns.annotators or columns.confidence
         if not columns.label or not (several or row.values.get(columns.label, "").lstrip().startswith(("{", "["))):
             return super().record(row, columns, path=path)  # with no label, or with one
-        require_cells(row, columns.texts)
+        texts = row_texts(row, columns.texts)
         votes = self._votes(row, columns)
         probabilities = self._probabilities(row, columns) or {
             label: count / len(votes) for label, count in sorted(Counter(votes.values()).items())
@@ -232,7 +232,7 @@ class SoftLabelSource(TextSource):
             probabilities = {record.label: _confidence(row.values.get(columns.confidence, ""))}
         return SoftRecord(
             number=0,
-            texts=tuple(row.values[name] for name in columns.texts),
+            texts=texts,
             label=likeliest_label(probabilities),
             path=path,
             line=row.line,

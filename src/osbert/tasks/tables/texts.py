@@ -23,7 +23,7 @@ from osbert.reading.columns import TextColumns, choose
 from osbert.reading.table import Origin, Row, Table
 from osbert.tasks import Prediction, Record, Source, Task
 from osbert.tasks.edges import Weights
-from osbert.tasks.tables import TableSource, TableTask, UnlabelledRow, require_cells
+from osbert.tasks.tables import TableSource, TableTask, UnlabelledRow, require_cells, row_texts
 from osbert.tasks.tables.classes import find_joined_labels, parse_list
 from osbert.terminal import one_line
 
@@ -110,8 +110,8 @@ class TextSource(TableSource):
         return str(self._facts[key])
 
     def record(self, row: Row, columns: TextColumns, *, path: str = "") -> Record:
-        require_cells(row, columns.texts, labels=[columns.label])
-        texts = tuple(row.values[name] for name in columns.texts)
+        texts = row_texts(row, columns.texts)
+        require_cells(row, (), labels=[columns.label])
         cell = row.values[columns.label].strip() if columns.label else ""
         if columns.label in row.nested:
             cell = _only_label(cell)

@@ -33,7 +33,7 @@ from osbert.tasks.kinds.contrastive.token_vectors import (
 )
 from osbert.tasks.kinds.regress import correlation
 from osbert.tasks.record import RecordOutcome
-from osbert.tasks.tables import cell_texts, default_of
+from osbert.tasks.tables import default_of, listed_texts
 from osbert.tasks.tables.numbers import DecimalMark, NumberSource, ScoredPairs
 from osbert.tasks.tables.texts import TextSource
 
@@ -164,14 +164,12 @@ class ContrastiveSource(NumberSource):
 
     def record(self, row: Row, columns: TextColumns, *, path: str = "") -> Record:
         assert isinstance(columns, AlikeColumns)
-        if columns.text in row.nested:
-            raise ValueError(f"'{columns.text}' is a list. Write a text")
-        positives = (
-            [text for text in cell_texts(row, columns.pair) if text.strip()] if columns.pair in row.values else []
-        )
-        if columns.pair in row.nested:
-            row = dataclasses.replace(row, values={**row.values, columns.pair: positives[0] if positives else ""})
-        record = super().record(row, dataclasses.replace(columns, label=""), path=path)
+        first, positives = row, list[str]()
+        if columns.pair in row.values:
+            positives = [text for text in listed_texts(row, columns.pair) if text.strip()]
+            values = {**row.values, columns.pair: positives[0] if positives else ""}
+            first = dataclasses.replace(row, values=values, nested=row.nested - {columns.pair})
+        record = super().record(first, dataclasses.replace(columns, label=""), path=path)
         return alike_texts(row, columns, record, positives or record.texts[:1])
 
     @cached_property

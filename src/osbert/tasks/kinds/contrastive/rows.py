@@ -10,7 +10,7 @@ from typing import Any
 from osbert.reading.columns import AlikeColumns
 from osbert.reading.table import Row
 from osbert.tasks import Record
-from osbert.tasks.tables import UnlabelledRow, cell_texts, parse_cell
+from osbert.tasks.tables import UnlabelledRow, listed_texts, parse_cell
 from osbert.tasks.tables.numbers import parse_number
 
 
@@ -29,7 +29,7 @@ def alike_texts(row: Row, columns: AlikeColumns, record: Record, positives: Sequ
 
     Raises ValueError for cells that cannot be read.
     """
-    cells = [cell_texts(row, name) for name in columns.negatives if name in row.values]
+    cells = [listed_texts(row, name) for name in columns.negatives if name in row.values]
     negatives = [text for texts in cells for text in texts if text.strip()]
     if columns.rows == "distilled":
         labels: Sequence[Any] = teacher_margins(row, columns, positives, negatives)
@@ -67,7 +67,7 @@ def teacher_margins(
         return [tuple(scores) if len(scores) == n else tuple(scores[0] - score for score in scores[1:])]
     by_column = []
     for name, label in zip((columns.pair, *columns.negatives), columns.labels, strict=True):
-        texts, scores = cell_texts(row, name) if name in row.values else [], cell_numbers(row, label)
+        texts, scores = listed_texts(row, name) if name in row.values else [], cell_numbers(row, label)
         if len(scores) != len(texts) and any(text.strip() for text in texts):
             raise ValueError(f"'{label}' has {len(scores)} numbers for {len(texts)} texts in '{name}'")
         by_column.append([score for text, score in zip(texts, scores) if text.strip()])

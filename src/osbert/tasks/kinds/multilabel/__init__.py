@@ -43,7 +43,7 @@ from osbert.tasks.kinds.multilabel.prediction import (
 )
 from osbert.tasks.probabilities import as_array, by_label, reply_fields
 from osbert.tasks.record import UNPAIRED, RecordOutcome
-from osbert.tasks.tables import TableDescription, UnlabelledRow, require_cells
+from osbert.tasks.tables import TableDescription, UnlabelledRow, require_cells, row_texts
 from osbert.tasks.tables.classes import (
     check_weights,
     describe_joined,
@@ -105,8 +105,8 @@ class MultilabelSource(TextSource):
 
     def record(self, row: Row, columns: TextColumns, *, path: str = "") -> Record:
         assert isinstance(columns, LabelColumns)
-        require_cells(row, columns.texts, labels=columns.sources)
-        texts = tuple(row.values[name] for name in columns.texts)
+        texts = row_texts(row, columns.texts)
+        require_cells(row, (), labels=columns.sources)
         label = self._labels(row, columns) if columns.label else None
         if isinstance(label, dict):
             return SoftRecord(

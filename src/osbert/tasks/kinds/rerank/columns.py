@@ -12,7 +12,7 @@ from osbert.reading.columns import Header, headings
 from osbert.reading.table import Row
 from osbert.tasks import Inputs, Prediction, Record
 from osbert.tasks.kinds.rerank.rankings import QueryCandidates, Ranking
-from osbert.tasks.tables import UnlabelledRow, cell_texts, parse_cell, require_cells
+from osbert.tasks.tables import UnlabelledRow, cell_texts, listed_texts, parse_cell, require_cells, row_texts
 from osbert.terminal import one_line
 
 HEADINGS = headings("query", "candidate", "relevance", "positive", "negative")
@@ -125,17 +125,17 @@ def _forms(header: Header, user_columns: CandidateColumns, query: str) -> tuple[
 def record_of(row: Row, columns: CandidateColumns, *, path: str) -> QueryCandidates:
     """Return the query and the candidates of a row. Raises ValueError with the reason if they are unusable."""
     require_cells(row, columns.used, labels=[columns.label])
-    query = row.values[columns.query]
+    [query] = row_texts(row, [columns.query])
     labels: tuple[float, ...] | None = None
     if columns.document:
         documents = cell_texts(row, columns.document)
         if columns.label:
             labels = _relevances(row, columns, len(documents))
     else:
-        relevant = cell_texts(row, columns.positive)
+        relevant = listed_texts(row, columns.positive)
         # An empty cell is no document: `osbert mine` writes as many columns for every row.
         cells = [name for name in columns.negative if name in row.nested or row.values[name].strip()]
-        others = [text for name in cells for text in cell_texts(row, name)]
+        others = [text for name in cells for text in listed_texts(row, name)]
         documents = [*relevant, *others]
         labels = (1.0,) * len(relevant) + (0.0,) * len(others)
     if not documents:

@@ -23,7 +23,7 @@ from osbert.reading.splits import hold_out
 from osbert.reading.table import Origin, Row
 from osbert.tasks import Record
 from osbert.tasks.kinds.span.questions import Gold, Question
-from osbert.tasks.tables import require_cells
+from osbert.tasks.tables import require_cells, row_texts
 from osbert.terminal import one_line
 
 AnswerStart = tuple[str, int | None]
@@ -294,7 +294,7 @@ def question_of(row: Row, columns: QuestionColumns, *, path: str) -> Question:
     require_cells(row, wanted)
     record = Question(
         number=0,
-        texts=(row.values[columns.question], row.values[columns.paragraph]),
+        texts=row_texts(row, wanted[:2]),
         path=path,
         line=row.line,
         key=row.values.get(columns.key, "") or str(row.line),
