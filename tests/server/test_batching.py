@@ -25,7 +25,8 @@ def taken(parts: list[JobSlice]) -> list[tuple[int, int]]:
 
 
 def test_a_pass_waits_for_company_but_not_long_and_not_when_it_is_full() -> None:
-    made = queue()
+    made = queue(job(8, 10), job(9, 10))
+    made.take()
     assert made.due(0) is None
     made.add(job(1, 40, arrived=1.0))
     assert made.due(1.125) == 0.375 and made.due(1.5) == 0 and made.due(9) == 0
@@ -35,6 +36,21 @@ def test_a_pass_waits_for_company_but_not_long_and_not_when_it_is_full() -> None
     assert made.due(1.25) == 0
     assert taken(made.take()) == [(1, 0), (3, 0)]
     assert taken(made.take()) == [(2, 0)] and made.due(2) is None
+
+
+def test_a_client_that_is_alone_waits_for_nobody() -> None:
+    made = queue(job(1, 40, arrived=1.0))
+    assert made.due(1.0) == 0
+    made.take()
+    made.add(job(2, 40, arrived=2.0))
+    assert made.due(2.0) == 0
+    made.add(job(3, 40, arrived=2.0))  # it came during a pass
+    made.take()
+    made.add(job(4, 40, arrived=3.0))
+    assert made.due(3.0) == 0.5
+    made.take()
+    made.add(job(5, 40, arrived=4.0))
+    assert made.due(4.0) == 0
 
 
 def test_a_large_request_gives_way_after_each_pass() -> None:
