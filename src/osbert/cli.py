@@ -6,7 +6,6 @@ import atexit
 import errno
 import gc
 import importlib
-import itertools
 import os
 import signal
 import sys
@@ -133,7 +132,8 @@ def _verb(package: VerbPackage, name: tuple[str, ...], words: Sequence[str]) -> 
 
 def _asks_for_help(words: Sequence[str]) -> bool:
     # After "--" a --help is a text of the user.
-    return not {"--help", "-h"}.isdisjoint(itertools.takewhile(lambda word: word != "--", words))
+    options = words[: words.index("--")] if "--" in words else words
+    return "--help" in options or "-h" in options
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

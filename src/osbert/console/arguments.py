@@ -58,14 +58,10 @@ class FileArgument:
 
     word: str
 
-    @property
-    def path(self) -> Path:
-        """The path or address."""
-        return Path(self.word)
-
     def check(self) -> None:
         """Raise UserError if a local file or folder is not there."""
-        if self.path != STREAM and split_address(self.word) is None and not self.path.exists():
+        path = Path(self.word)
+        if path != STREAM and split_address(self.word) is None and not path.exists():
             raise UserError(f"{self.word}: no such file", code="missing-file")
 
 
@@ -153,7 +149,7 @@ def open_arguments(verb: Callable[..., Any], bound: BoundArguments, errors: list
     options_valid = not errors
     for argument in arguments:
         if isinstance(argument, FileArgument):
-            paths[argument] = argument.path
+            paths[argument] = Path(argument.word)
             _gather(argument.check, errors)
     for argument in arguments:
         if isinstance(argument, ModelArgument):

@@ -346,18 +346,16 @@ def _delimiter(lines: Sequence[str]) -> str:
     """Return the delimiter that gives most lines as many cells as the first; a comma if there is none."""
     # Ties go to the one that is not a decimal comma, then to the earlier: a tab is never part of a sentence.
     without_decimals = [_DECIMAL_COMMA.sub(".", line) for line in lines]
-    best, best_score = ",", (0.0, 0.0)
+    best, best_score = ",", [0.0, 0.0]
     for delimiter in _DELIMITERS:
-        score = _agreement(lines, delimiter), _agreement(without_decimals, delimiter)
+        score: list[float] = []
+        for sample in (lines, without_decimals):
+            # The fraction of the first rows with as many cells as the first; 0 if that has one cell.
+            widths = [len(cells) for cells in islice(_rows(sample, delimiter, True), 100)]
+            score.append(widths.count(widths[0]) / len(widths) if widths and widths[0] > 1 else 0.0)
         if score > best_score and score[0] > 0:
             best, best_score = delimiter, score
     return best
-
-
-def _agreement(lines: Sequence[str], delimiter: str) -> float:
-    """Return the fraction of the first rows with as many cells as the first; 0 if that has one cell."""
-    widths = [len(cells) for cells in islice(_rows(lines, delimiter, True), 100)]
-    return widths.count(widths[0]) / len(widths) if widths and widths[0] > 1 else 0.0
 
 
 def _has_quotes(lines: Iterator[str], delimiter: str) -> bool:

@@ -84,6 +84,8 @@ class FileOptions(TextOptions):
         """Return what is not left open, by the names of the task's settings and of their types."""
         options = {name: value for name, value in dataclasses.asdict(self).items() if value not in ("", "auto")}
         words = {name.replace("-", "_"): recipe.Word(word) for name, word in options.pop("columns").items()}
+        if not words:
+            return options
         known = {name for name, *_ in recipe.fields(type(task))}
         columns = recipe.override({}, {name: words[name] for name in words if name in known}, schema=type(task))
         named = {name: tuple(value) if isinstance(value, list) else value for name, value in columns.items()}

@@ -61,8 +61,7 @@ class GrowingFiles:
                     code="damaged-file",
                 )
             os.truncate(path, size)
-        self._hashes = {name: _hash(self.path(name)) for name in self.sizes}
-        self._refuse_others(noted.get("hashes", {}))
+        self._hashes = {name: self._read(name, noted["hashes"][name]) for name in self.sizes}
 
     def path(self, name: str) -> Path:
         """Return the path of a file."""
@@ -70,42 +69,43 @@ class GrowingFiles:
 
     def append(self, parts: Mapping[str, bytes], tally: Mapping[str, Any]) -> None:
         """Append a part to each file, and record it once it is on the disk. Raises OSError."""
+        sizes, hashes, digests = dict[str, int](), dict[str, Any](), dict[str, str]()
         for name, part in parts.items():
+            size = self.sizes.get(name, 0)
             with self.path(name).open("r+b" if name in self.sizes else "wb") as file:
-                file.seek(self.sizes.get(name, 0))
+                file.seek(size)
                 file.write(part)
                 file.flush()
                 flush(file.fileno())
-        # Only now, after the data: a kill before this line leaves surplus bytes, which the next start cuts off.
-        sizes = {name: self.sizes.get(name, 0) + len(part) for name, part in parts.items()}
-        hashes = {name: self._hashes[name].copy() if name in self._hashes else hashlib.sha256() for name in parts}
-        for name, part in parts.items():
+            sizes[name] = size + len(part)
+            hashes[name] = self._hashes[name].copy() if name in self._hashes else hashlib.sha256()
             hashes[name].update(part)
-        digests = {name: hashed.hexdigest() for name, hashed in hashes.items()}
+            digests[name] = hashes[name].hexdigest()
+        # Only now, after the data: a kill before this line leaves surplus bytes, which the next start cuts off.
         write_sealed(self.folder / PROGRESS, {"sizes": sizes, "hashes": digests, "tally": dict(tally)})
         self.sizes, self._hashes, self.tally = sizes, hashes, dict(tally)
 
     def check(self) -> None:
         """Read all files. Raises UserError if one differs from what was written."""
-        self._refuse_others({name: _hash(self.path(name)).hexdigest() for name in self.sizes})
-
-    def _refuse_others(self, hashes: Mapping[str, str]) -> None:
         for name, hashed in self._hashes.items():
-            if hashed.hexdigest() != hashes[name]:
-                raise UserError(
-                    f"{self.path(name)} is damaged: its content has changed. {self._again}", code="damaged-file"
-                )
+            self._read(name, hashed.hexdigest())
+
+    def _read(self, name: str, digest: str) -> Any:
+        """Return a hash object of a file's content, which `update` continues.
+
+        Raises UserError unless its hash is `digest`.
+        """
+        path = self.path(name)
+        require_regular(path)
+        with path.open("rb") as file:
+            hashed = hashlib.file_digest(file, "sha256")
+        if hashed.hexdigest() != digest:
+            raise UserError(f"{path} is damaged: its content has changed. {self._again}", code="damaged-file")
+        return hashed
 
     @property
     def _again(self) -> str:
         return f"Remove {self.folder} to start again."
-
-
-def _hash(path: Path) -> Any:
-    """Return a hash object of a file's content, which `update` continues."""
-    require_regular(path)
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256")
 
 
 FACTS = "run.json"
@@ -266,7 +266,7 @@ class RowMachine(Generic[Job]):
             return run_tasks(self.source, self.job, self.plan, self.folder, self._report)
         growing = GrowingFiles(self.folder)
         if done := growing.tally.get(self.job.cursor):
-            self.watch(Notice(f"going on after {done:,} of {self._name_count(count)}"))
+            self.watch(Notice(f"going on after {done:,} of {format_count(count, self.job.unit)}"))
         self._follow(growing, count)
         growing.check()
         return growing
@@ -281,7 +281,7 @@ class RowMachine(Generic[Job]):
             return int(sink.tally.get(self.job.cursor, 0))
 
         self._report(done(), count)
-        with explaining_stops(self.work, done, self._name_count(count), self.watch):
+        with explaining_stops(self.work, done, format_count(count, self.job.unit), self.watch):
             for parts, tally in self.job.grow(sink, count):
                 # Not earlier: a call that fails at its first window leaves no unfinished work behind.
                 if self.work and not (sink.tally or self.work.begun):
@@ -295,6 +295,3 @@ class RowMachine(Generic[Job]):
 
     def _report(self, done: int, count: int) -> None:
         self.watch(WorkProgress(of=self.job.work, done=done, count=count))
-
-    def _name_count(self, count: int) -> str:
-        return format_count(count, self.job.unit)

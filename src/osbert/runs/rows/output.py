@@ -77,8 +77,9 @@ class RowOutput:
             suffix = "jsonl" if layout.lines else "csv"
         name = self.out_form or suffix
         kinds: list[type[RowForm]] = [components.find(FORMS, name, base=RowForm) for name in components.names(FORMS)]
-        matches = [kind for kind in kinds if form_name(kind) == name or name in kind.endings]
-        fitting = [kind for kind in matches if kind.suits(layout, alike=alike)]
+        fitting = [
+            kind for kind in kinds if name in (form_name(kind), *kind.endings) and kind.suits(layout, alike=alike)
+        ]
         fitting.sort(key=lambda kind: ("suits" not in vars(kind), form_name(kind) != name))  # the special first
         if not fitting:
             suitable = [kind for kind in kinds if kind.suits(layout, alike=False)]

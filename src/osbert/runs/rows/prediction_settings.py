@@ -39,26 +39,18 @@ class PredictionColumns:
         if not 0 <= self.abstain <= 1:
             raise UserError(f"--abstain is a probability, from 0 to 1, not {self.abstain:g}.", code="invalid-value")
 
-    def shortened(self, labels: int) -> bool:
-        """Return whether of so many labels the likeliest are written, where nothing is given."""
-        return labels > LABELS and self.probabilities is None and not self.top_k
+    def choose(self, labels: int) -> tuple[bool, int]:
+        """Return whether the probability of each of so many labels is written, and how many of the likeliest are."""
+        if self.probabilities is None and not self.top_k and labels > LABELS:
+            return False, LIKELIEST
+        return (not self.top_k if self.probabilities is None else self.probabilities), self.top_k
 
     def left_out(self, task: Task) -> str:
         """Describe what is left out of the output because a task has very many labels; "" if nothing is."""
         labels = len(labels_of(task))
-        if not self.shortened(labels):
+        if self.top_k or not self.choose(labels)[1]:
             return ""
         return f"{labels:,} labels: the {LIKELIEST} likeliest of each row are written; --probabilities writes all."
-
-    def of_labels(self, labels: int) -> bool:
-        """Return whether the probability of each label is written."""
-        return not (self.top_k or self.shortened(labels)) if self.probabilities is None else self.probabilities
-
-    def _top(self, prediction: Prediction | None, labels: int) -> list[tuple[str, float] | None]:
-        """Return the likeliest values, each with its probability, as many as are written; None for those missing."""
-        count = LIKELIEST if self.shortened(labels) else self.top_k
-        likeliest = prediction.top(count) if prediction and count else []
-        return [*likeliest, *([None] * (count - len(likeliest)))]
 
     def decide(self, prediction: Prediction) -> tuple[Prediction, int]:
         """Return the prediction to write and the number of answers withheld, whose probability is below `abstain`.
@@ -77,27 +69,26 @@ class PredictionColumns:
         (first, value), *others = task.cells(prediction).items()
         labels = labels_of(task)
         row_cells = {first: value}
-        for number, answer in enumerate(self._top(prediction, len(labels)), 1):
-            label, probability = (answer[0], Probability(answer[1])) if answer else ("", "")
-            row_cells |= {f"top {number}": label, f"probability {number}": probability}
-        if self.of_labels(len(labels)):
-            probabilities = prediction.probabilities if prediction else {}
-            row_cells |= {
-                f"{OF_LABEL}{label}": Probability(probabilities[label]) if prediction else "" for label in labels
-            }
+        with_each, count = self.choose(len(labels))
+        likeliest = prediction.top(count) if prediction and count else []
+        for number in range(1, count + 1):
+            label, probability = likeliest[number - 1] if number <= len(likeliest) else ("", None)
+            row_cells[f"top {number}"] = label
+            row_cells[f"probability {number}"] = "" if probability is None else Probability(probability)
+        for label in labels if with_each else ():
+            row_cells[f"{OF_LABEL}{label}"] = Probability(prediction.probabilities[label]) if prediction else ""
         return row_cells | dict(others) | ({"abstained": withheld if prediction else ""} if self.abstain else {})
 
     def fields(self, prediction: Prediction | None, withheld: int = 0) -> dict[str, Any]:
         """Return the fields of a JSON object; all null without a prediction."""
-        labels = len(prediction.probabilities) if prediction else 0
-        is_listed = self.of_labels(labels)
+        with_each, count = self.choose(len(prediction.probabilities) if prediction else 0)
         whole = prediction or Prediction(value=None)
         # Without the probabilities it is not copied label by label.
-        json_fields = (whole if is_listed else replace(whole, probabilities={})).as_dict()
-        if not is_listed:
+        json_fields = (whole if with_each else replace(whole, probabilities={})).as_dict()
+        if not with_each:
             json_fields.pop("probabilities", None)
-        if self.top_k or self.shortened(labels):
-            likeliest = [answer for answer in self._top(prediction, labels) if answer]
+        if count:
+            likeliest = prediction.top(count) if prediction else []
             json_fields["top"] = [
                 {"value": value, "probability": probability} for value, probability in likeliest
             ] or None
