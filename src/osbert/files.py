@@ -227,14 +227,12 @@ def foreign(folder: Path, patterns: Sequence[str] = ()) -> list[str]:
 
     Hidden files, log files (`LOGS`) and names that match a pattern of `patterns` do not count.
     """
-    if not folder.is_dir():
-        return []
-    return sorted(
-        path.name
-        for path in folder.iterdir()
-        if not any(fnmatch(path.name, pattern) for pattern in (".*", *patterns))
-        and not (path.is_file() and any(fnmatch(path.name, pattern) for pattern in LOGS))
-    )
+    names = []
+    for path in folder.iterdir() if folder.is_dir() else ():
+        allowed = (".*", *patterns, *(LOGS if path.is_file() else ()))
+        if not any(fnmatch(path.name, pattern) for pattern in allowed):
+            names.append(path.name)
+    return sorted(names)
 
 
 def refuse_foreign(folder: Path, what: str, patterns: Sequence[str] = ()) -> None:
@@ -318,10 +316,14 @@ def _alone(folder: Path, held: contextlib.ExitStack, *, otherwise: bool) -> bool
 
 
 def _inherit(aside: Path, path: Path) -> None:
-    """Set the permissions and the owner of a new file to those of the file that it replaces."""
+    """Set the permissions and the owner of a new file to those of the file that it replaces, else to the user's usual
+    ones."""
     before = path.lstat() if path.exists() else None
     if before is None or not stat.S_ISREG(before.st_mode):
-        share(aside)
+        # Some libraries write files that only their owner can read. The umask can only be read by setting it.
+        mask = os.umask(0)
+        os.umask(mask)
+        aside.chmod(0o666 & ~mask)
         return
     if os.name == "posix":
         with contextlib.suppress(OSError):  # only the superuser may give files away
@@ -338,14 +340,6 @@ def require_utf8(path: Path) -> None:
             f"{path}: weights cannot be read from a folder whose name is not UTF-8. Rename it.",
             code="file-name-not-utf8",
         ) from error
-
-
-def share(path: Path) -> None:
-    """Set a file's permissions to the user's default; some libraries write files that only their owner can read."""
-    # The umask can only be read by setting it.
-    mask = os.umask(0)
-    os.umask(mask)
-    path.chmod(0o666 & ~mask)
 
 
 def disk_full(error: OSError) -> bool:

@@ -28,7 +28,6 @@ from osbert.corpus.writer import (
     document_hashes,
     first_occurrences,
     lines_folder,
-    read_counts,
     read_lines,
     shard_name,
 )
@@ -53,13 +52,11 @@ def make_report(
     text_bytes, lines, duplicate_lines, duplicate_documents, deduplicated, sentence_ends, seconds; with filters also
     left_out, the number of documents that each filter dropped.
     """
-    words = sum(shard["words"] for shard in shards)  # those that the word starts tell: segmented ones are longer
-    tokens = sum(shard["tokens"] for shard in shards)
+    counted = ("documents", "sentences", "tokens", "words")  # words by word starts: segmented ones are longer
+    totals = {name: sum(shard[name] for shard in shards) for name in counted}
+    words, tokens = totals["words"], totals["tokens"]
     report: dict[str, Any] = {
-        "documents": sum(shard["documents"] for shard in shards),
-        "sentences": sum(shard["sentences"] for shard in shards),
-        "tokens": tokens,
-        "words": words,
+        **totals,
         "tokens_per_word": round(tokens / words, 4) if words else 0.0,
         "unknown": unknown,
         "unknown_rate": round(unknown / tokens, 6) if tokens else 0.0,
@@ -312,8 +309,8 @@ class Build:
         self._verify()
         entries = self.state.shards
         watch(BuildProgress(phase="duplicates", done=0, total=2))
-        lines = sum(entry["lines"] for entry in entries)
-        documents = sum(entry["documents"] for entry in entries)
+        totals = {name: sum(entry[name] for entry in entries) for name in ("lines", "documents", "text_bytes")}
+        lines, documents = totals["lines"], totals["documents"]
         settling = self.building / "settling"
         shutil.rmtree(settling, ignore_errors=True)
         keep = first_occurrences((part.hashes for part in self._lines()), lines, settling / "lines")
@@ -322,7 +319,7 @@ class Build:
         watch(BuildProgress(phase="duplicates", done=2, total=2))
         rest = {
             "inputs": len(self.inputs),
-            "text_bytes": sum(entry["text_bytes"] for entry in entries),
+            "text_bytes": totals["text_bytes"],
             "lines": lines,
             "duplicate_lines": lines - int(np.count_nonzero(keep)),
             "duplicate_documents": documents - int(np.count_nonzero(first_documents)),
@@ -338,7 +335,7 @@ class Build:
             shards = [{name: entry[name] for name in names} for entry in entries]
             counts = np.zeros(len(self.tokenizer), np.int64)
             for number in range(len(entries)):
-                counts += read_counts(self.building, number)
+                counts += np.load(lines_folder(self.building, number) / "counts.npy")
         rest["seconds"] = round(time.monotonic() - began, 3)
         repairs = Repairs(**self.state.position.repairs)
         report = make_report(shards, unknown=int(counts[self.tokenizer.unknown]), repairs=repairs, rest=rest)

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from osbert.errors import UserError
-from osbert.files import file_sha256, flush, replace_file, whole_folder
+from osbert.files import file_sha256, flush, replacing, whole_folder
 from osbert.guarded import leads_below, require_regular
 
 Written = dict[str, dict[str, Any]]
@@ -39,8 +39,10 @@ def write_arrays(folder: Path, arrays: Mapping[str, np.ndarray]) -> Written:
 
     Returns the size and the hash of each file, for the manifest.
     """
+    written: Written = {}
     with whole_folder(folder) as aside:
-        written = {f"{name}.npy": _write_array(aside / f"{name}.npy", array) for name, array in arrays.items()}
+        for name, array in arrays.items():
+            written[f"{name}.npy"] = _write_array(aside / f"{name}.npy", array)
         # The new folder is complete beside it and takes its name when the block ends.
         shutil.rmtree(folder, ignore_errors=True)
     return written
@@ -48,9 +50,8 @@ def write_arrays(folder: Path, arrays: Mapping[str, np.ndarray]) -> Written:
 
 def write_array(path: Path, array: np.ndarray) -> dict[str, Any]:
     """Write one .npy file atomically, and return its size and hash."""
-    facts: dict[str, Any] = {}
-    replace_file(path, lambda aside: facts.update(_write_array(aside, array)))
-    return facts
+    with replacing(path) as aside:
+        return _write_array(aside, array)
 
 
 def _write_array(path: Path, array: np.ndarray) -> dict[str, Any]:

@@ -191,12 +191,6 @@ def read_lines(building: Path, number: int, documents: np.ndarray) -> Lines:
     return Lines(hashes=hashes, starts=starts, documents=documents)
 
 
-def read_counts(building: Path, number: int) -> np.ndarray:
-    """Return the unigram counts (V,) int64 of a written shard."""
-    counts: np.ndarray = np.load(lines_folder(building, number) / "counts.npy")
-    return counts
-
-
 @dataclass
 class _Collected:
     """The collected portions of one shard, one array for each; positions count from the start of the shard."""

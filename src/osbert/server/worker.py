@@ -14,8 +14,9 @@ import sys
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from osbert.errors import UserError
@@ -75,7 +76,8 @@ class Worker:
         from osbert.server.call_table import all_calls
 
         self.log = Log()
-        self.models = {run.name: _load_model(run, orders) for run in orders.runs}
+        searched = orders.searched.models if orders.searched else set()
+        self.models = {run.name: _load_model(run, orders, searched) for run in orders.runs}
         if orders.searched:
             _add_search(self.models, orders.searched, orders, self.log)
         self.edges = [model.edge for model in self.models.values() if model.edge.is_own]
@@ -224,13 +226,14 @@ class Worker:
         )
 
 
-def _load_model(run: ModelFolder, orders: Orders) -> ServerModel:
+def _load_model(run: ModelFolder, orders: Orders, searched: Collection[Path]) -> ServerModel:
+    """Return a model to serve. `searched`: the folders of the models of searched files."""
     from osbert.inference.engine import load
     from osbert.interop.folder import open_folder
 
     try:
         source = open_folder(run.folder, orders.opening)
-        if orders.searched:
+        if source.path.resolve() in searched:
             _ = source.fingerprint  # which a search compares, before the memory of the weights is freed
         engine = load(source, device=orders.device)
         return ServerModel(run.name, engine, orders.writing)

@@ -242,8 +242,8 @@ def _seal(folder: Path, state: Mapping[str, Any], facts: Mapping[str, Facts]) ->
     manifest = {**facts, STATE: _facts(folder / STATE)}
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
     for name in (*manifest, MANIFEST):
-        # safetensors' files can be read by their owner alone. `files.share` would set the umask of the whole process
-        # for a moment, and this may be a thread; a file that Python has written has the right permissions.
+        # safetensors' files can be read by their owner alone. `files.replacing` would set the umask of the whole
+        # process for a moment, and this may be a thread; a file that Python has written has the right permissions.
         shutil.copymode(folder / MANIFEST, folder / name)
         sync(folder / name)
     sync(folder)

@@ -190,8 +190,9 @@ def to_huggingface(
 
     Without `pooler` the weights of the pooler are left out.
     """
-    closed = bool(_other_heads(learner))
-    config = configs.config(learner.backbone.architecture, _head_config(learner, labels), closed=closed)
+    closed, published = bool(_other_heads(learner)), _export_names(learner)
+    heads = _head_config(learner, published, labels, closed=closed)
+    config = configs.config(learner.backbone.architecture, heads, closed=closed)
     if tokenizer is not None and learner.backbone.architecture.has_decoder and config["model_type"] != names.OWN:
         config |= text_ids(tokenizer)
         config |= {FORCED_END: config["eos_token_id"]} if FORCED_END in config else {}
@@ -210,7 +211,6 @@ def to_huggingface(
     sizes, family = learner.backbone.architecture, of_type(config["model_type"])
     if family and isinstance(sizes, Architecture):
         tensors |= {f"{prefix}{name}": table for name, table in family.tables(sizes).items()}
-    published = _export_names(learner)
     for name, head in _heads(learner):
         for parameter, tensor in head.state_dict().items():
             osbert_name = f"heads.{name}.{parameter}"
@@ -401,12 +401,16 @@ def _export_names(learner: Learner) -> dict[str, Mapping[str, str]]:
     return published
 
 
-def _head_config(learner: Learner, labels: Sequence[str] | None) -> dict[str, Any]:
-    """Return the config.json fields about the heads: class, labels, kind of problem."""
-    published = _export_names(learner)
+def _head_config(
+    learner: Learner, published: Mapping[str, Mapping[str, str]], labels: Sequence[str] | None, *, closed: bool
+) -> dict[str, Any]:
+    """Return the config.json fields about the heads: class, labels, kind of problem.
+
+    `published`: the names of `_export_names`. `closed`: whether transformers would not rebuild all heads.
+    """
     exported_heads = (head for name, head in _heads(learner) if published[name] or not head.state_dict())
     heads = {names.export_form(head.form): head for head in exported_heads}
-    kind = "OsbertModel" if _other_heads(learner) else names.model_class(heads, learner.backbone.architecture)
+    kind = "OsbertModel" if closed else names.model_class(heads, learner.backbone.architecture)
     fields: dict[str, Any] = {"architectures": [kind]}
     if head := heads.get("sequence") or heads.get("tokens"):
         count = len(head.get_parameter("linear.weight"))

@@ -13,19 +13,21 @@ from numpy.typing import NDArray
 
 from osbert.errors import UserError
 from osbert.evaluation.fusion import DEPTH, fuse_scores, read_weights, sum_reciprocal_ranks
+from osbert.inference.embedder import Embedder
 from osbert.inference.engine import Engine, load
 from osbert.inference.vectors.lexical import BM25Index
-from osbert.inference.vectors.reading import VectorFile
+from osbert.inference.vectors.reading import VectorFile, VectorRow
 from osbert.interop.folder import open_folder
 from osbert.runs.contract import Notice, Watch, ignore, report_remarks
 from osbert.runs.similarity.search import (
-    BM25,
     QUERIES,
     FileSearch,
     FusedNeighbour,
     LoadModel,
+    Neighbour,
     Neighbourhood,
     RerankedNeighbour,
+    ScoredNeighbour,
     SearchRequest,
     Texts,
     describe_embedder,
@@ -34,6 +36,13 @@ from osbert.runs.similarity.search import (
     search,
 )
 from osbert.runs.similarity.settings import SearchOptions
+
+BM25 = "bm25"
+"""The name of the ranking by words."""
+Rankings = Mapping[str, Mapping[int, float]]
+"""By the name of each ranking, the scores of rows by their indices, the best first."""
+WordFractions = Mapping[int, Mapping[str, float]]
+"""By the index of a row, what makes up its score."""
 
 
 def search_files(
@@ -54,12 +63,12 @@ def search_files(
         report_remarks(engine, watch)
         deeper = replace(request, options=replace(request.options, rerank="", top=max(top, DEPTH)))
         return [rerank(engine, neighbourhood, top) for neighbourhood in search_files(deeper, queries, watch=watch)]
-    if not request.also:
+    if not request.also and (isinstance(queries, np.ndarray) or not request.options.hybrid):
         return search(request, queries, watch=watch)
     if isinstance(queries, np.ndarray):
         raise UserError("Several files are searched for texts, not vectors.", code="options-exclude-each-other")
     require_queries(request.open_file(), queries)
-    fused = FusedSearch.open(request, watch=watch)
+    fused = (FusedSearch if request.also else HybridSearch).open(request, watch=watch)
     for file in fused.files.values():
         for remark in describe_embedder(file.embedder):
             watch(Notice(remark))
@@ -108,9 +117,19 @@ class FusedSearch:
         return [*self.files, *([BM25] if self.hybrid else [])]
 
     @property
+    def first(self) -> FileSearch:
+        """The search in the first file, whose texts are shown."""
+        return next(iter(self.files.values()))
+
+    @property
     def text_file(self) -> VectorFile:
-        """The first file, whose texts are shown."""
-        return next(iter(self.files.values())).finder.opened
+        """The first file."""
+        return self.first.finder.opened
+
+    @property
+    def embedder(self) -> Embedder:
+        """The model of the first file, for its queries."""
+        return self.first.embedder
 
     def with_word_index(self) -> Self:
         """Return the search with an index of all words of the texts."""
@@ -137,27 +156,14 @@ class FusedSearch:
         fused = [fuse_scores(each, self.weights) if self.weights else sum_reciprocal_ranks(each) for each in lists]
         best = [[*scores][:top] for scores in fused]
         # Words are looked for in the texts that are shown alone.
-        words = {
-            name: file.finder.explain(
-                embedded[name][0],
-                [[row for row in rows if row in ranks] for rows, ranks in zip(best, by_file[name], strict=True)],
-            )
-            for name, file in self.files.items()
-        }
+        words = {name: file.finder.explain(embedded[name][0], best) for name, file in self.files.items()}
         for number, (query, rows) in enumerate(zip(window, best, strict=True)):
             fractions = {name: explained[number] for name, explained in words.items()}
             if index is not None:
                 spelt, ranked = " ".join(query), rankings[number][BM25]
                 fractions[BM25] = {row: index.explain(spelt, row) for row in rows if row in ranked}
             nearest = [
-                FusedNeighbour(
-                    score=fused[number][row],
-                    line=text.line,
-                    texts=text.texts,
-                    ranks={name: [*ranks].index(row) + 1 for name, ranks in rankings[number].items() if row in ranks},
-                    scores={name: ranks[row] for name, ranks in rankings[number].items() if row in ranks},
-                    words={name: parts[row] for name, parts in fractions.items() if row in parts},
-                )
+                self._describe(row, text, fused[number][row], rankings[number], fractions)
                 for row, text in zip(rows, self.text_file.rows(rows), strict=True)
             ]
             unread, length = max(
@@ -165,8 +171,32 @@ class FusedSearch:
             )
             yield Neighbourhood(query=query, nearest=nearest, unread=unread, length=length)
 
+    def _describe(
+        self, row: int, text: VectorRow, score: float, rankings: Rankings, words: Mapping[str, WordFractions]
+    ) -> Neighbour | ScoredNeighbour | FusedNeighbour:
+        """Return a row of the files as a result, with its ranks and scores by ranking and what makes up the scores."""
+        rankings = {name: ranks for name, ranks in rankings.items() if row in ranks}
+        return FusedNeighbour(
+            score=score,
+            line=text.line,
+            texts=text.texts,
+            ranks={name: [*ranks].index(row) + 1 for name, ranks in rankings.items()},
+            scores={name: ranks[row] for name, ranks in rankings.items()},
+            words={name: words[name][row] for name in rankings if row in words[name]},
+        )
+
     def _spelt_texts(self) -> Iterator[str]:
         return (" ".join(row.texts) for row in self.text_file.all_rows())
+
+
+class HybridSearch(FusedSearch):
+    """A search in one file and in its words; its results are the file's, without a score if words alone find a text."""
+
+    def _describe(
+        self, row: int, text: VectorRow, score: float, rankings: Rankings, words: Mapping[str, WordFractions]
+    ) -> Neighbour | ScoredNeighbour:
+        (name, file), *_ = self.files.items()
+        return file.finder.describe(text, rankings[name].get(row), words[name].get(row, {}))
 
 
 def require_reranker(engine: Engine, name: str) -> None:
@@ -197,6 +227,8 @@ def rerank(engine: Engine, neighbourhood: Neighbourhood, top: int) -> Neighbourh
 
 def require_same_texts(opened: Sequence[VectorFile]) -> None:
     """Raise UserError unless all files have the same texts in them."""
+    if len(opened) < 2:
+        return
     for number, rows in enumerate(zip_longest(*(file.all_rows() for file in opened)), 1):
         if differing := [file for file, row in zip(opened, rows) if row != rows[0]]:
             raise UserError(

@@ -13,12 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osbert.errors import UserError
-from osbert.evaluation.fusion import DEPTH, fuse_scores, read_weights, sum_reciprocal_ranks
 from osbert.inference.embedder import Embedder
 from osbert.inference.engine import Engine, load, make_embedder
 from osbert.inference.kinds import KINDS, Index, KindOfVectors, Ranking
-from osbert.inference.vectors.lexical import BM25Index
-from osbert.inference.vectors.reading import VectorFile, open_vectors
+from osbert.inference.vectors.reading import VectorFile, VectorRow, open_vectors
 from osbert.inference.vectors.settings import VectorSettings
 from osbert.interop.folder import Folder, open_folder
 from osbert.interop.opening import CAREFUL, Opening
@@ -30,8 +28,6 @@ from osbert.terminal import format_count
 
 QUERIES = 512
 """Queries that are compared with a block at once."""
-BM25 = "bm25"
-"""The name of the ranking by words."""
 WORDS = 5
 """Most words that are printed for a text."""
 Texts = tuple[str, ...]
@@ -342,30 +338,23 @@ class Finder:
 
     def find(self, vectors: Any, texts: Sequence[Texts], top: int) -> Iterator[Neighbourhood]:
         """Yield the `top` rows nearest to each of the vectors, of the file's kind; `texts`: of the queries."""
-        opened = self.opened
-        # Rank fusion needs more than the top of each ranking: a text may be second in both and first in none.
-        count = max(top, DEPTH) if self.options.hybrid else top
-        rankings = self.rank(vectors, count)
+        rankings = self.rank(vectors, top)
         chosen = [list(ranking) for ranking in rankings]
-        if self.options.hybrid:
-            spelt = [" ".join(query) for query in texts]
-            index = BM25Index.of_queries((" ".join(row.texts) for row in opened.all_rows()), spelt)
-            both = zip(rankings, spelt, strict=True)
-            chosen = [self._fuse([by_vectors, dict(index.rank(query, count))])[:top] for by_vectors, query in both]
         # The rows of all queries are read in one pass over the file, each once.
         wanted = sorted({index for indices in chosen for index in indices})
-        rows = dict(zip(wanted, opened.rows(wanted), strict=True))
+        rows = dict(zip(wanted, self.opened.rows(wanted), strict=True))
         words = self.explain(vectors, chosen)
-        for number, (indices, ranking) in enumerate(zip(chosen, rankings, strict=True)):
-            neighbours: list[Neighbour | ScoredNeighbour] = []
-            for row_index in indices:
-                score, line, row_texts = ranking.get(row_index), rows[row_index].line, rows[row_index].texts
-                if self.kind.score == "cosine":
-                    neighbours.append(Neighbour(cosine=score, line=line, texts=row_texts))
-                else:
-                    fractions = words[number][row_index]
-                    neighbours.append(ScoredNeighbour(score=score, line=line, texts=row_texts, words=fractions))
-            yield Neighbourhood(query=texts[number] if texts else (), nearest=neighbours)
+        for number, ranking in enumerate(rankings):
+            nearest = [
+                self.describe(rows[index], score, words[number].get(index, {})) for index, score in ranking.items()
+            ]
+            yield Neighbourhood(query=texts[number] if texts else (), nearest=nearest)
+
+    def describe(self, row: VectorRow, score: float | None, words: Mapping[str, float]) -> Neighbour | ScoredNeighbour:
+        """Return a row of the file as a result, with its score and what makes it up."""
+        if self.kind.score == "cosine":
+            return Neighbour(cosine=score, line=row.line, texts=row.texts)
+        return ScoredNeighbour(score=score, line=row.line, texts=row.texts, words=words)
 
     def rank(self, vectors: Any, count: int) -> list[dict[int, float]]:
         """Return the scores of the `count` rows nearest to each query by their indices, the best first."""
@@ -384,12 +373,6 @@ class Finder:
     def explain(self, vectors: Any, chosen: Sequence[Sequence[int]]) -> Sequence[Mapping[int, Mapping[str, float]]]:
         """Return for each query what makes up the scores of its chosen rows, by their indices."""
         return self.kind.explain(vectors, chosen, self.opened, self.vocabulary)
-
-    def _fuse(self, rankings: Sequence[Mapping[int, float]]) -> list[int]:
-        """Return the rows by vectors and by words, the best first."""
-        if not self.options.weights:
-            return [*sum_reciprocal_ranks(rankings)]
-        return [*fuse_scores(rankings, read_weights(self.options.weights, [self.opened.path.name, BM25]))]
 
     def _compare(self, vectors: Any, count: int) -> list[Ranking]:
         """Return the indices and scores of the rows nearest to each query."""

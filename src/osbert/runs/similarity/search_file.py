@@ -19,6 +19,7 @@ from osbert.runs.rows.forms.contract import RowLayout, RowResult, ValueResult
 from osbert.runs.rows.output import RowOutput, form_name
 from osbert.runs.rows.table import Results, ResultSource, write_table
 from osbert.runs.rows.texts import TextJob, TextRows
+from osbert.runs.similarity.fused_search import HybridSearch
 from osbert.runs.similarity.search import (
     QUERIES,
     FileSearch,
@@ -80,7 +81,8 @@ class SearchSource(ResultSource["SearchJob"]):
         words = [] if score == "cosine" else ["words"]
         headings = ["query_line", *(f"query_{name}" for name in texts), "rank", score, "line", *texts, *words]
         form = self.output.choose_form(RowLayout(file=self.file, columns=(), headings=headings))
-        search = self.request.open(opened)
+        hybrid = self.request.options.hybrid
+        search = HybridSearch.open(self.request) if hybrid else self.request.open(opened)
         facts = {
             "input": rows.before.sha256,
             "columns": list(names),
@@ -92,6 +94,7 @@ class SearchSource(ResultSource["SearchJob"]):
         return SearchJob(
             engine=search.embedder.engine,
             search=search,
+            top=self.request.options.top,
             rows=rows,
             form=form,
             before=rows.before,
@@ -108,7 +111,8 @@ class SearchJob(TextJob):
     unit = "text"
 
     engine: LoadedModel
-    search: FileSearch
+    search: FileSearch | HybridSearch
+    top: int
 
     @property
     def window_size(self) -> tuple[int, int]:
@@ -128,7 +132,7 @@ class SearchJob(TextJob):
     def results(self, window: Sequence[Row], tally: Mapping[str, int]) -> Results:
         queries = [tuple(row.values[name] for name in self.rows.columns.texts) for row in window]
         rows: list[tuple[Row, RowResult]] = []
-        neighbourhoods = self.search.find(queries, self.search.finder.options.top)
+        neighbourhoods = self.search.find(queries, self.top)
         for query, neighbourhood in zip(window, neighbourhoods, strict=True):
             for rank, neighbour in enumerate(neighbourhood.nearest, 1):
                 assert not isinstance(neighbour, FusedNeighbour | RerankedNeighbour)

@@ -43,6 +43,11 @@ class SearchedFiles:
         """The folder of the model of the first file."""
         return self.model or Path(open_vectors(self.vectors).settings["model"])
 
+    @property
+    def models(self) -> set[Path]:
+        """The folders of the models of all files."""
+        return {self.folder.resolve(), *(Path(open_vectors(path).settings["model"]).resolve() for path in self.also)}
+
     def stamps(self) -> list[Any]:
         """Return facts that change when a file is replaced, or the file with the texts of an .npy."""
         paths = [path for file in (self.vectors, *self.also) for path in (file, beside(file))]
@@ -131,7 +136,7 @@ class ServedSearch:
     @property
     def embedder(self) -> Embedder:
         """The model of the first file, for its queries."""
-        return next(iter(self.search.files.values())).embedder
+        return self.search.embedder
 
     def facts(self) -> dict[str, Any]:
         """Return what /v1/models says of the search."""
