@@ -109,7 +109,7 @@ class RoleLayout:
         )
 
 
-@functools.lru_cache(maxsize=8)  # asked for each text
+@functools.lru_cache(maxsize=8)  # asked for each role
 def _piece_ids(tokenizer: AnyTokenizer) -> Mapping[str, int]:
     """Return the ids of the pieces."""
     return {piece: index for index, piece in enumerate(tokenizer.vocabulary)}

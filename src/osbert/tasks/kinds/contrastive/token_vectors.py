@@ -7,6 +7,7 @@ import re
 import string
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -19,6 +20,7 @@ from osbert.data.multi_vectors import MultiVectors, maxsim
 from osbert.data.pack import Packer
 from osbert.errors import UserError
 from osbert.tasks.tables.texts import TextTask
+from osbert.text.file_tokenizer import AnyTokenizer
 
 QUERY_LENGTH, WIDTH = 32, 128
 """Tokens of a query and numbers of a token's vector, as ColBERT has them (Khattab & Zaharia 2020, section 4.1)."""
@@ -101,15 +103,20 @@ class LateInteractionTask(TextTask):
             prefixes={role: match[0] if match else "" for role, match in markers.items()},
         )
 
+    @cached_property
+    def _layouts(self) -> dict[tuple[str, AnyTokenizer], RoleLayout]:
+        """The layouts of roles, each made when its first text comes."""
+        return {}
+
     def lay_out_role(self, text: str, packer: Packer, *, role: str, record: int) -> Example:
         """Return the sequence of a query or a document, with a vector for each token that counts."""
-        layout = RoleLayout.of(
-            self.late,
-            packer.tokenizer,
-            role=role,
-            prompt=self.prompts.get(role, ""),
-            skipped=self.skipped.split() if role == DOCUMENT else (),
-        )
+        layout = self._layouts.get((role, packer.tokenizer))
+        if layout is None:
+            skipped = self.skipped.split() if role == DOCUMENT else ()
+            layout = RoleLayout.of(
+                self.late, packer.tokenizer, role=role, prompt=self.prompts.get(role, ""), skipped=skipped
+            )
+            self._layouts[role, packer.tokenizer] = layout
         length = min(packer.length, self.query_length) if role == QUERY else packer.length
         shorter = dataclasses.replace(packer, length=length - len(layout.marker.ids))
         text, prompt = (text.lower(), layout.prompt.lower()) if self.lower_case else (text, layout.prompt)
