@@ -93,10 +93,11 @@ def vector_kind(pooling: str) -> VectorKind:
     >>> vector_kind("cls+mean"), vector_kind("splade_sum"), vector_kind("colbert")
     ('dense', 'sparse', 'multi')
     """
-    kinds: dict[VectorKind, tuple[str, ...]] = {
-        "sparse": get_args(SparsePooling), "multi": get_args(MultiPooling), "tokens": ("tokens",),
-    }  # fmt: skip
-    return next((kind for kind, poolings in kinds.items() if pooling in poolings), "dense")
+    if pooling in get_args(SparsePooling):
+        return "sparse"
+    if pooling in get_args(MultiPooling):
+        return "multi"
+    return "tokens" if pooling == "tokens" else "dense"
 
 
 def split_pooling(pooling: str) -> list[Pooling]:

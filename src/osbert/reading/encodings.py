@@ -57,7 +57,10 @@ _BOMS = (
 
 def bom_encoding(start: bytes) -> str:
     """Return the encoding of the byte-order mark in the first bytes, UTF-8 if there is none."""
-    return next((name for mark, name in _BOMS if start.startswith(mark)), "utf-8")
+    for mark, name in _BOMS:
+        if start.startswith(mark):
+            return name
+    return "utf-8"
 
 
 def foreign(start: bytes, file: Path | BinaryIO) -> str:
@@ -72,7 +75,10 @@ def foreign(start: bytes, file: Path | BinaryIO) -> str:
         return _package(file)
     if start.startswith(b"BZh") and start[4:10] == _BZIP2:
         return "compressed with bzip2: give it an ending such as .csv.bz2"
-    return next((what for signature, what in _SIGNATURES if start.startswith(signature)), "")
+    for signature, what in _SIGNATURES:
+        if start.startswith(signature):
+            return what
+    return ""
 
 
 def _package(file: Path | BinaryIO) -> str:

@@ -73,10 +73,12 @@ class Report:
     @property
     def remarks(self) -> tuple[str, ...]:
         """A line for the user for each tensor of the file that is not as expected."""
-        used = [f"{row.name} {row.shape}: {row.remark}" for row in self.problems if row.status == "loaded"]
-        strange = [
-            f"{row.name} {row.shape} is not used: {row.remark}" for row in self.problems if row.status == "unused"
-        ]
+        used, strange = [], []
+        for row in self.problems:
+            if row.status == "loaded":
+                used.append(f"{row.name} {row.shape}: {row.remark}")
+            elif row.status == "unused":
+                strange.append(f"{row.name} {row.shape} is not used: {row.remark}")
         more = [f"... and {len(strange) - 5:,} more that are not used"] if len(strange) > 5 else []
         return (*used, *strange[:5], *more)
 
