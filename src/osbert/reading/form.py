@@ -164,7 +164,7 @@ def find_format(file: DataFile, reading: TableReading) -> Format:
     with open_text(file, reading.encoding) as lines:
         try:
             sample = _sample(lines)
-            if not any(line.strip() for line in sample):
+            if not any(map(str.strip, sample)):
                 raise UserError(f"{path} is empty.", code="no-data")
             # Lines end at line feeds, so the carriage returns of an old Mac file are all within lines, at least as many
             # as there are lines. A quoted cell may contain any number of them.

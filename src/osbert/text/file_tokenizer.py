@@ -44,16 +44,14 @@ def text_template(cls: str, sep: str, ids: Mapping[str, int], *, segments: bool)
 
     `segments`: whether a second text and the piece behind it are segment 1; else two pieces separate the texts.
     """
-
-    def piece(text: str, segment: int = 0) -> dict[str, Any]:
-        return {"SpecialToken": {"id": text, "type_id": segment}}
-
-    first, second = ({"Sequence": {"id": name, "type_id": segments * (name == "B")}} for name in "AB")
-    single = [piece(cls), first, piece(sep)]
+    after = {"SpecialToken": {"id": sep, "type_id": 0}}
+    single = [{"SpecialToken": {"id": cls, "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}, after]
+    second = {"Sequence": {"id": "B", "type_id": int(segments)}}
+    last = {"SpecialToken": {"id": sep, "type_id": int(segments)}}
     return {
         "type": "TemplateProcessing",
         "single": single,
-        "pair": [*single, *([] if segments else [piece(sep)]), second, piece(sep, int(segments))],
+        "pair": [*single, *([] if segments else [after]), second, last],
         "special_tokens": {text: {"id": text, "ids": [ids[text]], "tokens": [text]} for text in (cls, sep)},
     }
 
