@@ -227,8 +227,6 @@ def rerank(engine: Engine, neighbourhood: Neighbourhood, top: int) -> Neighbourh
 
 def require_same_texts(opened: Sequence[VectorFile]) -> None:
     """Raise UserError unless all files have the same texts in them."""
-    if len(opened) < 2:
-        return
     for number, rows in enumerate(zip_longest(*(file.all_rows() for file in opened)), 1):
         if differing := [file for file, row in zip(opened, rows) if row != rows[0]]:
             raise UserError(
