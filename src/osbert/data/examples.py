@@ -33,6 +33,25 @@ class Targets:
     index: Places | None = None
     weights: NDArray[np.floating] | None = None
 
+    def take(self, indices: Places, moved: Places) -> Targets:
+        """Return the labels of the examples `indices` (K,), whose tokens shift by `moved` (K,)."""
+        counts = self.counts[indices]
+        return self._pick(ranges(begins(self.counts)[indices], counts), counts, np.repeat(moved, counts))
+
+    def cut(self, rows: slice, start: int) -> Targets:
+        """Return the labels of consecutive examples whose first token has the index `start`; views, not copies."""
+        counts = self.counts[rows]
+        first = int(self.counts[: rows.start].sum())
+        return self._pick(slice(first, first + int(counts.sum())), counts, -start)
+
+    def _pick(self, labels: slice | Places, counts: Places, moved: int | Places) -> Targets:
+        return Targets(
+            labels=self.labels[labels],
+            counts=counts,
+            index=None if self.index is None else self.index[labels] + moved,
+            weights=None if self.weights is None else self.weights[labels],
+        )
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Examples(Sequence[Example]):
@@ -69,8 +88,14 @@ class Examples(Sequence[Example]):
         """Concatenate several parts, in their order."""
         if len(parts) < 2:
             return parts[0] if parts else _NONE
-        names = dict.fromkeys(name for part in parts for name in part.targets)
-        columns: dict[str, Any] = {name: _join_column(name, parts) for name in COLUMNS}
+        names = dict.fromkeys([name for part in parts for name in part.targets])
+        columns: dict[str, Any] = {}
+        for name in COLUMNS:
+            values = [getattr(part, name) for part in parts]
+            if len(missing := [index for index, value in enumerate(values) if value is None]) < len(values):
+                for index in missing:
+                    values[index] = _ABSENT[name](parts[index])
+                columns[name] = np.concatenate(values)
         sources = [part.source for part in parts if part.source is not None]
         if sources and len(sources) < len(parts):
             raise ValueError("some examples have a source and others do not, so they cannot form one batch")
@@ -131,7 +156,7 @@ class Examples(Sequence[Example]):
         targets = {}
         for name, target in self.targets.items():
             if target.counts[index]:
-                part = _cut(target, slice(index, index + 1), start)
+                part = target.cut(slice(index, index + 1), start)
                 targets[name] = Target(labels=part.labels, index=part.index, weights=part.weights)
         return Example(
             **_columns(self, tokens),
@@ -156,7 +181,7 @@ class Examples(Sequence[Example]):
             records=self.records[rows],
             truncated=self.truncated[rows],
             source=None if self.source is None else self.source[rows],
-            targets={name: _cut(target, rows, bounds[0]) for name, target in self.targets.items()},
+            targets={name: target.cut(rows, bounds[0]) for name, target in self.targets.items()},
         )
 
     def take(self, indices: Places) -> Examples:
@@ -171,7 +196,7 @@ class Examples(Sequence[Example]):
             records=self.records[indices],
             truncated=self.truncated[indices],
             source=None if self.source is None else self.source.take(indices),
-            targets={name: _take_targets(target, indices, moved) for name, target in self.targets.items()},
+            targets={name: target.take(indices, moved) for name, target in self.targets.items()},
         )
 
     def with_target(self, *, ids: Integers, name: str, targets: Targets) -> Examples:
@@ -200,59 +225,27 @@ _ABSENT: dict[str, Callable[[Examples], NDArray[Any]]] = {
 
 def _columns(owner: Example | Examples, tokens: slice | Places) -> dict[str, Any]:
     """Return the columns of some tokens, by name; None for absent columns."""
-    columns = {name: getattr(owner, name) for name in COLUMNS}
-    return {name: None if column is None else column[tokens] for name, column in columns.items()}
-
-
-def _join_column(name: str, parts: Sequence[Examples]) -> NDArray[Any] | None:
-    """Concatenate the column `name`, filled in where a part lacks it. None if all parts lack it."""
-    columns = [getattr(part, name) for part in parts]
-    if all(column is None for column in columns):
-        return None
-    absent = _ABSENT.get(name)
-    return np.concatenate(
-        [absent(part) if column is None and absent else column for column, part in zip(columns, parts)]
-    )
+    return {name: None if (column := getattr(owner, name)) is None else column[tokens] for name in COLUMNS}
 
 
 def _join_targets(name: str, parts: Sequence[Examples]) -> Targets:
     """Concatenate the targets `name`; parts without it get counts of 0."""
-    absent = [np.zeros(len(part), np.int64) for part in parts]
-    # The tokens before each part, an exclusive cumulative sum: the offset of its label indices.
-    before = np.cumsum([len(part.ids) for part in parts]) - [len(part.ids) for part in parts]
-    present = [(part.targets[name], int(start)) for part, start in zip(parts, before) if name in part.targets]
-    indices = [targets.index + start for targets, start in present if targets.index is not None]
+    present: list[Targets] = []
+    counts, indices, start = [], [], 0  # `start`: the tokens before a part, the offset of its label indices
+    for part in parts:
+        targets = part.targets.get(name)
+        counts.append(np.zeros(len(part), np.int64) if targets is None else targets.counts)
+        if targets is not None:
+            present.append(targets)
+            if targets.index is not None:
+                indices.append(targets.index + start)
+        start += len(part.ids)
     if indices and len(indices) < len(present):
         raise ValueError(f"the target {name} has a value per token in one example and a value per sequence in another")
-    weights = [np.ones(len(t.labels), np.float32) if t.weights is None else t.weights for t, _ in present]
+    weights = [np.ones(len(t.labels), np.float32) if t.weights is None else t.weights for t in present]
     return Targets(
-        labels=np.concatenate([targets.labels for targets, _ in present]),
-        counts=np.concatenate(
-            [part.targets[name].counts if name in part.targets else none for part, none in zip(parts, absent)]
-        ),
+        labels=np.concatenate([targets.labels for targets in present]),
+        counts=np.concatenate(counts),
         index=np.concatenate(indices) if indices else None,
-        weights=np.concatenate(weights) if any(t.weights is not None for t, _ in present) else None,
-    )
-
-
-def _cut(targets: Targets, rows: slice, start: int) -> Targets:
-    """Return the targets of consecutive examples whose first token has the index `start`."""
-    counts = targets.counts[rows]
-    first = int(targets.counts[: rows.start].sum())
-    return _pick(targets, slice(first, first + int(counts.sum())), counts, -start)
-
-
-def _take_targets(targets: Targets, indices: Places, moved: Places) -> Targets:
-    """Return the targets of the examples with the indices `indices`, whose tokens shift by `moved` (K,)."""
-    counts = targets.counts[indices]
-    return _pick(targets, ranges(begins(targets.counts)[indices], counts), counts, np.repeat(moved, counts))
-
-
-def _pick(targets: Targets, labels: slice | Places, counts: Places, moved: int | Places) -> Targets:
-    """Return some of the labels, `counts` of each example, whose tokens shift by `moved`."""
-    return Targets(
-        labels=targets.labels[labels],
-        counts=counts,
-        index=None if targets.index is None else targets.index[labels] + moved,
-        weights=None if targets.weights is None else targets.weights[labels],
+        weights=np.concatenate(weights) if any(t.weights is not None for t in present) else None,
     )

@@ -52,6 +52,11 @@ class PlotScale:
     right: float
     ends: tuple[float, float]
 
+    @classmethod
+    def beside(cls, names: Sequence[str], right: float, ends: tuple[float, float]) -> PlotScale:
+        """Return the scale behind these names of rows, up to the pixel `right`."""
+        return cls(left=min(WIDEST_NAMES, max(map(len, names)) * LETTER) + 16, right=right, ends=ends)
+
     def across(self, value: float) -> float:
         """Return the x of a value, in pixels."""
         low, high = self.ends
@@ -85,9 +90,8 @@ def interval_plot(
         return picture([], title=title, height=TOP + BOTTOM + ROW)
     values = [value for row in finite_rows for value in (row.value, *row.interval, mark) if math.isfinite(value)]
     notes = max(len(row.note) for row in finite_rows) * LETTER
-    field = _field(
-        [row.name for row in finite_rows], WIDTH - RIGHT - (notes + 10 if notes else 0), ends or scale_ends(values)
-    )
+    right = WIDTH - RIGHT - (notes + 10 if notes else 0)
+    field = PlotScale.beside([row.name for row in finite_rows], right, ends or scale_ends(values))
     height = TOP + BOTTOM + ROW * len(finite_rows)
     parts = field.grid(height)
     if math.isfinite(mark):
@@ -115,7 +119,7 @@ def bar_plot(rows: Sequence[BarRow], series: Sequence[str], *, title: str, perce
     most = max((value for row in rows for value in row.values if value is not None), default=0.0)
     if not most > 0:
         return picture([], title=title, height=TOP + BOTTOM + ROW)
-    field = _field([row.name for row in rows], WIDTH - RIGHT - 4, (0.0, most))
+    field = PlotScale.beside([row.name for row in rows], WIDTH - RIGHT - 4, (0.0, most))
     room = THICK * len(series) + 7
     height = TOP + BOTTOM + room * len(rows)
     parts = field.grid(height, percent=percent)
@@ -135,10 +139,6 @@ def bar_plot(rows: Sequence[BarRow], series: Sequence[str], *, title: str, perce
     return picture(parts, title=title, keys=keys if len(keys) > 1 else [], height=height)
 
 
-def _field(names: Sequence[str], right: float, ends: tuple[float, float]) -> PlotScale:
-    return PlotScale(left=min(WIDEST_NAMES, max(len(name) for name in names) * LETTER) + 16, right=right, ends=ends)
-
-
 def scale_ends(values: Sequence[float], *, relative: float = 0.05, absolute: float = 0.05) -> tuple[float, float]:
     """Return the limits of a scale; around equal values the margin is `relative` to them, around 0 `absolute`."""
     low, high = min(values), max(values)
@@ -148,7 +148,12 @@ def scale_ends(values: Sequence[float], *, relative: float = 0.05, absolute: flo
 
 def matrix_plot(pairs: Sequence[tuple[str, str]], *, title: str) -> str:
     """Return a <figure> of the number of (true, predicted) pairs of labels; "" is no label."""
-    counts, labels = _counts(pairs)
+    frequent = Counter([label for pair in pairs for label in pair if label])
+    labels = sorted([label for label, _ in frequent.most_common(MOST_LABELS)])
+    names = {**dict(zip(labels, labels)), "": NONE}
+    counts = Counter([(names.get(true, OTHERS), names.get(guess, OTHERS)) for true, guess in pairs])
+    present_labels = [label for pair in counts for label in pair]
+    labels += [name for name in (OTHERS, NONE) if name in present_labels]  # the combined ones and "none" come last
     if not labels:
         return picture([], title=title, height=80)
     room = min(WIDEST_LABELS, max(NARROWEST_LABELS, max(map(len, labels)) * LETTER)) + 12
@@ -178,13 +183,3 @@ def matrix_plot(pairs: Sequence[tuple[str, str]], *, title: str) -> str:
                 where = f'x="{x + cell / 2:.1f}" y="{y + cell / 2 + 4:.1f}"'
                 parts.append(f'<text class="number middle" {where}>{short(count)}</text>')
     return picture(parts, title=title, height=top + cell * len(labels) + 6)
-
-
-def _counts(pairs: Sequence[tuple[str, str]]) -> tuple[Counter[tuple[str, str]], list[str]]:
-    """Return the count of each pair of labels, and the labels in order, the combined ones and "none" last."""
-    frequent = Counter(label for pair in pairs for label in pair if label)
-    frequent_labels = sorted(label for label, _ in frequent.most_common(MOST_LABELS))
-    names = {**{label: label for label in frequent_labels}, "": NONE}
-    counts = Counter((names.get(true, OTHERS), names.get(guess, OTHERS)) for true, guess in pairs)
-    present_labels = {label for pair in counts for label in pair}
-    return counts, [*frequent_labels, *(name for name in (OTHERS, NONE) if name in present_labels)]

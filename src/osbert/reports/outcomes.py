@@ -82,25 +82,44 @@ def result_sections(result: TaskResult, calibration: Sequence[str] = ()) -> Iter
 
     `calibration`: the sentence on the temperature, as HTML.
     """
-    pictures = [*_by_label(result), *_numbers(result)]
-    if pictures:
+    if pictures := [*_by_label(result)]:
         yield Section(heading=result.heading("By label"), parts=pictures)
     if by_length := _by_length(result):
         yield Section(heading=result.heading("By length"), parts=by_length)
     if diagram := [*_reliability(result), *calibration]:
         yield Section(heading=result.heading("Probabilities"), parts=diagram)
-    yield from _examples(result)
+    rows = list(zip(result.records, result.outcomes))
+    wrong = [row for row in rows if (row[1].right is None and row[1].error > 0) or row[1].right is False]
+    wrong.sort(key=lambda row: (-row[1].error, -(row[1].confidence or 0)))
+    note = "The rows with the largest errors come first." if wrong else "No row is wrong."
+    examples = [(record, [Answer(outcome=outcome)]) for record, outcome in wrong[:WRONG]]
+    heading = "Wrong" if [outcome for outcome in result.outcomes if outcome.right is not None] else "Farthest off"
+    yield cards(result.heading(heading), examples, note=note, total=len(wrong))
+    unsure = [row for row in rows if row[1].confidence is not None]
+    if unsure and result.task.weighed:
+        unsure.sort(key=lambda row: row[1].confidence or 0)
+        note = "The rows of which the model is least sure, right or wrong."
+        examples = [(record, [Answer(outcome=outcome)]) for record, outcome in unsure[:UNSURE]]
+        yield cards(result.heading("Least sure"), examples, note=note)
 
 
 def _by_label(result: TaskResult) -> Iterator[str]:
+    numbers = sorted([outcome.numbers for outcome in result.outcomes if outcome.numbers])
+    if numbers and numbers[0][0] != numbers[-1][0]:  # two labels or more
+        ends = (numbers[0][0], numbers[-1][0])
+        series = [
+            Series(name="predicted", points=numbers, look="dots"),
+            Series(name="as labelled", points=[(end, end) for end in ends], color=5),
+        ]
+        yield line_plot(series, title="Predictions by label", across="label")
     pairs = [pair for outcome in result.outcomes for pair in outcome.pairs]
     if not pairs:
         return
     mixed = [pair for pair in pairs if pair[0] != pair[1]]
-    if not mixed or any(UNPAIRED not in pair for pair in mixed):  # else nothing is taken for another label
+    if not mixed or [pair for pair in mixed if UNPAIRED not in pair]:  # else nothing is taken for another label
         yield matrix_plot(pairs, title="Confusion matrix")
-    true, guessed = (Counter(pair[side] for pair in pairs if pair[side]) for side in (0, 1))
-    hits = Counter(label for label, guess in pairs if label == guess)
+    true, guessed = [Counter([pair[side] for pair in pairs if pair[side]]) for side in (0, 1)]
+    hits = Counter([label for label, guess in pairs if label == guess])
     frequent = [label for label, _ in (true + guessed).most_common(MOST_LABELS)]
     labels = sorted(frequent)
     for title, counts in (("Recall by label", true), ("Precision by label", guessed)):
@@ -122,17 +141,6 @@ def _by_label(result: TaskResult) -> Iterator[str]:
     yield table(cells, head=("label", "true", "predicted", "F1"))
     if left := len({*true, *guessed}) - len(labels):
         yield paragraph(f"{left:,} rarer labels are left out.")
-
-
-def _numbers(result: TaskResult) -> Iterator[str]:
-    pairs = sorted(outcome.numbers for outcome in result.outcomes if outcome.numbers)
-    if len({true for true, _ in pairs}) > 1:
-        ends = (pairs[0][0], pairs[-1][0])
-        series = [
-            Series(name="predicted", points=pairs, look="dots"),
-            Series(name="as labelled", points=[(end, end) for end in ends], color=5),
-        ]
-        yield line_plot(series, title="Predictions by label", across="label")
 
 
 def _by_length(result: TaskResult) -> list[str]:
@@ -179,18 +187,3 @@ def _reliability(result: TaskResult) -> list[str]:
         line_plot(series, title="Rate of right ones by probability", percent=True, across="probability"),
         bar_plot(rows, [""], title="Predictions by probability", percent=False),
     ]
-
-
-def _examples(result: TaskResult) -> Iterator[Section]:
-    rows = list(zip(result.records, result.outcomes))
-    wrong = [row for row in rows if (row[1].right is None and row[1].error > 0) or row[1].right is False]
-    wrong.sort(key=lambda row: (-row[1].error, -(row[1].confidence or 0)))
-    note = "The rows with the largest errors come first." if wrong else "No row is wrong."
-    examples = [(record, [Answer(outcome=outcome)]) for record, outcome in wrong[:WRONG]]
-    heading = "Wrong" if any(outcome.right is not None for outcome in result.outcomes) else "Farthest off"
-    yield cards(result.heading(heading), examples, note=note, total=len(wrong))
-    unsure = sorted((row for row in rows if row[1].confidence is not None), key=lambda row: row[1].confidence or 0)
-    if unsure and result.task.weighed:
-        note = "The rows of which the model is least sure, right or wrong."
-        examples = [(record, [Answer(outcome=outcome)]) for record, outcome in unsure[:UNSURE]]
-        yield cards(result.heading("Least sure"), examples, note=note)

@@ -113,11 +113,11 @@ def write_report(path: Path, title: str, sections: Iterable[Section], *, lead: s
     if lead:
         body.append(f'<p class="lead">{escape(lead)}</p>')
     body += [section.html() for section in sections]
-    script = "".join(dict.fromkeys(section.script for section in sections))
+    script = "".join(dict.fromkeys([section.script for section in sections]))
     allowed = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = f"{POLICY}; script-src 'sha256-{allowed}'" if script else POLICY
     body += [f"<script>{script}</script>"] if script else []
-    style = STYLE + "".join(dict.fromkeys(section.style for section in sections))
+    style = STYLE + "".join(dict.fromkeys([section.style for section in sections]))
     head = (
         f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{escape(title)}</title>\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
@@ -135,9 +135,8 @@ def paragraph(text: str) -> str:
 
 def table(rows: Iterable[Sequence[object]], *, head: Sequence[str] = ()) -> str:
     """Return a table of plain values and Links."""
-    lines = [*([("th", head)] if head else []), *(("td", row) for row in rows)]
-    spelt = ("".join(_cell(tag, cell) for cell in cells) for tag, cells in lines)
-    return f"<table>{''.join(f'<tr>{cells}</tr>' for cells in spelt)}</table>"
+    lines = [_line("th", head)] if head else []
+    return f"<table>{''.join(lines + [_line('td', row) for row in rows])}</table>"
 
 
 @dataclass(frozen=True)
@@ -153,13 +152,17 @@ def code(text: str) -> str:
     return f"<pre>{escape(text)}</pre>"
 
 
-def _cell(tag: str, value: object) -> str:
-    """Return a cell; a long one gets a minimum width, since a narrow page would break it after each word."""
-    if isinstance(value, Link):
-        return f'<{tag}><a href="{escape(value.target)}">{escape(value.text)}</a></{tag}>'
-    look = ' class="long"' if len(str(value)) > LONG_CELL else ""
-    look = ' class="interval"' if INTERVAL.fullmatch(str(value)) else look
-    return f"<{tag}{look}>{escape(str(value))}</{tag}>"
+def _line(tag: str, values: Sequence[object]) -> str:
+    """Return a line; a long cell gets a minimum width, since a narrow page would break it after each word."""
+    cells = ""
+    for value in values:
+        if isinstance(value, Link):
+            cells += f'<{tag}><a href="{escape(value.target)}">{escape(value.text)}</a></{tag}>'
+            continue
+        look = ' class="long"' if len(str(value)) > LONG_CELL else ""
+        look = ' class="interval"' if INTERVAL.fullmatch(str(value)) else look
+        cells += f"<{tag}{look}>{escape(str(value))}</{tag}>"
+    return f"<tr>{cells}</tr>"
 
 
 def pretraining_report(folder: Path, objectives: Objectives) -> Path:
@@ -204,40 +207,33 @@ def verdict(lines: MetricLines, facts: Mapping[str, Any], objectives: Objectives
     """Return sentences on the final figures."""
     sentences = []
     entropy, chance = facts.get("unigram_entropy"), math.log(facts.get("vocabulary") or 1)
-    for name in _answering("pieces", objectives):
+    pieces = _answering("pieces", objectives)
+    for name in pieces:
         loss, where = _final(lines, f"{name}.loss")
         if loss is not None and entropy:
-            sentences.append(
-                _piece_verdict(f"The {where} {_title(name)} loss is {loss:.2f} nats", loss, entropy, chance)
-            )
-    for name in _answering("pair", objectives):
-        sentences += _pair_verdict(lines, name, objectives[name].title or _title(name))
-    for name in _answering("rare", objectives):
-        sentences += _rare_verdict(lines, name, objectives[name].title or _title(name))
-    for name in _answering("others", objectives):
+            figure = f"The {where} {_title(name)} loss is {loss:.2f} nats"
+            sentences.append(_piece_verdict(figure, loss, entropy, chance))
+    for name, objective in _answering("pair", objectives).items():
+        accuracy, where = _final(lines, f"{name}.accuracy")
+        if accuracy is not None:
+            skill = "hardly better than a coin" if accuracy < 0.55 else "better than a coin"
+            skill = "well learnt" if accuracy >= 0.9 else skill
+            title = objective.title or _title(name)
+            sentences.append(f"{title} is right in {accuracy:.1%} of the {where} pairs: {skill}.")
+    for name, objective in _answering("rare", objectives).items():
+        sentences += _rare_verdict(lines, name, objective.title or _title(name))
+    for name, objective in _answering("others", objectives).items():
         loss, where = _final(lines, f"{name}.loss")
         accuracy, _ = _final(lines, f"{name}.accuracy")
         if loss is not None:
             right = "" if accuracy is None else f", and {accuracy:.1%} of its answers are right"
-            sentences.append(f"The {where} loss of {objectives[name].title or _title(name)} is {loss:.2f}{right}.")
-    sentences += _warn_of_overfitting(lines, objectives)
-    sentences += _describe_shift(lines)
+            sentences.append(f"The {where} loss of {objective.title or _title(name)} is {loss:.2f}{right}.")
+    sentences += _compare_texts(lines, pieces)
     if ended := facts.get("finished", {}).get("ended"):
         sentences.append(ended)
     if skipped := _last(lines, "skipped_steps"):
         sentences.append(f"{skipped:,} steps were skipped because a loss or gradient was not finite.")
     return sentences or ["Nothing was measured."]
-
-
-def _warn_of_overfitting(lines: MetricLines, objectives: Objectives) -> Iterable[str]:
-    """Yield a sentence if the held-out loss is far above that of training, or if they are not comparable."""
-    for name, objective in _answering("pieces", objectives).items():
-        if course := objective.course():
-            yield f"In the course of the run {course}."
-            continue
-        training, held_out = _last(lines, f"{name}.loss"), _last(lines, f"held_out.{name}.loss")
-        if training is not None and held_out is not None and held_out - training > 0.3:
-            yield f"The held-out loss is {held_out - training:.2f} above the training loss: it overfits."
 
 
 def _answering(kind: Answers, objectives: Objectives) -> dict[str, Objective]:
@@ -250,9 +246,19 @@ def _answering(kind: Answers, objectives: Objectives) -> dict[str, Objective]:
     }
 
 
-def _describe_shift(lines: MetricLines) -> Iterable[str]:
-    """Yield how the losses on both texts changed when training continued on another corpus."""
-    for key in dict.fromkeys(key for line in lines for key in line):
+def _compare_texts(lines: MetricLines, pieces: Objectives) -> Iterable[str]:
+    """Yield a sentence on each held-out loss that is far above that of training, and on the changes on other texts.
+
+    `pieces`: the objectives whose labels are pieces, by the name of their loss.
+    """
+    for name, objective in pieces.items():
+        if course := objective.course():  # the two losses cannot be compared
+            yield f"In the course of the run {course}."
+            continue
+        training, held_out = _last(lines, f"{name}.loss"), _last(lines, f"held_out.{name}.loss")
+        if training is not None and held_out is not None and held_out - training > 0.3:
+            yield f"The held-out loss is {held_out - training:.2f} above the training loss: it overfits."
+    for key in dict.fromkeys([key for line in lines for key in line]):
         of, _, name = key.partition(".")
         if of not in OTHERS or name.count(".") != 1 or not name.endswith(".loss"):
             continue
@@ -284,15 +290,6 @@ def _piece_verdict(figure: str, loss: float, entropy: float, chance: float) -> s
     return f"{figure}, no better than guessing (ln V = {chance:.2f}): the training has not begun to work, or diverged."
 
 
-def _pair_verdict(lines: MetricLines, name: str, title: str) -> Iterable[str]:
-    """Yield the accuracy of an objective with a binary label for a pair of texts."""
-    accuracy, where = _final(lines, f"{name}.accuracy")
-    if accuracy is not None:
-        skill = "hardly better than a coin" if accuracy < 0.55 else "better than a coin"
-        skill = "well learnt" if accuracy >= 0.9 else skill
-        yield f"{title} is right in {accuracy:.1%} of the {where} pairs: {skill}."
-
-
 def _rare_verdict(lines: MetricLines, name: str, title: str) -> Iterable[str]:
     """Yield sentences on an objective with rare positive labels, whose accuracy is high without any learning."""
     loss, where = _final(lines, f"{name}.loss")
@@ -317,11 +314,16 @@ def _rare_verdict(lines: MetricLines, name: str, title: str) -> Iterable[str]:
 
 def _curves(lines: MetricLines, facts: Mapping[str, Any], objectives: Objectives) -> Iterable[str]:
     pieces, pairs = _answering("pieces", objectives), _answering("pair", objectives)
-    keys = dict.fromkeys(key for line in lines for key in line if key.endswith(".loss"))
+    ignorance = []  # losses of knowing nothing, and of knowing how frequent each piece is
+    if vocabulary := facts.get("vocabulary"):
+        ignorance.append(Mark(value=math.log(vocabulary), label=f"ln V = {math.log(vocabulary):.2f}"))
+    if entropy := facts.get("unigram_entropy"):
+        ignorance.append(Mark(value=entropy, label=f"unigram entropy of the corpus = {entropy:.2f}"))
+    keys = dict.fromkeys([key for line in lines for key in line if key.endswith(".loss")])
     names = [key.removesuffix(".loss") for key in keys if key.partition(".")[0] not in (HELD_OUT, *OTHERS)]
     for name in names:
         coin = [Mark(value=math.log(2), label="a coin = ln 2")] if name in pairs else []
-        marks = _lines_of_ignorance(facts) if name in pieces else coin
+        marks = ignorance if name in pieces else coin
         curves = training_curves(lines, f"{name}.loss", label=_title(name))
         yield line_plot(curves, marks=marks, title=f"{_title(name)} loss (nats)")
     accuracies = []
@@ -341,16 +343,6 @@ def _curves(lines: MetricLines, facts: Mapping[str, Any], objectives: Objectives
         ("tokens_per_second", "Tokens a second"),
     ):
         yield line_plot([Series(name="", points=curve(lines, key))], title=title)
-
-
-def _lines_of_ignorance(facts: Mapping[str, Any]) -> list[Mark]:
-    marks = []
-    if facts.get("vocabulary"):
-        marks.append(Mark(value=math.log(facts["vocabulary"]), label=f"ln V = {math.log(facts['vocabulary']):.2f}"))
-    if facts.get("unigram_entropy"):
-        value = facts["unigram_entropy"]
-        marks.append(Mark(value=value, label=f"unigram entropy of the corpus = {value:.2f}"))
-    return marks
 
 
 def _figures(lines: MetricLines, facts: Mapping[str, Any]) -> Iterable[tuple[str, str]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from typing import Literal
 
@@ -55,6 +55,21 @@ class _Frame:
     x: tuple[float, float]
     y: tuple[float, float]
 
+    @classmethod
+    def around(cls, points: Sequence[Point], heights: Sequence[float]) -> _Frame:
+        """Return the scales that show all points, and further values of y."""
+        across = [x for x, _ in points]
+        up = [*heights, *[y for _, y in points]]
+        low, high = min(up), max(up)
+        margin = (high - low) * 0.06 or abs(high) * 0.1 or 1.0
+        bottom = low - margin
+        # Start at 0 if the values come near it, so that heights can be compared.
+        if low >= 0 and (low < 0.35 * high or bottom < 0):
+            bottom = 0.0
+        right = max(across)
+        left = 0.0 if 0 <= min(across) < 0.3 * right else min(across)
+        return cls(x=(left, right if right > left else left + 1.0), y=(bottom, high + margin))
+
     def across(self, value: float) -> float:
         low, high = self.x
         return LEFT + (value - low) / (high - low) * (WIDTH - LEFT - RIGHT)
@@ -76,16 +91,23 @@ def line_plot(
 
     `across`: the name of x. Points that are not finite are skipped. Without points the picture says so.
     """
-    series = [_clean(curve) for curve in series]
-    points = [point for curve in series for point in curve.points]
+    curves = []
+    for curve in series:
+        finite = [(x, y) for x, y in curve.points if math.isfinite(x) and math.isfinite(y)]
+        # Ceiling division; the last point is kept in any case, as it is the final value.
+        thinned = finite[:: max(1, -(-len(finite) // MOST_POINTS))]
+        if finite and thinned[-1] != finite[-1]:
+            thinned.append(finite[-1])
+        curves.append(replace(curve, points=thinned))
+    points = [point for curve in curves for point in curve.points]
     if not points:
         return picture([], title=title)
-    frame = _frame(points, marks)
+    frame = _Frame.around(points, [mark.value for mark in marks])
     parts = _axes(frame, percent=percent, across=across) + _marks(frame, marks)
-    for curve in sorted(series, key=lambda curve: curve.look != "faint"):
+    for curve in sorted(curves, key=lambda curve: curve.look != "faint"):
         parts += _curve(frame, curve, percent=percent)
-    legend_curves = [curve for curve in series if curve.points and curve.name and curve.look != "faint"]
-    return picture(parts, title=title, keys=[(curve.name, curve.color) for curve in legend_curves])
+    keys = [(curve.name, curve.color) for curve in curves if curve.points and curve.name and curve.look != "faint"]
+    return picture(parts, title=title, keys=keys)
 
 
 def picture(parts: Sequence[str], *, title: str, keys: Sequence[tuple[str, int]] = (), height: float = HEIGHT) -> str:
@@ -144,30 +166,6 @@ def short(value: float) -> str:
         if size >= unit:
             return f"{value / (1e3 if letter == 'k' else 1e6):,.6g}{letter}"
     return f"{value:,.4g}" if size < 1000 else f"{value:,.0f}"
-
-
-def _clean(curve: Series) -> Series:
-    finite = [(x, y) for x, y in curve.points if math.isfinite(x) and math.isfinite(y)]
-    # Ceiling division; the last point is kept in any case, as it is the final value.
-    stride = max(1, -(-len(finite) // MOST_POINTS))
-    thinned = finite[::stride]
-    if finite and thinned[-1] != finite[-1]:
-        thinned.append(finite[-1])
-    return Series(name=curve.name, points=thinned, look=curve.look, color=curve.color)
-
-
-def _frame(points: Sequence[Point], marks: Sequence[Mark]) -> _Frame:
-    across = [x for x, _ in points]
-    up = [y for _, y in points] + [mark.value for mark in marks]
-    low, high = min(up), max(up)
-    margin = (high - low) * 0.06 or abs(high) * 0.1 or 1.0
-    bottom = low - margin
-    # Start at 0 if the values come near it, so that heights can be compared.
-    if low >= 0 and (low < 0.35 * high or bottom < 0):
-        bottom = 0.0
-    right = max(across)
-    left = 0.0 if 0 <= min(across) < 0.3 * right else min(across)
-    return _Frame(x=(left, right if right > left else left + 1.0), y=(bottom, high + margin))
 
 
 def _axes(frame: _Frame, *, percent: bool, across: str) -> list[str]:

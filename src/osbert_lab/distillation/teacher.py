@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -219,9 +219,10 @@ class TaughtRows(TaskRows):
         training = [dataclasses.replace(record, number=number) for number, record in enumerate(chosen)]
         return cls.of(task, records, packer, training=training, lessons=lessons)
 
-    def add_targets(self, examples: Examples) -> Examples:
-        """Return training sequences with the teacher's targets."""
-        return self.lessons.targets(examples)
+    @property
+    def add_targets(self) -> Callable[[Examples], Examples]:
+        """What gives training sequences the teacher's targets."""
+        return self.lessons.targets
 
     @property
     def weights(self) -> dict[str, float]:

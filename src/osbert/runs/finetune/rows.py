@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -130,9 +130,11 @@ class TaskRows:
         task, packer = self.task, self.packer
         whole = self.whole or task.batching == "step"
 
+        add_targets, corrupts = self.add_targets, task.corrupts()
+
         def corrupt(examples: Examples, noise: Noise) -> Examples:
-            examples = self.add_targets(examples)
-            return task.corrupt_all(examples, packer, noise) if task.corrupts() else examples
+            examples = add_targets(examples) if add_targets else examples
+            return task.corrupt_all(examples, packer, noise) if corrupts else examples
 
         return RecordLoader(
             self.encoded,
@@ -142,13 +144,14 @@ class TaskRows:
             seed=seed,
             together=task.batching != "sequences",
             whole=whole,
-            corrupt=corrupt,
+            corrupt=corrupt if add_targets or corrupts else None,
             draw=lambda rng: task.draw_epoch(self.training, rng),
         )
 
-    def add_targets(self, examples: Examples) -> Examples:
-        """Return training sequences with the targets of further losses."""
-        return LeftToRight().every_next(examples) if self.auxiliary else examples
+    @property
+    def add_targets(self) -> Callable[[Examples], Examples] | None:
+        """What gives training sequences the targets of further losses; None if there are none."""
+        return LeftToRight().every_next if self.auxiliary else None
 
     @property
     def weights(self) -> dict[str, float]:
@@ -239,27 +242,26 @@ class FinetuneRows:
     @property
     def truncation(self) -> str:
         """A description of the texts that do not fit, "" if all fit."""
-        return "\n".join(
-            rows.truncation if self.single else f"{rows.task.name}: {rows.truncation}"
-            for rows in self.tasks
-            if rows.truncation
-        )
+        if self.single:
+            return self.tasks[0].truncation
+        return "\n".join([f"{rows.task.name}: {rows.truncation}" for rows in self.tasks if rows.truncation])
 
     def loader(self, *, batch: int, micro_tokens: int, seed: int) -> RecordLoader | MixedLoader:
         """Return the loader of steps, each of one task."""
-        loaders = {
-            rows.task.name: rows.loader(batch=batch, micro_tokens=micro_tokens, seed=seed) for rows in self.tasks
-        }
-        return next(iter(loaders.values())) if self.single else MixedLoader(loaders, seed=seed)
+        loaders = [rows.loader(batch=batch, micro_tokens=micro_tokens, seed=seed) for rows in self.tasks]
+        if self.single:
+            return loaders[0]
+        return MixedLoader(dict(zip([rows.task.name for rows in self.tasks], loaders)), seed=seed)
 
     def draws(self, *, epochs: int, batch: int, seed: int) -> str:
         """Describe how often each of several tasks is sampled; "" for one task.
 
         Raises UserError if a task is never sampled.
         """
-        loader = self.loader(batch=batch, micro_tokens=1, seed=seed)
-        if not isinstance(loader, MixedLoader):  # of one task
+        if self.single:
             return ""
+        loader = self.loader(batch=batch, micro_tokens=1, seed=seed)
+        assert isinstance(loader, MixedLoader)
         drawn = np.concatenate([loader.draw_loaders(epoch) for epoch in range(epochs)])
         steps = dict(zip(loader.loaders, np.bincount(drawn, minlength=len(loader.loaders)).tolist()))
         if idle := [name for name, count in steps.items() if not count]:
