@@ -35,6 +35,7 @@ from osbert.text.tokenizer import SPECIALS, Tokenizer
 
 WORDS = ["good", "bad", "film", "a", "play", "##s", "long", "."]
 PACKER = Packer(tokenizer=Tokenizer([*SPECIALS, *WORDS]), length=12)
+SIZES = Architecture(layers=2, heads=2, width=16, vocabulary=len(PACKER.tokenizer), length=12)
 TEXTS = ["good film", "a long bad play .", "plays", "film " * 30, "bad bad", "good a a"]
 
 
@@ -115,7 +116,7 @@ def fitted(name: str) -> tuple[Task, list[Record]]:
         kind(most=4) if name == "text_to_text" else kind()
     )  # what stands before its texts takes a part of twelve tokens
     records = next(make for kind, make in MAKERS.items() if isinstance(task, kind))(task)
-    return task.fit(records).for_tokenizer(PACKER.tokenizer), records
+    return task.fit(records).for_model(SIZES, PACKER.tokenizer), records
 
 
 def right(record: Record) -> Any:
@@ -127,7 +128,7 @@ def right(record: Record) -> Any:
 
 def learner(task: Task) -> Learner:
     torch.manual_seed(0)
-    backbone = Architecture(layers=2, heads=2, width=16, vocabulary=len(PACKER.tokenizer), length=12).build()
+    backbone = SIZES.build()
     return Learner(backbone, {task.name: task.head(backbone)})
 
 

@@ -267,13 +267,13 @@ def test_a_query_length_that_a_model_cannot_read_is_refused(length: int) -> None
     tokenizer = Tokenizer([*SPECIALS, "a"])
     backbone = Architecture(layers=1, heads=1, width=4, vocabulary=len(tokenizer), length=24).build()
     with refusal("invalid-value", f"--query-length {length}"):
-        task.for_tokenizer(tokenizer).head(backbone)
+        task.for_model(backbone.architecture, tokenizer).head(backbone)
 
 
 def test_the_least_query_length_has_room_for_a_text() -> None:
     tokenizer = Tokenizer([*SPECIALS, "a"])
     task = Contrastive(pooling="colbert", text="a", pair="b", query_length=6, query_expansion="none")
-    task = task.for_tokenizer(tokenizer)
+    task = task.for_model(Architecture(vocabulary=len(tokenizer), length=24), tokenizer)
     packer = Packer(tokenizer=tokenizer, length=24)
     assert [len(example) for example in task.encode(task.record_of(["a a a a a", "a"]), packer)] == [6, 3]
 

@@ -58,6 +58,11 @@ class TrainedSentences(Protocol):
         """Return the prompt of a role, or the default prompt for None; "" for none."""
 
 
+def no_sentences() -> TrainedSentences | None:
+    """Return None: the model was not trained for vectors of texts."""
+    return None
+
+
 class Source:
     """Reads the data of a task: files, or rows in memory; and describes them for messages.
 
@@ -259,8 +264,8 @@ class Description:
 
 
 REPLACED_METHODS = {
-    *("answered", "asked", "by_vectors", "classes_of", "decided", "error", "per_step", "probability_labels"),
-    *("refuse_long", "teaches", "tuned", "wanted"),
+    *("answered", "asked", "by_vectors", "classes_of", "decided", "error", "for_sentences", "for_tokenizer"),
+    *("per_step", "probability_labels", "refuse_long", "teaches", "tuned", "wanted"),
 }
 """Methods of a task in earlier versions."""
 
@@ -387,19 +392,19 @@ class Task(Objective):
 
     # The model: records to sequences, outputs to predictions.
 
-    def for_model(self, sizes: Sizes, writes: Writing | None = None) -> Self:
-        """Return the task adapted to a model's settings and pretraining, before records are encoded."""
-        return self
+    def for_model(
+        self,
+        sizes: Sizes,
+        tokenizer: AnyTokenizer,
+        *,
+        writes: Writing | None = None,
+        read_sentences: Callable[[], TrainedSentences | None] = no_sentences,
+    ) -> Self:
+        """Return the task with what it takes from a model, before records are encoded and its head is made.
 
-    def for_tokenizer(self, tokenizer: AnyTokenizer) -> Self:
-        """Return the task with the settings that depend on the model's tokenizer, before its head is made."""
-        return self
-
-    def for_sentences(self, read: Callable[[], TrainedSentences | None]) -> Self:
-        """Return the task with the settings of a sentence model where its own leave them to the model.
-
-        `read`: returns them, None for an encoder that was not trained for sentence vectors. It raises UserError for a
-        model whose vectors osbert cannot compute, so a task that needs none does not call it.
+        `writes`: how the model was pretrained to write. `read_sentences`: returns how it computes vectors of texts,
+        None if it was not trained for that. It raises UserError for a model whose vectors osbert cannot compute, so a
+        task that needs none does not call it.
         """
         return self
 

@@ -32,7 +32,6 @@ from osbert_lab.named_spans.source import NamedSpansSource, NamedSpansText, pars
 
 if TYPE_CHECKING:
     from osbert.models.contract import Backbone, Head
-    from osbert.models.forms import Writing
     from osbert.models.sizes import Sizes
     from osbert.tasks.calibration import Calibration
     from osbert.text.file_tokenizer import AnyTokenizer
@@ -177,14 +176,10 @@ class NamedSpans(EntityTask):
 
     # The model.
 
-    def for_model(self, sizes: Sizes, writes: Writing | None = None) -> Self:
-        """Return the task with the width of its layers."""
-        return dataclasses.replace(self, hidden=self.hidden or sizes.width)
-
-    def for_tokenizer(self, tokenizer: AnyTokenizer) -> Self:
-        """Return the task with the ids of its markers."""
+    def for_model(self, sizes: Sizes, tokenizer: AnyTokenizer, **trained: Any) -> Self:
+        """Return the task with the width of its layers, and the ids of its markers."""
         markers = Markers.of(tokenizer, self.entity_id, self.separator_id)
-        return dataclasses.replace(self, entity_id=markers.entity)
+        return dataclasses.replace(self, hidden=self.hidden or sizes.width, entity_id=markers.entity)
 
     def encode(self, record: Record, packer: Packer) -> list[Example]:
         """Return the sequences of a text: its windows, for each group of types.

@@ -38,7 +38,8 @@ from tiny_runs import write_run
 WORDS = ["good", "bad", "film", "play", "the", "a", "actor", "city", "person", "##s", ".", "well", "-", "known"]
 TOKENIZER = Tokenizer([*SPECIALS, *WORDS])
 PACKER = Packer(tokenizer=TOKENIZER, length=16)
-TASK = NamedSpans(types=("person", "city"), width=3, overlap=4).for_tokenizer(TOKENIZER)
+SIZES = Architecture(layers=1, heads=2, width=16, vocabulary=len(TOKENIZER), length=16, dropout=0.0)
+TASK = NamedSpans(types=("person", "city"), width=3, overlap=4).for_model(SIZES, TOKENIZER)
 TEXT = "the good actor . a bad film . the city . a play"
 
 
@@ -88,7 +89,7 @@ def test_a_word_longer_than_a_sequence_is_counted() -> None:
 @pytest.mark.parametrize("pooled", [False, True])
 def test_scores_are_those_of_the_definition(pooled: bool) -> None:
     torch.manual_seed(0)
-    backbone = Architecture(layers=1, heads=2, width=16, vocabulary=len(TOKENIZER), length=16, dropout=0.0).build()
+    backbone = SIZES.build()
     head = NamedSpanHead(
         backbone, target="spans", width=3, hidden=8, recurrent=True, marker=TOKENIZER.mask, pooled=pooled
     )
@@ -115,7 +116,7 @@ def test_scores_are_those_of_the_definition(pooled: bool) -> None:
 
 def test_the_loss_is_the_same_in_halves_and_by_definition() -> None:
     torch.manual_seed(0)
-    backbone = Architecture(layers=1, heads=2, width=16, vocabulary=len(TOKENIZER), length=16, dropout=0.0).build()
+    backbone = SIZES.build()
     learner = Learner(backbone.eval(), {"spans": TASK.head(backbone)}).eval().requires_grad_(False)
     labels = [(EntitySpan(1, 3, "person"), EntitySpan(2, 3, "city")), (), (EntitySpan(0, 1, "city"),)]
     examples = []

@@ -156,20 +156,18 @@ def lay_out(plan: FinetunePlan, records: Sequence[Splits], model: StartingModel,
 
     Raises UserError if one of several tasks would never be sampled.
     """
-    longest, wanted = model.backbone.architecture.length, plan.training
+    source, sizes, wanted = model.source, model.backbone.architecture, plan.training
     laid_out = []
     for task, splits in zip(plan.tasks, records, strict=True):
-        task = task.for_model(model.backbone.architecture, model.source.writes)
-        task = task.for_sentences(lambda: model.source.sentences)
         if trained := model.trained_task(task):
             task = replace(task, **{name: getattr(trained, name) for name in task.head_settings})
-        task = task.for_tokenizer(model.tokenizer)
+        task = task.for_model(sizes, model.tokenizer, writes=source.writes, read_sentences=lambda: source.sentences)
         if task.form == "vectors":
             for line in _vector_notices(task, model):
                 watch(Notice(line))
-        length = min(task.length, longest)
+        length = min(task.length, sizes.length)
         if length < task.length:
-            watch(Notice(f"length: {longest:,} tokens, the most that the model reads, instead of {task.length:,}"))
+            watch(Notice(f"length: {length:,} tokens, the most that the model reads, instead of {task.length:,}"))
         losses = {"auxiliary": wanted.auxiliary > 0, "whole": wanted.contrastive}
         laid_out.append(TaskRows.of(task, splits, Packer(tokenizer=model.tokenizer, length=length), **losses))
     rows = FinetuneRows.of(laid_out)

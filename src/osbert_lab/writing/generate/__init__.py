@@ -293,7 +293,9 @@ class Generate(TableTask):
         """Return where a unified model predicts pieces; None for other models."""
         return self.prediction if self.prediction in ("masked", "shifted") else None
 
-    def for_model(self, sizes: Sizes, writes: Writing | None = None) -> Self:
+    def for_model(
+        self, sizes: Sizes, tokenizer: AnyTokenizer, *, writes: Writing | None = None, **trained: Any
+    ) -> Self:
         """Return the task with `sight` and `most` resolved for a model."""
         # `writes` is how the model was pretrained.
         prediction = (writes or "next") if self.prediction == "auto" else self.prediction

@@ -91,7 +91,7 @@ def test_a_decoder_writes_from_the_source() -> None:
 def test_an_encoder_with_a_decoder_learns_and_writes() -> None:
     torch.manual_seed(0)
     sizes = PairArchitecture(layers=1, heads=2, width=16, length=12, vocabulary=len(TOKENIZER), dropout=0.0)
-    task = Generate(most=5, text=("source",)).for_model(sizes)
+    task = Generate(most=5, text=("source",)).for_model(sizes, TOKENIZER)
     assert task.sight == "source"
     learner = Learner(backbone := sizes.build(), {"generate": task.head(backbone)})
     records = [Record(number=n, texts=(f"{one} film",), label=(f"{one} play .",)) for n, one in enumerate(WORDS[:4])]
@@ -105,9 +105,9 @@ def test_an_encoder_with_a_decoder_learns_and_writes() -> None:
     found = score(learner, task, records, PACKER)
     assert found.metrics["exact_match"] == 1
     with refusal("invalid-setting", "prefix"):
-        Generate(sight="prefix").for_model(sizes)
+        Generate(sight="prefix").for_model(sizes, TOKENIZER)
     with refusal("invalid-setting", "source"):
-        Generate(sight="source").for_model(sizes.encoder_side)
+        Generate(sight="source").for_model(sizes.encoder_side, TOKENIZER)
 
 
 def test_what_a_model_cannot_predict_is_refused_before_training() -> None:
@@ -116,9 +116,9 @@ def test_what_a_model_cannot_predict_is_refused_before_training() -> None:
     for prediction in ("masked", "shifted"):
         for sizes in (pair, left):
             with refusal("invalid-setting", prediction):
-                Generate(prediction=prediction).for_model(sizes)
+                Generate(prediction=prediction).for_model(sizes, TOKENIZER)
     with refusal("invalid-setting", "0.5"):
-        Generate(masked=0.5).for_model(left)
+        Generate(masked=0.5).for_model(left, TOKENIZER)
     with refusal("options-exclude-each-other", "'target'", "--target"):
         choose(["target"], user_columns=SourceColumns(source=("target",), label="target"), path="x.csv", labelled=True)
 
@@ -163,9 +163,9 @@ def test_nothing_sees_what_it_is_to_write(direction: Any, sight: Sight) -> None:
 
 def test_the_task_takes_what_suits_the_model() -> None:
     sizes: dict[str, Any] = {"layers": 1, "heads": 2, "width": 16, "vocabulary": 9}
-    looks_left = Generate().for_model(Architecture(direction="left_to_right", length=64, **sizes))
+    looks_left = Generate().for_model(Architecture(direction="left_to_right", length=64, **sizes), TOKENIZER)
     assert (looks_left.sight, looks_left.most) == ("left_to_right", 32)
-    both = Generate(most=7).for_model(Architecture(length=512, **sizes))
+    both = Generate(most=7).for_model(Architecture(length=512, **sizes), TOKENIZER)
     assert (both.sight, both.most) == ("prefix", 7)
     with refusal("unsupported-model"):
         Generate().head(Architecture(length=64, recurrent=1, **sizes).build())

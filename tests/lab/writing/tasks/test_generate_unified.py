@@ -35,8 +35,8 @@ WRITES: tuple[Writing, ...] = ("masked", "shifted")
 
 @pytest.mark.parametrize("writes", WRITES)
 def test_source_and_target_lie_in_the_segments_of_the_model(writes: Writing) -> None:
-    task = Generate(most=5).for_model(SIZES, writes)
-    assert task.writes == writes and Generate(most=5).for_model(SIZES).writes is None
+    task = Generate(most=5).for_model(SIZES, TOKENIZER, writes=writes)
+    assert task.writes == writes and Generate(most=5).for_model(SIZES, TOKENIZER).writes is None
     [example] = task.encode(ROW, PACKER)
     assert TOKENIZER.tokens(example.ids.tolist()) == ["[CLS]", "good", "film", "[SEP]", "a", "play", ".", "[SEP]"]
     assert example.segments.tolist() == [SOURCE] * 4 + [TARGET] * 4 and not example.targets and example.record == 3

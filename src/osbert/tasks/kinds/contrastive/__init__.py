@@ -21,7 +21,7 @@ from osbert.reading.columns import AlikeColumns, AlikeRows, Header, TextColumns,
 from osbert.reading.splits import hold_out
 from osbert.reading.table import Origin, Row, Table
 from osbert.tasks import Prediction, Record, Source, Task
-from osbert.tasks.contract import TrainedSentences
+from osbert.tasks.contract import TrainedSentences, no_sentences
 from osbert.tasks.edges import Edge
 from osbert.tasks.kinds.contrastive.rows import alike_texts, join_judged, split_others
 from osbert.tasks.kinds.contrastive.token_vectors import (
@@ -39,6 +39,8 @@ from osbert.tasks.tables.texts import TextSource
 
 if TYPE_CHECKING:
     from osbert.models.contract import Backbone, Head
+    from osbert.models.forms import Writing
+    from osbert.models.sizes import Sizes
     from osbert.text.file_tokenizer import AnyTokenizer
 
 BLOCK = 1024
@@ -317,9 +319,20 @@ class Contrastive(LateInteractionTask):
 
     # The model.
 
-    def for_sentences(self, read: Callable[[], TrainedSentences | None]) -> Self:
-        """Return the task with the model's pooling and prompts in place of auto; single texts have no role."""
-        trained = read()
+    def for_model(
+        self,
+        sizes: Sizes,
+        tokenizer: AnyTokenizer,
+        *,
+        writes: Writing | None = None,
+        read_sentences: Callable[[], TrainedSentences | None] = no_sentences,
+    ) -> Self:
+        """Return the task with the model's pooling and prompts in place of auto; single texts have no role.
+
+        Many vectors have markers for prompts if the tokenizer has them. Raises UserError if a query has too few tokens
+        for a text.
+        """
+        trained = read_sentences()
         settings: dict[str, Any] = {}
         if self.pooling == AUTO:
             settings["pooling"] = trained.pooling if trained else "cls"
@@ -332,29 +345,17 @@ class Contrastive(LateInteractionTask):
         for role in ("query", "document"):
             if getattr(self, f"{role}_prompt") == AUTO:
                 prompt = trained.prompt(role if self.pair else None) if trained else ""
-                # Many vectors have a marker in place of none, if the tokenizer has one.
-                settings[f"{role}_prompt"] = prompt or (AUTO if kind == "multi" else "")
+                marker = MARKERS[role] if kind == "multi" else ""
+                settings[f"{role}_prompt"] = prompt or (marker if marker in tokenizer.vocabulary else "")
         if trained and trained.lower_case:
             settings["lower_case"] = True
-        return dataclasses.replace(self, **settings)
-
-    def for_tokenizer(self, tokenizer: AnyTokenizer) -> Self:
-        """Return the task with the markers of many vectors where the tokenizer has them, in place of auto.
-
-        Raises UserError if its queries have too few tokens for a text.
-        """
-        if self.kind != "multi":
-            return self
         least = tokenizer.form.specials(2) + 3  # with a marker and two pieces
-        if self.query_length < least:
+        if kind == "multi" and settings["query_length"] < least:
             raise UserError(
-                f"--query-length {self.query_length} leaves no room for a text: give at least {least}.",
+                f"--query-length {settings['query_length']} leaves no room for a text: give at least {least}.",
                 code="invalid-value",
             )
-        names = {role: f"{role}_prompt" for role in MARKERS}
-        markers = {role: piece if piece in tokenizer.vocabulary else "" for role, piece in MARKERS.items()}
-        prompts = {name: markers[role] for role, name in names.items() if getattr(self, name) == AUTO}
-        return dataclasses.replace(self, **prompts)  # type: ignore[arg-type]
+        return dataclasses.replace(self, **settings)
 
     @property
     def kind(self) -> VectorKind:

@@ -19,7 +19,7 @@ from osbert.models.forms import RankingLoss
 from osbert.reading.columns import Header
 from osbert.reading.table import Origin, Row, Table
 from osbert.tasks import Description, Inputs, Prediction, Record, Source, Task
-from osbert.tasks.contract import TrainedSentences
+from osbert.tasks.contract import TrainedSentences, no_sentences
 from osbert.tasks.edges import Edge, ExplainedScore, Field, require_label
 from osbert.tasks.kinds.rerank.columns import FORMS, HEADINGS, CandidateColumns, choose, inputs_by_query, record_of
 from osbert.tasks.kinds.rerank.rankings import CandidateScore, QueryCandidates, Ranking, by_query, ranking
@@ -29,6 +29,9 @@ from osbert.tasks.tables import TableDescription, TableSource, TableTask
 
 if TYPE_CHECKING:
     from osbert.models.contract import Backbone, Head
+    from osbert.models.forms import Writing
+    from osbert.models.sizes import Sizes
+    from osbert.text.file_tokenizer import AnyTokenizer
 
 RELEVANCE = "relevance"
 """The name of the score in explanations."""
@@ -212,9 +215,16 @@ class Rerank(TableTask):
 
     # The model.
 
-    def for_sentences(self, read: Callable[[], TrainedSentences | None]) -> Self:
+    def for_model(
+        self,
+        sizes: Sizes,
+        tokenizer: AnyTokenizer,
+        *,
+        writes: Writing | None = None,
+        read_sentences: Callable[[], TrainedSentences | None] = no_sentences,
+    ) -> Self:
         """Return the task with the model's default prompt, if none is given."""
-        trained = None if self.prompt else read()
+        trained = None if self.prompt else read_sentences()
         return replace(self, prompt=trained.prompt(None)) if trained else self
 
     def encode(self, record: Record, packer: Packer) -> list[Example]:
