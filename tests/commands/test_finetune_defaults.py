@@ -210,7 +210,7 @@ def test_a_handful_of_development_rows_show_no_collapse(monkeypatch: pytest.Monk
         scored = Score(metrics={}, predictions=[Prediction(value="a")] * count)
         monkeypatch.setattr("osbert.runs.finetune.rows.score", lambda *given, scored=scored: scored)
         rows = FinetuneRows(tasks=[task_rows])
-        assert rows.name_answers(rows.score(Any)) == said
+        assert rows.score(Any).collapsed == said
 
 
 @pytest.mark.parametrize(

@@ -266,7 +266,7 @@ class Head(nn.Module):
     dimensions: tuple[int, ...] = ()
     """To how many numbers the vectors of such a head are trained to be cut."""
     beside: tuple[str, ...] = ()
-    """Prefixes of parameters that only decoding uses, not the outputs, such as those of a CRF."""
+    """Prefixes of parameters that the loss and decoding use, not the outputs, such as those of a CRF."""
     sparse: bool = False
     """Whether the loss reads only the states of labelled tokens and summaries, which makes training faster."""
     frozen: FrozenStates | None = None

@@ -53,7 +53,7 @@ class PlotScale:
     ends: tuple[float, float]
 
     @classmethod
-    def beside(cls, names: Sequence[str], right: float, ends: tuple[float, float]) -> PlotScale:
+    def behind(cls, names: Sequence[str], right: float, ends: tuple[float, float]) -> PlotScale:
         """Return the scale behind these names of rows, up to the pixel `right`."""
         return cls(left=min(WIDEST_NAMES, max(map(len, names)) * LETTER) + 16, right=right, ends=ends)
 
@@ -91,7 +91,7 @@ def interval_plot(
     values = [value for row in finite_rows for value in (row.value, *row.interval, mark) if math.isfinite(value)]
     notes = max(len(row.note) for row in finite_rows) * LETTER
     right = WIDTH - RIGHT - (notes + 10 if notes else 0)
-    field = PlotScale.beside([row.name for row in finite_rows], right, ends or scale_ends(values))
+    field = PlotScale.behind([row.name for row in finite_rows], right, ends or scale_ends(values))
     height = TOP + BOTTOM + ROW * len(finite_rows)
     parts = field.grid(height)
     if math.isfinite(mark):
@@ -119,7 +119,7 @@ def bar_plot(rows: Sequence[BarRow], series: Sequence[str], *, title: str, perce
     most = max((value for row in rows for value in row.values if value is not None), default=0.0)
     if not most > 0:
         return picture([], title=title, height=TOP + BOTTOM + ROW)
-    field = PlotScale.beside([row.name for row in rows], WIDTH - RIGHT - 4, (0.0, most))
+    field = PlotScale.behind([row.name for row in rows], WIDTH - RIGHT - 4, (0.0, most))
     room = THICK * len(series) + 7
     height = TOP + BOTTOM + room * len(rows)
     parts = field.grid(height, percent=percent)

@@ -178,22 +178,22 @@ def limit(weights: list[nn.Parameter], clip: float) -> Tensor:
 
     from osbert.training.distributed import is_dealt
 
+    gradients = []
     for weight in weights:
-        if weight.grad is not None and weight.grad.is_sparse:
-            weight.grad = weight.grad.coalesce()  # several passes may have read one row
-    norm = torch.nn.utils.get_total_norm([_by_rows(weight.grad) for weight in weights if weight.grad is not None])
+        if (gradient := weight.grad) is None:
+            continue
+        if gradient.is_sparse:
+            weight.grad = gradient.coalesce()  # several passes may have read one row
+            gradient = weight.grad.values()
+        # On a CPU torch computes the norms of rows in all threads, that of a matrix in one. A gradient that is dealt
+        # over processes is of another type.
+        if type(gradient) is torch.Tensor and gradient.device.type == "cpu" and gradient.dim() > 1:
+            gradient = torch.linalg.vector_norm(gradient, dim=-1)
+        gradients.append(gradient)
+    norm = torch.nn.utils.get_total_norm(gradients)
     if is_dealt(norm):
         norm = norm.full_tensor()  # over the shares that each process has of every gradient
     # On a CPU the norm is known here, which saves a pass over all gradients if torch would multiply them by 1.
     if clip and not (norm.device.type == "cpu" and norm + 1e-6 <= clip):
         torch.nn.utils.clip_grads_with_norm_(weights, clip, norm)
     return norm
-
-
-def _by_rows(gradient: Tensor) -> Tensor:
-    """Return a gradient, or on a CPU the norms of its rows: torch computes them in all threads, a matrix's in one."""
-    import torch
-
-    gradient = gradient.values() if gradient.is_sparse else gradient
-    plain = type(gradient) is torch.Tensor and gradient.device.type == "cpu"  # not dealt over processes
-    return torch.linalg.vector_norm(gradient, dim=-1) if plain and gradient.dim() > 1 else gradient

@@ -9,7 +9,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from osbert.data.batch import Batch, BatchTarget
+from osbert.data.batch import Batch
 from osbert.data.step import Cursor
 from osbert.models.contract import Loss
 from osbert.training.distributed import Group
@@ -107,8 +107,15 @@ class Census:
             census.fewest += 1
             census.tokens += batch.size
             for name, target in batch.targets.items():
+                labels = len(target.labels)
+                if target.weights is not None:
+                    # The K labels of a soft target count together: its weights are probabilities, some of which may be
+                    # 0. So a label counts if any of its token, or of its sequence, has a weight.
+                    has_weight = target.index.new_zeros(batch.size, dtype=torch.bool)
+                    has_weight[target.index[target.weights != 0]] = True
+                    labels = int(has_weight[target.index].sum())
                 census.counts[name] = census.counts.get(name, 0.0) + target.count
-                census.labels[name] = census.labels.get(name, 0) + _count_labels(target, batch.size)
+                census.labels[name] = census.labels.get(name, 0) + labels
                 census.kinds[name] = (target.per_token, target.labels.dtype)
         return census
 
@@ -123,18 +130,6 @@ class Census:
             labels=sum_by_name(part.labels for part in parts),
             kinds={name: kind for part in parts for name, kind in part.kinds.items()},
         )
-
-
-def _count_labels(target: BatchTarget, tokens: int) -> int:
-    """Return the number of labels, without those of tokens or sequences all of whose weights are 0.
-
-    The K labels of a soft target count together: its weights are probabilities, some of which may be 0.
-    """
-    if target.weights is None:
-        return len(target.labels)
-    has_weight = target.index.new_zeros(tokens, dtype=torch.bool)  # of each token or sequence
-    has_weight[target.index[target.weights != 0]] = True
-    return int(has_weight[target.index].sum())
 
 
 @dataclass(kw_only=True)

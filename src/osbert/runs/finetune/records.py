@@ -65,7 +65,8 @@ def read_tasks(
         warnings += report_data(plan.task, splits, watch, before=before)
     for text in warnings:
         watch(Notice(text, warning=True))
-    return FinetunePlan.combine([plan for plan, _ in plans]), [splits for _, splits in plans]
+    plan = plans[0][0] if len(plans) == 1 else FinetunePlan.combine([plan for plan, _ in plans])
+    return plan, [splits for _, splits in plans]
 
 
 def _read(

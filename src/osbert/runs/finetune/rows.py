@@ -65,12 +65,14 @@ class DevelopmentScore:
     """The scores of a model on the development records of all tasks.
 
     `metrics`: of one task; of several with the tasks' names as prefixes, and the mean of their criteria. For each task
-    `predictions`, and in `answers` the one answer that the model gives to all records, "" if they differ.
+    `predictions`, and in `answers` the one answer that the model gives to all records, "" if they differ. `collapsed`:
+    these answers in words.
     """
 
     metrics: dict[str, float]
     predictions: Sequence[Sequence[Prediction]]
     answers: Sequence[str]
+    collapsed: str
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -277,23 +279,24 @@ class FinetuneRows:
 
     def score(self, learner: Learner) -> DevelopmentScore:
         """Return the scores of a model on the development records of all tasks."""
-        scores = [score(learner, rows.task, rows.development, rows.packer) for rows in self.tasks]
-        metrics, answers = {}, []
-        if not self.single:
-            metrics[MEAN] = statistics.fmean(
-                task_score.metrics[rows.task.criterion] for task_score, rows in zip(scores, self.tasks)
-            )
-        for task_score, rows in zip(scores, self.tasks):
+        metrics, predictions, answers = {}, [], []
+        for rows in self.tasks:
+            task_score = score(learner, rows.task, rows.development, rows.packer)
             prefix = "" if self.single else f"{rows.task.name}."
             metrics |= {f"{prefix}{name}": value for name, value in task_score.metrics.items()}
             few = len(rows.development) < HANDFUL
             answers.append("" if few else constant_answer(rows.task, task_score.predictions, rows.development))
-        return DevelopmentScore(metrics=metrics, predictions=[score.predictions for score in scores], answers=answers)
-
-    def name_answers(self, score: DevelopmentScore) -> str:
-        """Return the one answer to all development records, with the name of its task if there are several; else ""."""
-        answers = [(rows.task.name, answer) for rows, answer in zip(self.tasks, score.answers) if answer]
-        return ", ".join(answer if self.single else f"{answer} ({name})" for name, answer in answers)
+            predictions.append(task_score.predictions)
+        if self.single:
+            return DevelopmentScore(metrics=metrics, predictions=predictions, answers=answers, collapsed=answers[0])
+        names = [rows.task.name for rows in self.tasks]
+        mean = statistics.fmean([metrics[f"{rows.task.name}.{rows.task.criterion}"] for rows in self.tasks])
+        return DevelopmentScore(
+            metrics={MEAN: mean, **metrics},
+            predictions=predictions,
+            answers=answers,
+            collapsed=", ".join([f"{answer} ({name})" for name, answer in zip(names, answers) if answer]),
+        )
 
     def tune_values(self, score: DevelopmentScore) -> dict[str, Any]:
         """Return as tables what the tasks tune on the development records, such as thresholds, and the calibration."""

@@ -249,7 +249,7 @@ class FinetuneTrainer:
             metrics=score.metrics,
             best=False,
             seconds=self.trainer.counters.seconds,
-            collapsed=self.rows.name_answers(score),
+            collapsed=score.collapsed,
         )
         before = [earlier for earlier in self.epochs if earlier.best]
         best = not before or self._merit(epoch) >= self._merit(before[-1])
