@@ -206,7 +206,8 @@ def test_contrastive_tuning_of_one_epoch_chooses_between_two_scores() -> None:
 def test_a_handful_of_development_rows_show_no_collapse(monkeypatch: pytest.MonkeyPatch) -> None:
     for count, said in ((HANDFUL - 1, ""), (HANDFUL, "'a'")):
         records = [Record(number=place, texts=("x",), label="ab"[place % 2]) for place in range(count)]
-        task_rows: Any = SimpleNamespace(task=Classify(labels=("a", "b")), development=records, packer=None)
+        task = Classify(labels=("a", "b"))
+        task_rows: Any = SimpleNamespace(task=task, development=records, packer=None, encoded_development=())
         scored = Score(metrics={}, predictions=[Prediction(value="a")] * count)
         monkeypatch.setattr("osbert.runs.finetune.rows.score", lambda *given, scored=scored: scored)
         rows = FinetuneRows(tasks=[task_rows])

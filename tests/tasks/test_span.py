@@ -14,7 +14,7 @@ import pytest
 from osbert.data.pack import Packer
 from osbert.data.record_loader import OnDemand
 from osbert.evaluation.score import constant_answer
-from osbert.runs.finetune.rows import TaskRows, long_texts
+from osbert.runs.finetune.rows import TaskRows
 from osbert.tasks import Record, findings, load
 from osbert.tasks.kinds.span import Span
 from osbert.tasks.kinds.span.questions import AnswerCandidate, AnswerPrediction, Gold, Question
@@ -128,11 +128,11 @@ def test_questions_that_are_too_long_are_told() -> None:
         records, PACKER
     )
     task, training = Span(question_length=5), OnDemand(records[:1], lambda record: Span().encode(record, PACKER))
-    assert long_texts(task, PACKER, training=training, records=records[:1], development=records).startswith(
-        "dev: 1 of 2 questions are longer than 5 pieces"
-    )
-    told = long_texts(task, PACKER, training=training, records=records, development=records)
-    assert [line[:12] for line in told.splitlines()] == ["train: 1 of ", "dev: 1 of 2 "]
+    rows: dict[str, Any] = {"packer": PACKER, "development": records, "fingerprint": "", "remarks": ()}
+    short = TaskRows(task=task, encoded=training, training=records[:1], **rows)
+    assert short.truncation.startswith("dev: 1 of 2 questions are longer than 5 pieces")
+    both = TaskRows(task=task, encoded=training, training=records, **rows)
+    assert [line[:12] for line in both.truncation.splitlines()] == ["train: 1 of ", "dev: 1 of 2 "]
 
 
 def test_the_threshold_is_tuned_for_f1() -> None:

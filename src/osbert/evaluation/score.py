@@ -66,28 +66,39 @@ def refuse_long(task: Task, records: Sequence[Record], packer: Packer) -> None:
 
 
 def predict(
-    learner: Learner, task: Task, records: Sequence[Record], packer: Packer, *, tokens: int = TOKENS
+    learner: Learner,
+    task: Task,
+    records: Sequence[Record],
+    packer: Packer,
+    encoded: Iterable[Encoded] | None = None,
+    *,
+    tokens: int = TOKENS,
 ) -> list[Prediction]:
-    """Return a prediction for each record. Labels are ignored."""
+    """Return a prediction for each record. Labels are ignored. `encoded`: the result of `encode_records`, if known."""
     head = learner.heads[task.name]
     computed: Callable[[Sequence[Example]], Sequence[Any]]
     if task.form == "text":
         computed = partial(task.write, learner, packer.tokenizer)
     else:
         computed = partial(outputs, learner, task.name, tokens=tokens, per_token=task.per_token)
-    return decode_records(
-        encode_records(task, records, packer), outputs=computed, decode=task.decode_with(head.decoding_values())
-    )
+    encoded = encode_records(task, records, packer) if encoded is None else encoded
+    return decode_records(encoded, outputs=computed, decode=task.decode_with(head.decoding_values()))
 
 
-def score(learner: Learner, task: Task, records: Sequence[Record], packer: Packer) -> Score:
+def score(
+    learner: Learner,
+    task: Task,
+    records: Sequence[Record],
+    packer: Packer,
+    encoded: Iterable[Encoded] | None = None,
+) -> Score:
     """Return predictions and metrics for development records, already checked with `refuse_long`.
 
-    The predictions are those of the task tuned on these records (`Task.at_best`). Raises UserError if a record has no
-    label.
+    The predictions are those of the task tuned on these records (`Task.at_best`). `encoded`: as in `predict`. Raises
+    UserError if a record has no label.
     """
     require_labels(records)
-    predictions = task.at_best(predict(learner, task, records, packer), records)
+    predictions = task.at_best(predict(learner, task, records, packer, encoded), records)
     return Score(metrics=task.metrics(predictions, records), predictions=predictions)
 
 

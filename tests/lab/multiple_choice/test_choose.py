@@ -16,7 +16,7 @@ from osbert.data.pack import Packer
 from osbert.data.record_loader import EncodedAhead
 from osbert.errors import Problems
 from osbert.runs.file_options import FileOptions
-from osbert.runs.finetune.rows import long_texts
+from osbert.runs.finetune.rows import TaskRows
 from osbert.tasks import findings, load
 from osbert.tasks.tables import note_long
 from osbert_lab.multiple_choice.choose import ChoicePrediction, Choices, Choose, names
@@ -243,9 +243,15 @@ def test_a_context_that_is_cut_counts_once(packer: Packer) -> None:
     assert [example.truncated for example in made] == [9, 0] and made[1].targets
     both = Choices(number=0, texts=("good " * 40, "bad " * 40, "bad"), label="1", names=("0", "1"))
     assert [example.truncated for example in Choose().encode(both, packer)] == [37 + 38, 0]
-    said = long_texts(
-        Choose(), packer, training=EncodedAhead([made] * 2), records=[record] * 2, development=[record] * 3
-    )
+    said = TaskRows(
+        task=Choose(),
+        packer=packer,
+        training=[record] * 2,
+        development=[record] * 3,
+        encoded=EncodedAhead([made] * 2),
+        fingerprint="",
+        remarks=(),
+    ).truncation
     # 8 tokens, and of the second choice 3 that are not the context's.
     share = f"{9 / (9 + 8 + 3):.1%} of all"
     assert f"train: 2 of 2 rows (100.0%) are longer than 8 tokens; 18 pieces ({share})" in said

@@ -6,7 +6,7 @@ import hashlib
 import itertools
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -22,7 +22,7 @@ from osbert.data.pack import Packer
 from osbert.data.record_loader import EncodedAhead, EncodedRecords, MixedLoader, OnDemand, RecordLoader
 from osbert.errors import UserError
 from osbert.evaluation.forward import TOKENS
-from osbert.evaluation.score import constant_answer, refuse_long, score
+from osbert.evaluation.score import Encoded, constant_answer, encode_records, refuse_long, score
 from osbert.models.contract import Backbone, Head, Learner
 from osbert.objectives.left_to_right import LeftToRight
 from osbert.runs.finetune.records import record_remarks
@@ -177,11 +177,9 @@ class TaskRows:
         head = learner.heads[self.task.name]
         if head.frozen is None:
             return ""
-        # Labels are removed: encoding the development rows must not depend on them.
-        held = (replace(record, label=None) for record in self.development)
-        encoded = (example for record in held for example in self.task.encode(record, self.packer))
+        encoded = self.encoded_development or encode_records(self.task, self.development, self.packer)
         training = self.encoded.take(np.arange(len(self.encoded)))
-        path = head.frozen.keep(folder, itertools.chain(training, encoded))
+        path = head.frozen.keep(folder, itertools.chain(training, *(examples for _, examples in encoded)))
         return f"the encoder does not learn: its vectors are kept in {path} ({path.stat().st_size / 1e6:,.0f} MB)"
 
     @property
@@ -194,11 +192,27 @@ class TaskRows:
         )
 
     @cached_property
+    def encoded_development(self) -> Sequence[Encoded] | None:
+        """The development records with their sequences, encoded once for all scores; None for a `lazy` task."""
+        return None if self.task.lazy else [*encode_records(self.task, self.development, self.packer)]
+
+    @cached_property
     def truncation(self) -> str:
-        """A description of long texts and what happens to them, computed once for all trials."""
-        return long_texts(
-            self.task, self.packer, training=self.encoded, records=self.training, development=self.development
-        )
+        """What happens to texts that do not fit, a line for each split, computed once for all trials; "" if all fit.
+
+        A task whose sequences are encoded on demand describes it itself.
+        """
+        task, packer = self.task, self.packer
+        if not isinstance(self.encoded, EncodedAhead):
+            records = {"train": self.training, "dev": self.development}
+            cuts = {split: task.description.cuts(rows, packer) for split, rows in records.items()}
+            return "\n".join(f"{split}: {cut}" for split, cut in cuts.items() if cut)
+        splits = {"train": self.encoded, "dev": EncodedAhead([group for _, group in self.encoded_development or ()])}
+        fits = {split: TextFit.of(encoded, together=task.batching == "records") for split, encoded in splits.items()}
+        lines = [f"{split}: {line}" for split, fit in fits.items() if (line := fit.describe(task, packer.length))]
+        if any(fit.cut.any() for fit in fits.values()):
+            lines[-1] += f" {task.description.longer}"
+        return "\n".join(lines)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -281,7 +295,7 @@ class FinetuneRows:
         """Return the scores of a model on the development records of all tasks."""
         metrics, predictions, answers = {}, [], []
         for rows in self.tasks:
-            task_score = score(learner, rows.task, rows.development, rows.packer)
+            task_score = score(learner, rows.task, rows.development, rows.packer, rows.encoded_development)
             prefix = "" if self.single else f"{rows.task.name}."
             metrics |= {f"{prefix}{name}": value for name, value in task_score.metrics.items()}
             few = len(rows.development) < HANDFUL
@@ -385,21 +399,3 @@ class TextFit:
         what = "rows" if task.batching != "sequences" else "texts"  # of a row with choices several texts may be cut
         bound = task.description.bound(length)
         return f"{long.sum():,} of {len(long):,} {what} ({long.mean():.1%}) are longer than {bound}; {fate}."
-
-
-def long_texts(
-    task: Task, packer: Packer, *, training: EncodedRecords, records: Sequence[Record], development: Sequence[Record]
-) -> str:
-    """Describe what happens to texts that do not fit, one line for each split; "" if all fit.
-
-    `training`: the sequences of the training `records`. A `lazy` task (not encoded ahead) describes it itself.
-    """
-    if not isinstance(training, EncodedAhead):
-        cuts = {"train": task.description.cuts(records, packer), "dev": task.description.cuts(development, packer)}
-        return "\n".join(f"{split}: {cut}" for split, cut in cuts.items() if cut)
-    splits = {"train": training, "dev": EncodedAhead(task.encode(record, packer) for record in development)}
-    fits = {split: TextFit.of(encoded, together=task.batching == "records") for split, encoded in splits.items()}
-    lines = [f"{split}: {line}" for split, fit in fits.items() if (line := fit.describe(task, packer.length))]
-    if any(fit.cut.any() for fit in fits.values()):
-        lines[-1] += f" {task.description.longer}"
-    return "\n".join(lines)
