@@ -80,7 +80,11 @@ def lay_out(runs: Sequence[PieceRun], packer: Packer, *, long: Long, overlap: in
     neighbouring windows share, at most half of a window. `truncated` counts the pieces that are in no sequence.
     "error" cuts as "truncate" does; the caller raises the error.
     """
-    sizes = _sizes([len(run.ids) for run in runs], packer)
+    if len(runs) == 1:
+        sizes = [min(len(runs[0].ids), packer.room(1))]  # pieces of each text that fit
+    else:
+        first, second = [np.array(len(run.ids)) for run in runs]
+        sizes = [int(size) for size in trim_lengths(first, second, packer.room(2))]
     if long == "window":
         return [_pack_runs(parts, packer, record) for parts in cut_windows(runs, sizes, overlap)]
     left_out = sum(len(run.ids) - size for run, size in zip(runs, sizes))
@@ -182,14 +186,6 @@ def _starts(n: int, size: int, overlap: int) -> list[int]:
     if n <= size:
         return [0]
     return [min(begin, n - size) for begin, _ in spread(n, size, step(size, overlap))]
-
-
-def _sizes(lengths: Sequence[int], packer: Packer) -> list[int]:
-    """Return the number of pieces of each text that fit in a sequence."""
-    if len(lengths) == 1:
-        return [min(lengths[0], packer.room(1))]
-    first, second = (np.array(length) for length in lengths)
-    return [int(size) for size in trim_lengths(first, second, packer.room(2))]
 
 
 def _pack_runs(runs: Sequence[PieceRun], packer: Packer, record: int) -> Example:

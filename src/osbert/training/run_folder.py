@@ -212,7 +212,8 @@ class RunFolder:
         finished = self.facts.get("finished", {})
         hashes = finished.get(SHA256)
         known = hashes if isinstance(hashes, dict) else {}
-        files = [name for name in HASHED if name in known and name in among and self._sha256(name) != known[name]]
+        hashed = {name: self.folder / name for name in HASHED if name in known and name in among}
+        files = [name for name, path in hashed.items() if not path.is_file() or file_sha256(path) != known[name]]
         task = RECIPE in among and TASK_SHA256 in finished and finished[TASK_SHA256] != self._task_sha256()
         return [*files, *([RECIPE] if task else [])]
 
@@ -231,11 +232,6 @@ class RunFolder:
         if "settings" not in self.facts:
             reason = f"its {FACTS} is of something else" if self.begun else f"{FACTS} is missing"
             refuse_foreign(self.folder, f"a run ({reason})", SCRATCH)
-
-    def _sha256(self, name: str) -> str:
-        """Return the hash of a file, "" if it is missing."""
-        path = self.folder / name
-        return file_sha256(path) if path.is_file() else ""
 
     def _task_sha256(self) -> str:
         """Return the hash of the task in recipe.toml and its settings, without the paths of its data."""

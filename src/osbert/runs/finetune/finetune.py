@@ -207,8 +207,7 @@ def train(
     )
     with disk_needed(out), hold_lock(out):
         folder = begin_folder(plan, rows, out)
-        if rows.remarks:
-            write_text(out / REMARKS, "\n".join(rows.remarks) + "\n")
+        write_remarks(rows.remarks, out)
         if not folder.finished:
             try:
                 before = resume(run, watch)
@@ -234,6 +233,12 @@ def begin_folder(plan: FinetunePlan, rows: FinetuneRows, out: Path) -> RunFolder
     folder = RunFolder(out)
     folder.begin(plan.table(), facts, inputs=("command", "rows", "tokenizer"), defaults=plan.defaults())
     return folder
+
+
+def write_remarks(remarks: Sequence[str], out: Path) -> None:
+    """Write the remarks on corrected and faulty records into the run folder, one line each."""
+    if remarks:
+        write_text(out / REMARKS, "\n".join(remarks) + "\n")
 
 
 def resume(run: FinetuneTrainer, watch: Watch) -> dict[str, float]:

@@ -204,7 +204,15 @@ def data_warnings(task: Task, records: Splits, repeats: Overlap) -> Iterator[str
     for record in training if task.classes else ():
         for name in dict.fromkeys(task.names(record)):
             locations[name].append(record.place)
-    yield from _alike(locations)
+    counts = {name: len(lines) for name, lines in locations.items()}
+    if pairs := slips(counts):
+        spellings = [
+            f"'{one_line(rare)}' ({format_count(counts[rare], 'row')}, first: {locations[rare][0]}) and "
+            f"'{one_line(usual)}' ({counts[usual]:,})"
+            for rare, usual in pairs[:SHOWN]
+        ]
+        more = f" and {len(pairs) - SHOWN:,} more pairs" if len(pairs) > SHOWN else ""
+        yield f"these labels may be one, spelt in two ways: {', '.join(spellings)}{more}. Mend the rows if so."
     if single := [f"'{one_line(name)}' ({lines[0]})" for name, lines in locations.items() if len(lines) == 1]:
         more = f" and {len(single) - SHOWN:,} more" if len(single) > SHOWN else ""
         what = "one label has" if len(single) == 1 else f"{len(single):,} of {len(locations):,} labels have"
@@ -274,22 +282,6 @@ def overlap(task: Task, records: Splits) -> Overlap:
     size = sum(map(size_of, development))
     fraction_of_text = sum(size_of(record) for record, _ in pairs) / max(size, 1)
     return Overlap(description, min(len(pairs) / len(development), fraction_of_text))
-
-
-def _alike(locations: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """Yield a warning about classes that may be two spellings of one, with the first row of the rarer one.
-
-    `locations`: the file and line of each record of a class.
-    """
-    counts = {name: len(lines) for name, lines in locations.items()}
-    pairs = [
-        f"'{one_line(rare)}' ({format_count(counts[rare], 'row')}, first: {locations[rare][0]}) and "
-        f"'{one_line(usual)}' ({counts[usual]:,})"
-        for rare, usual in slips(counts)
-    ]
-    if pairs:
-        more = f" and {len(pairs) - SHOWN:,} more pairs" if len(pairs) > SHOWN else ""
-        yield f"these labels may be one, spelt in two ways: {', '.join(pairs[:SHOWN])}{more}. Mend the rows if so."
 
 
 def slips(counts: Mapping[str, int]) -> list[tuple[str, str]]:
