@@ -96,10 +96,10 @@ def model_of(source: Folder, hint: TaskHint | None = None) -> ModelParts:
     folder_task = FolderTask(task=run_task) if run_task else task_of(source.config, source.tensors, hint, where=where)
     if folder_task.task and not run_task:
         sentences = SentenceModel(pooling="cls", normalize=True, prompts=read_prompts(source.path))
-        task = folder_task.task.for_model(
+        fitted = folder_task.task.for_model(
             source.architecture, source.tokenizer, writes=source.writes, read_sentences=lambda: sentences
         )
-        folder_task = replace(folder_task, task=task)
+        folder_task = replace(folder_task, task=fitted)
     tensors = source.tensors
     if order := list(folder_task.order):
         tensors = tensors | {name: tensor[order] for name, tensor in tensors.items() if name.startswith(LAYERS)}

@@ -293,7 +293,8 @@ class FinetuneRows:
 
     def score(self, learner: Learner) -> DevelopmentScore:
         """Return the scores of a model on the development records of all tasks."""
-        metrics, predictions, answers = {}, [], []
+        metrics: dict[str, float] = {}
+        predictions, answers = [], []
         for rows in self.tasks:
             task_score = score(learner, rows.task, rows.development, rows.packer, rows.encoded_development)
             prefix = "" if self.single else f"{rows.task.name}."
