@@ -123,10 +123,10 @@ def test_several_labels_and_entities_are_labels_too() -> None:
 
 def test_few_rows_count_as_what_they_hold() -> None:
     warnings, _ = read("classify", {"train": rows("neg", "pos", each=2)[:3], "dev": rows("neg", first=9, each=2)})
-    assert "3 training rows" in warnings[0] and "16" in warnings[0]
+    assert "training has only 3 rows" in warnings[0] and "16" in warnings[0]
     sentences = [(["Ann", f"{number}"], ["B-PER", "O"]) for number in range(3)]
     data = {"train": sentences, "dev": [(["Eve"], ["B-PER"])]}
-    assert "3 training rows" in read(Tag(context="document"), data)[0][0]
+    assert "training has only 3 rows" in read(Tag(context="document"), data)[0][0]
 
 
 def test_warnings_of_several_tasks_come_together_with_their_names(tmp_path: Path) -> None:
