@@ -98,8 +98,10 @@ def _task_sections(
         cells = [
             (name, epoch.place, *[f"{epoch.metrics[score]:.4f}" for score in names]) for name, epoch in rivals.items()
         ]
-        kept = ", the last one of which is kept." if run.scores.keep == "last" else ": the better one is kept."
-        words = f"A linear layer on the frozen encoder's states, and the tuned model{kept}"
+        models = "A linear layer on the frozen encoder's states, and the tuned model"
+        words = models + (
+            ", the last one of which is kept." if run.scores.keep == "last" else ": the better one is kept."
+        )
         parts += [table(cells, head=("model", "epoch", *names)), paragraph(words)]
     temperature: list[str] = []
     if calibration:
