@@ -195,6 +195,8 @@ def test_unknown_ids_in_judgements_are_listed_and_counted(beir: Path, capsys: py
         ({"qrels": {}}, "no-data", []),
         ({"corpus": [{"_id": "d1", "text": "a"}, {"_id": "d1", "text": "b"}]}, "duplicate-name", ["d1", "row 2"]),
         ({"corpus": [{"_id": "", "text": "a"}]}, "unusable-row", ["row 1"]),
+        ({"corpus": [{"_id": "d1", "title": "a", "text": ["b"]}]}, "unusable-row", ["row 1", "'text'"]),
+        ({"corpus": [{"_id": "d1", "title": {"en": "a"}, "text": "b"}]}, "unusable-row", ["row 1", "'title'"]),
         ({"corpus": [{"name": "d1", "text": "a"}]}, "unknown-column", ["_id"]),
         ({"queries": {"q1": " "}}, "empty-text", ["row 1"]),
         ({"qrels": [{"query-id": "q1", "corpus-id": "d1", "score": "high"}]}, "unusable-row", ["high"]),

@@ -190,3 +190,9 @@ def test_what_cannot_be_mined_is_refused(tmp_path: Path, options: dict[str, Any]
     with refusal(code):
         mined(tmp_path / "mined.jsonl", **options)
     assert not [*tmp_path.iterdir()]
+
+
+def test_documents_that_are_lists_are_refused(tmp_path: Path) -> None:
+    rows = [{"query": "good film", "positive": ["a good film", "the film"]}]
+    with refusal("unusable-row", "row 1: 'positive' is a list or an object"):
+        osbert.mine(tmp_path / "mined.jsonl", data=rows)

@@ -25,6 +25,7 @@ TABLES = (".csv", ".jsonl", ".ndjson", ".json", ".parquet", ".xlsx")
 """Suffixes of judgements that are read as a table; others have fields between tabs or spaces."""
 LISTED = 10
 """Most ids that a message lists."""
+NO_TEXT = "a list or an object. Write a text."
 Scores = dict[str, dict[str, float]]
 """Query id -> document id -> a number: the relevance in judgements, the score in a run."""
 
@@ -71,6 +72,8 @@ def read_collection(data: Data, *, what: str, encoding: str = "") -> TextCollect
         raise header.missing(
             " or ".join(missing), f": the {what} is a table with the columns _id and text, and title if there is one."
         )
+    title = header.by_name.get("title") if what == "corpus" else None
+    columns = [title, text] if title else [text]
     lines: dict[str, int] = {}
     problems = Problems(heading=f"The {what} cannot be used")
     for row in table.rows(problems):
@@ -85,13 +88,14 @@ def read_collection(data: Data, *, what: str, encoding: str = "") -> TextCollect
                 "Remove one of the two.",
                 code="duplicate-name",
             )
+        elif nested := [name for name in columns if name in row.nested]:
+            problems.add(f"{table.place(row.line)}: '{nested[0]}' is {NO_TEXT}", code="unusable-row")
         elif what == "queries" and not row.values.get(text, "").strip():
             problems.add(f"{table.place(row.line)}: the query is empty. Write it, or remove it.", code="empty-text")
     problems.stop_if_any()
     if not lines:
         raise UserError(f"{table.called}: the {what} is empty.", code="no-data")
-    title = header.by_name.get("title") if what == "corpus" else None
-    return TextCollection(table=table, columns=[title, text] if title else [text], ids=[*lines])
+    return TextCollection(table=table, columns=columns, ids=[*lines])
 
 
 def read_judgements(data: Data, *, encoding: str = "") -> Scores:
@@ -201,6 +205,8 @@ def read_single_table(
         ids = []
         for role in ("query", "document"):
             text = row.values.get(names[role], "").strip()
+            if names[role] in row.nested:
+                problems.add(f"{table.place(row.line)}: '{names[role]}' is {NO_TEXT}", code="unusable-row")
             if not text:
                 problems.add(f"{table.place(row.line)}: the {role} is empty.", code="empty-text")
             ids.append(seen[role].setdefault(text, (str(len(seen[role]) + 1), index))[0])
