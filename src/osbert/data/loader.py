@@ -262,7 +262,8 @@ class PretrainingLoader:
     def require_sequences(self) -> None:
         """Raise UserError if an objective can make no sequence of the corpus; note those that learn little from it."""
         single = copy.copy(self)
-        single.settings, single.blocks_in_pool = replace(self.settings, batch=1), 1
+        single.settings = replace(self.settings, batch=1)
+        single.blocks_in_pool = max(1, self.blocks_in_pool * LARGEST_BLOCK // self.settings.pool)  # one, if it is large
         sequences = next(single.draws(Cursor())).parts[0][0].sequences
         if isinstance(sequences, Sequences) and len(sequences) >= TELLING:
             self.notices += filter(None, [objective.idle(sequences) for objective in self.objectives.values()])

@@ -229,3 +229,15 @@ def test_sources_without_phrases_are_refused(texts: Path, tmp_path: Path) -> Non
     (tmp_path / "latin.txt").write_bytes("Bada Kefe\nZoë Kefe\n".encode("latin-1"))
     with refusal("wrong-encoding", "latin.txt, line 2", "0xeb"):
         osbert.build_corpus(texts, tokenizer=tokenizer, out=tmp_path / "corpus", phrases=str(tmp_path / "latin.txt"))
+
+
+def test_objectives_that_find_little_to_learn_are_named(tmp_path: Path) -> None:
+    """Lines of one sentence each: nothing to reorder, no distances within a document, and no other part of it."""
+    (tmp_path / "lines.txt").write_text("\n\n".join(text.split(". ")[0] + "." for text in invented() * 8))
+    osbert.train_tokenizer(tmp_path / "lines.txt", out=tmp_path / "vocabulary", vocabulary=150)
+    osbert.build_corpus(tmp_path / "lines.txt", tokenizer=tmp_path / "vocabulary", out=tmp_path / "corpus", workers=1)
+    names = ("mlm", "document_words", "reorder", "distance")
+    settings = {"objectives": names, "curriculum": "continual", "data.length": 24, "held_out": 0.0}
+    remarks = read_plan("ernie-small", settings, corpus=tmp_path / "corpus").remarks
+    for name in names[1:]:
+        assert [remark for remark in remarks if remark.startswith(name)], (name, remarks)

@@ -86,3 +86,26 @@ def test_short_texts_are_counted_as_having_nothing_to_reorder(packer: Packer, te
 def test_numbers_of_segments_out_of_range_are_refused(parts: int) -> None:
     with pytest.raises(ValueError, match=str(parts)):
         Reorder(parts=parts)
+
+
+def test_short_texts_are_cut_between_words(packer: Packer, text: list[Document]) -> None:
+    objective, short = Reorder(cuts="words"), replace(packer, length=16, short=0)
+    examples = pairs(objective, text, short, 0)
+    counted = [float(number[:-1]) for _, number, _ in objective.rates(examples)]
+    assert counted == pytest.approx([33, 33, 33], abs=5)
+    starts_words = {int(piece) for one in text for piece in one.ids[one.words]}
+    for example in examples:
+        pieces, order = example.ids[~example.special], order_of(int(example.targets["reorder"].labels[0]))
+        # Pieces of a segment are consecutive, and a segment other than the first of the text starts with a word.
+        runs = np.split(pieces, 1 + np.flatnonzero(np.diff(pieces) != 1))
+        firsts = sorted(int(run[0]) for run in runs)
+        assert all(first in starts_words for first in firsts[1:])
+        assert len(runs) < len(order) or [firsts.index(int(run[0])) for run in runs] == order
+
+
+def test_little_to_reorder_is_remarked(packer: Packer, text: list[Document]) -> None:
+    short, rng = replace(packer, length=16, short=0), np.random.default_rng(0)
+    remark = Reorder().idle(Reorder().examples(text, short, rng))
+    assert "nothing to reorder" in remark and "reorder.cuts = words" in remark
+    for objective, packed in ((Reorder(cuts="words"), short), (Reorder(), replace(packer, length=400, short=0))):
+        assert not objective.idle(objective.examples(text, packed, rng))
