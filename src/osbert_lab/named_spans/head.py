@@ -153,7 +153,7 @@ class NamedSpanHead(Head):
         firsts, starts, count = markers.nonzero().squeeze(1), words.nonzero().squeeze(1), len(markers)
         following = torch.cat([firsts[1:], firsts.new_tensor([count])])
         text = torch.cat([starts, starts.new_tensor([count])])[torch.searchsorted(starts, firsts)] - 1
-        lengths = torch.minimum(following, text) - firsts
+        lengths = (torch.minimum(following, text) - firsts).clamp(min=1)  # the marker at least, without a separator too
         rows = torch.arange(len(firsts), device=firsts.device).repeat_interleave(lengths)  # the type of each piece
         behind = torch.arange(len(rows), device=rows.device) - (lengths.cumsum(0) - lengths)[rows]
         sums = states.hidden.new_zeros(len(firsts), states.hidden.shape[1], dtype=torch.float32)
