@@ -33,7 +33,8 @@ class ServerLimits:
     batch_tokens: int = 1024
     """Most tokens in one pass of a model. A single longer text, or its windows, is read alone."""
     wait: float = 4.0
-    """Most milliseconds that a request waits for others, while the model is idle; a client that is alone waits for none."""
+    """Most milliseconds that a request waits for others, while the model is idle; a client that is alone waits for
+    none."""
     patience: float = 120.0
     """Seconds without a message after which a worker is killed, and another takes over its requests."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -21,6 +21,7 @@ from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
 from osbert.reading.tagged.schemes import EntitySpan, entity_scores
 from osbert.tasks import Description, Prediction, Record, Source
+from osbert.tasks.contract import TrainedSentences, no_sentences
 from osbert.tasks.edges import Edge
 from osbert.tasks.kinds.tag.passages import EntityPrediction, EntityTask, TaggedText, cut_words, only_entities
 from osbert.tasks.tables.classes import list_counts
@@ -32,6 +33,7 @@ from osbert_lab.named_spans.source import NamedSpansSource, NamedSpansText, pars
 
 if TYPE_CHECKING:
     from osbert.models.contract import Backbone, Head
+    from osbert.models.forms import Writing
     from osbert.models.sizes import Sizes
     from osbert.tasks.calibration import Calibration
     from osbert.text.file_tokenizer import AnyTokenizer
@@ -176,7 +178,14 @@ class NamedSpans(EntityTask):
 
     # The model.
 
-    def for_model(self, sizes: Sizes, tokenizer: AnyTokenizer, **trained: Any) -> Self:
+    def for_model(
+        self,
+        sizes: Sizes,
+        tokenizer: AnyTokenizer,
+        *,
+        writes: Writing | None = None,
+        read_sentences: Callable[[], TrainedSentences | None] = no_sentences,
+    ) -> Self:
         """Return the task with the width of its layers, and the ids of its markers."""
         markers = Markers.of(tokenizer, self.entity_id, self.separator_id)
         return dataclasses.replace(self, hidden=self.hidden or sizes.width, entity_id=markers.entity)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
@@ -21,6 +21,7 @@ from osbert.reading.columns import Header, headings
 from osbert.reading.splits import hold_out
 from osbert.reading.table import Origin, Row, Table
 from osbert.tasks import Description, Prediction, Record, Source, Task
+from osbert.tasks.contract import TrainedSentences, no_sentences
 from osbert.tasks.edges import Edge
 from osbert.tasks.record import RecordOutcome
 from osbert.tasks.tables import TableDescription, TableSource, TableTask, UnlabelledRow, cell_texts, require_cells
@@ -294,7 +295,12 @@ class Generate(TableTask):
         return self.prediction if self.prediction in ("masked", "shifted") else None
 
     def for_model(
-        self, sizes: Sizes, tokenizer: AnyTokenizer, *, writes: Writing | None = None, **trained: Any
+        self,
+        sizes: Sizes,
+        tokenizer: AnyTokenizer,
+        *,
+        writes: Writing | None = None,
+        read_sentences: Callable[[], TrainedSentences | None] = no_sentences,
     ) -> Self:
         """Return the task with `sight` and `most` resolved for a model."""
         # `writes` is how the model was pretrained.
