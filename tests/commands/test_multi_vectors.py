@@ -215,5 +215,5 @@ def test_many_vectors_are_trained_and_the_run_gives_them(
     with refusal("invalid-value", "--query-length", "9"):
         osbert.finetune("contrastive", model=run.folder, out=tmp_path / "no", **settings, query_length=9)
     with refusal("options-exclude-each-other"):
-        single = settings | {"data": {"train": [{"text": "a film"}] * 8}}
+        single = settings | {"data": {"train": [{"text": text} for text in texts]}}
         osbert.finetune("contrastive", model=run.folder, out=tmp_path / "no", **single)
