@@ -2,7 +2,7 @@
 
     python benchmarks/small_data.py --data ../shared/data --out small.jsonl [--sets sst2,mrpc,...] [--rows 16,64,200]
         [--seeds 0,1,2] [--sides default,trainer,logistic,batch=8+epochs=10] [--model MODEL --name own]
-        [--dev 400] [--apart] [--classes 5,20,77]
+        [--dev 400] [--apart] [--classes 5,20,77] [--flipped 0,0.2]
     python benchmarks/small_data.py --out small.jsonl --table [--apart]
 
 A run is one line of --out, and runs that are there are not repeated, so that a table can be filled over several days.
@@ -16,6 +16,7 @@ scikit-learn's own settings on the mean vectors of the frozen encoder, of length
 
 From 200 development rows on osbert keeps its best epoch by them, and the score is taken on them; the others choose
 nothing by them.
+With --flipped 0.2 a fifth of the training rows, those that osbert holds out among them, have a wrong label.
 With --classes the seed also draws so many labels, and --rows are those of each label: banking77 (77), articles (150 of
 WikiText-2, a sentence each), genres (the five of EWT). Many classes:
 
@@ -93,6 +94,8 @@ class Measured:
     apart: bool = False
     classes: int = 0
     """Number of labels that the seed draws; `rows` are then those of each label. 0: all labels, and rows of any."""
+    flipped: float = 0.0
+    """Fraction of the training rows that have a wrong label, drawn from the others by the seed."""
     score: float = 0.0
     seconds: float = 0.0
     chosen: str = ""
@@ -100,7 +103,7 @@ class Measured:
     @property
     def key(self) -> tuple[Any, ...]:
         """Return what it is known by."""
-        return (self.model, self.set, self.rows, self.side, self.seed, self.apart, self.classes)
+        return (self.model, self.set, self.rows, self.side, self.seed, self.apart, self.classes, self.flipped)
 
 
 def measured(wanted: Measured, *, model: Path, data: Path, most: int) -> Measured:
@@ -226,10 +229,22 @@ def records(wanted: Measured, data: Path, most: int) -> tuple[Task, dict[str, li
     task, every = loaded(wanted.set, data)
     if wanted.classes:
         splits = draw_classes(every, wanted, most)
-        return dataclasses.replace(task, labels=()).fit(splits["train"]), splits
-    train = [record for record in every["train"] if not task.lacks(record)]
-    splits = {"train": drawn(train, wanted.rows, wanted.seed), "dev": drawn(every["dev"], most, 0)}
+        task = dataclasses.replace(task, labels=())
+    else:
+        train = [record for record in every["train"] if not task.lacks(record)]
+        splits = {"train": drawn(train, wanted.rows, wanted.seed), "dev": drawn(every["dev"], most, 0)}
+    splits["train"] = flip_labels(splits["train"], wanted.flipped, wanted.seed)
     return task.fit(splits["train"]), splits
+
+
+def flip_labels(rows: Sequence[Record], part: float, seed: int) -> list[Record]:
+    """Return the rows, a part of them with another label, each other one as likely."""
+    labels, rng = sorted({row.label for row in rows}) if part else [], np.random.default_rng(1000 + seed)
+    changed = list(rows)
+    for place in rng.choice(len(rows), round(len(rows) * part), replace=False).tolist():
+        others = [label for label in labels if label != rows[place].label]
+        changed[place] = dataclasses.replace(rows[place], label=others[rng.integers(len(others))])
+    return changed
 
 
 def drawn(rows: Sequence[Record], count: int, seed: int) -> list[Record]:
@@ -309,10 +324,10 @@ def features(model: Path, rows: Sequence[Sequence[str]]) -> np.ndarray:
 def table(runs: Sequence[Measured]) -> Iterator[str]:
     """Yield the lines of a table: a row for each set and number of rows, a column for each side."""
     sides = list(dict.fromkeys(run.side for run in runs))
-    yield f"| model | set | classes | rows | {' | '.join(sides)} |"
-    yield "|---" * (len(sides) + 4) + "|"
-    for key in dict.fromkeys((run.model, run.set, run.classes, run.rows) for run in runs):
-        own = [run for run in runs if (run.model, run.set, run.classes, run.rows) == key]
+    yield f"| model | set | classes | rows | flipped | {' | '.join(sides)} |"
+    yield "|---" * (len(sides) + 5) + "|"
+    for key in dict.fromkeys((run.model, run.set, run.classes, run.rows, run.flipped) for run in runs):
+        own = [run for run in runs if (run.model, run.set, run.classes, run.rows, run.flipped) == key]
         cells = [cell([run for run in own if run.side == side]) for side in sides]
         yield f"| {' | '.join(map(str, key))} | {' | '.join(cells)} |"
 
@@ -332,6 +347,11 @@ def numbers(text: str) -> list[int]:
     return [int(part) for part in text.split(",")]
 
 
+def fractions(text: str) -> list[float]:
+    """Return the fractions in a list with commas."""
+    return [float(part) for part in text.split(",")]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
@@ -340,6 +360,7 @@ def main() -> None:
     parser.add_argument("--sets", default="sst2,mrpc,cola,rte,stsb", help="several with commas between")
     parser.add_argument("--rows", type=numbers, default=[16, 64, 200, 1000])
     parser.add_argument("--classes", type=numbers, default=[0], help="labels drawn; --rows are then those of each")
+    parser.add_argument("--flipped", type=fractions, default=[0.0], help="parts of the training rows with wrong labels")
     parser.add_argument("--seeds", type=numbers, default=[0, 1, 2])
     parser.add_argument("--sides", default="default,trainer,logistic", help="several with commas between")
     parser.add_argument("--dev", type=int, default=400, help="most development rows")
@@ -349,10 +370,21 @@ def main() -> None:
     parser.add_argument("--pause", type=Path, help="no run begins while this file is there")
     options = parser.parse_args()
     sets = listed(options.sets, list(SETS))
-    wanted = itertools.product(options.classes, options.rows, options.seeds, sets, options.sides.split(","))
+    wanted = itertools.product(
+        options.classes, options.rows, options.seeds, sets, options.flipped, options.sides.split(",")
+    )
     runs = (
-        Measured(model=options.name, set=name, classes=classes, rows=rows, side=side, seed=seed, apart=options.apart)
-        for classes, rows, seed, name, side in ([] if options.table else wanted)
+        Measured(
+            model=options.name,
+            set=name,
+            classes=classes,
+            rows=rows,
+            side=side,
+            seed=seed,
+            apart=options.apart,
+            flipped=flipped,
+        )
+        for classes, rows, seed, name, flipped, side in ([] if options.table else wanted)
         if name not in UNLIKE.get(side, ()) and classes <= LABELS.get(name, 0)
     )
 

@@ -314,6 +314,11 @@ class Task(Objective):
         """The states of a frozen encoder that its head's layer can be fitted to (few-shot learning); "" for none."""
         return "pooled" if self.form == "sequence" and self.features == "none" else ""
 
+    @property
+    def doubts_labels(self) -> bool:
+        """Whether training rows are left out whose labels the other rows contradict."""
+        return False
+
     by_rows: ClassVar[bool] = True
     """Whether metrics can be computed on any subset of rows; not if each row is searched among all."""
     reads_rows: ClassVar[bool] = False

@@ -18,6 +18,7 @@ from osbert.data.record_loader import EXPONENT
 from osbert.errors import UserError
 from osbert.evaluation.bootstrap import ROUGH_BELOW, ScoreInterval
 from osbert.evaluation.score import class_scores, classes_left_out
+from osbert.extensions import require_extension
 from osbert.files import disk_needed, write_text
 from osbert.guarded import read_object
 from osbert.interop.hub import hub_facts, locate
@@ -201,6 +202,10 @@ def train(
     Raises StopRequest after a checkpoint if `wish` catches a signal. KeyboardInterrupt is raised again after a
     checkpoint of the last whole step, if there is one.
     """
+    if any(task.doubts_labels for task in plan.tasks):
+        leave_out = require_extension("osbert.runs.finetune.rows", "doubted", "--robust")
+        remaining_rows = [leave_out(task_rows, model, watch) for task_rows in rows.tasks]
+        rows = replace(FinetuneRows.of(remaining_rows), vector_folder=rows.vector_folder)
     # Made before anything is written: what cannot be leaves no folder behind.
     run = FinetuneTrainer(
         model=model, rows=rows, settings=plan.training, optimizer=plan.optimizer, folder=out, scores=plan.scores

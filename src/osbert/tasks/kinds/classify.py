@@ -101,7 +101,8 @@ class Classify(FeatureTask, TextTask):
 
     robust: float = 0.0
     """q of the generalised cross-entropy (Zhang and Sabuncu 2018), such as 0.7, where many labels are wrong: a row
-    whose label the model finds unlikely counts less. 0 for the cross-entropy."""
+    whose label the model finds unlikely counts less. Training rows are left out whose label is probably wrong by the
+    vectors of the others (confident learning, Northcutt et al. 2021). 0 for all rows and the cross-entropy."""
 
     ordered: tuple[str, ...] = ()
     """The labels in their order, such as bad,fair,good: the loss gives some probability to a label's neighbours (Díaz
@@ -164,6 +165,10 @@ class Classify(FeatureTask, TextTask):
     @property
     def classes(self) -> tuple[str, ...]:
         return self.labels
+
+    @property
+    def doubts_labels(self) -> bool:
+        return self.robust > 0 and self.targets != "soft"  # uncertain labels say themselves how sure they are
 
     def value(self, text: str) -> str:
         return self.spellings.get(text, text)

@@ -1,0 +1,1 @@
+"""Training rows whose labels the other rows contradict."""
