@@ -24,6 +24,7 @@ from osbert.runs.finetune.finetune import all_rows
 from osbert.runs.finetune.plan import FinetunePlan
 from osbert.runs.finetune.records import Splits, deduplicate
 from osbert.runs.finetune.rows import FinetuneRows, TaskRows
+from osbert.runs.seen_texts import TELLING, size_of, text_key
 from osbert.tasks import Record
 from osbert.terminal import format_count
 from osbert.training.interruption import Interruption
@@ -58,6 +59,8 @@ def cross_validate(
     [splits] = records
     rows = all_rows(plan.task, splits)
     dealt = deal(plan, rows, watch)
+    if not plan.training.deduplicate and (repeats := describe_repeats(rows, dealt)):
+        watch(Notice(repeats, warning=True))
     parts: dict[str, Splits] = {WHOLE: splits, **fold_splits(rows, dealt)}
     if plan.training.deduplicate:  # the whole's rows are so already
         parts = {name: deduplicate(part_splits) for name, part_splits in parts.items()}
@@ -95,6 +98,22 @@ def deal(plan: FinetunePlan, rows: Sequence[Record], watch: Watch = ignore) -> I
         return deal_folds(strata([record.label for record in rows]), wanted.folds, groups=groups)
     except ValueError as error:
         raise UserError(f"--folds {wanted.folds}: {error}.", code="too-little-data") from error
+
+
+def describe_repeats(rows: Sequence[Record], dealt: Integers) -> str:
+    """Describe rows whose texts a row of another fold has, too; "" if they are few. `dealt` (n,): the fold of each."""
+    folds: dict[tuple[str, ...], set[int]] = {}
+    for row, fold in zip(rows, dealt.tolist(), strict=True):
+        folds.setdefault(text_key(row), set()).add(fold)
+    repeated = [row for row in rows if len(folds[text_key(row)]) > 1]
+    characters = sum(map(size_of, repeated)) / max(sum(map(size_of, rows)), 1)
+    if min(len(repeated) / len(rows), characters) < TELLING:
+        return ""
+    return (
+        f"{len(repeated):,} of {len(rows):,} rows have the text of a row in another fold, which flatters the scores. "
+        "--deduplicate leaves rows out of the training of a fold that they are repeated in; --group NAME keeps rows "
+        "with an equal cell in one fold."
+    )
 
 
 def strata(labels: Sequence[Any]) -> list[str]:

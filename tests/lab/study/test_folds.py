@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from osbert_lab.study.folds import deal_folds
+from osbert.tasks import Record
+from osbert_lab.study.folds import deal_folds, describe_repeats
 
 
 @given(labels=st.lists(st.sampled_from("aaaabbc"), min_size=12, max_size=80), folds=st.integers(2, 6))
@@ -34,3 +35,11 @@ def test_a_group_is_in_one_fold(groups: list[int], folds: int) -> None:
 def test_fewer_groups_than_folds_cannot_be_dealt() -> None:
     with pytest.raises(ValueError):
         deal_folds("abab", 3, groups=[0, 0, 1, 1])
+
+
+def test_texts_in_several_folds_are_told() -> None:
+    rows = [Record(number=number, texts=(text,)) for number, text in enumerate(["a film", "A  film", "a play", "b"])]
+    told = describe_repeats(rows, np.array([0, 1, 0, 1]))
+    assert told.startswith("2 of 4 rows have the text of a row in another fold")
+    assert describe_repeats(rows, np.array([0, 0, 1, 1])) == ""
+    assert describe_repeats([*rows, *rows[2:3] * 200], np.array([0, 1, *[0] * 202])) == ""
