@@ -62,6 +62,12 @@ def test_any_rectangle_runs_and_gives_what_transformers_gives(
         np.testing.assert_allclose(run(opened, ids, mask)[0][tokens], said[tokens], atol=2e-5)
 
 
+@pytest.mark.parametrize("kind", ["fp32", "int8"])
+def test_a_graph_names_no_file_of_this_machine(paths: dict[str, Path], kind: str) -> None:
+    content = paths[kind].read_bytes()
+    assert b".py" not in content and str(Path(torch.__file__).parents[2]).encode() not in content
+
+
 def test_bytes_are_fewer_and_nearly_as_good(paths: dict[str, Path]) -> None:
     small, whole = open_onnx(paths["int8"]), open_onnx(paths["fp32"])
     assert small.int8 and paths["int8"].stat().st_size < 0.45 * paths["fp32"].stat().st_size

@@ -191,6 +191,10 @@ def _write(model: PaddedGraph, path: Path, *, int8: bool, metadata: Mapping[str,
         if int8:
             _quantize(graph, path)
             graph = onnx.load(path)
+    # The exporter notes which lines of code made a node and a value, with their paths on this machine.
+    for noted in (*graph.graph.node, *graph.graph.value_info, *graph.graph.output, *graph.graph.initializer):
+        noted.ClearField("metadata_props")
+    graph.graph.ClearField("metadata_props")
     graph.producer_name, graph.producer_version = "osbert", __version__
     all_said = {"form": FORM, "version": __version__, **metadata}
     onnx.helper.set_model_props(graph, {f"osbert.{name}": value for name, value in all_said.items()})
