@@ -264,8 +264,8 @@ class PretrainingLoader:
         single = copy.copy(self)
         single.settings = replace(self.settings, batch=1)
         single.blocks_in_pool = max(1, self.blocks_in_pool * LARGEST_BLOCK // self.settings.pool)  # one, if it is large
-        sequences = next(single.draws(Cursor())).parts[0][0].sequences
-        if isinstance(sequences, Sequences) and len(sequences) >= TELLING:
+        parts = next(single.draws(Cursor())).parts  # none if states of the text before are kept
+        if parts and isinstance(sequences := parts[0][0].sequences, Sequences) and len(sequences) >= TELLING:
             self.notices += filter(None, [objective.idle(sequences) for objective in self.objectives.values()])
 
     def part(self, rank_part: RankPart) -> PretrainingLoader:
