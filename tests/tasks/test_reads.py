@@ -74,6 +74,12 @@ def lines(**row: Any) -> Callable[[Path], Path]:
     return written
 
 
+def texts(folder: Path) -> Path:
+    path = folder / "data.jsonl"
+    path.write_text("".join(json.dumps({"text": f"a {n}", "more": n}) + "\n" for n in range(ROWS)))
+    return path
+
+
 def columns(folder: Path) -> Path:
     path = folder / "data.conll"
     path.write_text("in O\nRome B-LOC\nfor O\nyears O\n\n" * ROWS)
@@ -98,7 +104,7 @@ CASES: dict[str, tuple[Callable[..., Task], Callable[[Path], Path], int, int]] =
     "CSV": (Classify, table(",", ".csv"), 2, 1),
     "TSV, whose quotes are found by reading it": (Classify, table("\t", ".tsv"), 2 + WITH_LAB, 2),
     "JSON lines": (Classify, lines(text="a", label="b"), 4, 1),
-    "texts": (Contrastive, lines(text="a"), 4, 1),
+    "texts": (Contrastive, texts, 4, 1),
     "tags": (Tag, columns, 1, 1),
     "SQuAD's form": (Span, squad, 1, 1),
 }
