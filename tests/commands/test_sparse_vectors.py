@@ -182,17 +182,15 @@ def test_sparse_vectors_are_trained_and_the_run_gives_them(
     ]
     settings: dict[str, Any] = {"data": {"train": rows * 2, "dev": rows}, "precision": "fp32", "batch": 8}
     settings |= {
-        "epochs": 30,
-        "learning_rate": 1e-2,
+        "epochs": 60,
+        "learning_rate": 5e-3,
         "dropout": 0.0,
         "pooling": "auto" if kind == "sparse" else "splade",
     }
     events: list[Any] = []
     run = osbert.finetune("contrastive", model=start, out=tmp_path / "run", watch=events.append, **settings)
     losses = [event for event in events if isinstance(event, Progress)]
-    assert losses[-1].loss < losses[0].loss * 0.75
-    # 1 of 12 before, as by chance; how many after differs by processor (3 with AVX2, more with AVX-512).
-    assert run.metrics["accuracy"] >= 2 * run.facts["before"]["accuracy"]
+    assert run.metrics["accuracy"] > run.facts["before"]["accuracy"] + 0.2 and losses[-1].loss < losses[0].loss * 0.75
     assert losses[-1].ratios["contrastive.active_pieces"] <= 16
     query, document = (
         run.model.embed([rows[0][name]], role=role) for name, role in (("query", "query"), ("positive", "document"))
