@@ -25,7 +25,6 @@ TABLES = (".csv", ".jsonl", ".ndjson", ".json", ".parquet", ".xlsx")
 """Suffixes of judgements that are read as a table; others have fields between tabs or spaces."""
 LISTED = 10
 """Most ids that a message lists."""
-NO_TEXT = "a list or an object. Write a text."
 Scores = dict[str, dict[str, float]]
 """Query id -> document id -> a number: the relevance in judgements, the score in a run."""
 
@@ -88,8 +87,8 @@ def read_collection(data: Data, *, what: str, encoding: str = "") -> TextCollect
                 "Remove one of the two.",
                 code="duplicate-name",
             )
-        elif nested := [name for name in columns if name in row.nested]:
-            problems.add(f"{table.place(row.line)}: '{nested[0]}' is {NO_TEXT}", code="unusable-row")
+        elif nested := row.describe_nested(columns):
+            problems.add(f"{table.place(row.line)}: {nested}.", code="unusable-row")
         elif what == "queries" and not row.values.get(text, "").strip():
             problems.add(f"{table.place(row.line)}: the query is empty. Write it, or remove it.", code="empty-text")
     problems.stop_if_any()
@@ -205,8 +204,8 @@ def read_single_table(
         ids = []
         for role in ("query", "document"):
             text = row.values.get(names[role], "").strip()
-            if names[role] in row.nested:
-                problems.add(f"{table.place(row.line)}: '{names[role]}' is {NO_TEXT}", code="unusable-row")
+            if nested := row.describe_nested([names[role]]):
+                problems.add(f"{table.place(row.line)}: {nested}.", code="unusable-row")
             if not text:
                 problems.add(f"{table.place(row.line)}: the {role} is empty.", code="empty-text")
             ids.append(seen[role].setdefault(text, (str(len(seen[role]) + 1), index))[0])

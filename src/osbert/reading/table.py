@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -57,6 +57,13 @@ class Row:
     record: Mapping[str, Any] = field(default_factory=dict)
     nonfinite: frozenset[str] = frozenset()
     """Columns with NaN or infinity in them, for which JSON has no number."""
+
+    def describe_nested(self, names: Iterable[str]) -> str:
+        """Return what is wrong if one of these columns has a list or an object in place of a text, "" if none has."""
+        for name in names:
+            if name in self.nested:
+                return f"'{name}' is a list or an object ({self.values[name][:40]}). Write a text"
+        return ""
 
 
 @dataclass(frozen=True, kw_only=True)

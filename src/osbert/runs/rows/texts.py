@@ -137,9 +137,8 @@ class TextRows:
             names = () if row.blank else self.columns.texts
             if missing := [name for name in names if name not in row.values]:
                 problems.add(f"{self.table.place(row.line)}: there is no '{missing[0]}' in it.", code="unknown-column")
-            elif nested := [name for name in names if name in row.nested]:
-                what = f"'{nested[0]}' is a list or an object. Write a text."
-                problems.add(f"{self.table.place(row.line)}: {what}", code="unusable-row")
+            elif nested := row.describe_nested(names):
+                problems.add(f"{self.table.place(row.line)}: {nested}.", code="unusable-row")
             else:
                 yield row
 

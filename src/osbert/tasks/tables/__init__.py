@@ -75,8 +75,8 @@ def require_cells(row: Row, columns: Sequence[str], *, labels: Sequence[str] = (
 def row_texts(row: Row, columns: Sequence[str]) -> tuple[str, ...]:
     """Return the texts in some columns of a row. Raises ValueError if one is missing, or is a list or an object."""
     require_cells(row, columns)
-    if nested := [name for name in columns if name in row.nested]:
-        raise ValueError(f"'{nested[0]}' is a list or an object ({row.values[nested[0]][:40]}). Write a text")
+    if nested := row.describe_nested(columns):
+        raise ValueError(nested)
     return tuple(row.values[name] for name in columns)
 
 
