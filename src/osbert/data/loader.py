@@ -259,14 +259,19 @@ class PretrainingLoader:
         self.notices: list[str] = []
         """Messages for the user, such as that a worker died; the caller shows them."""
 
-    def require_sequences(self) -> None:
-        """Raise UserError if an objective can make no sequence of the corpus; note those that learn little from it."""
+    def require_sequences(self) -> list[str]:
+        """Return a remark on each objective that learns little from the corpus.
+
+        Raises UserError if an objective can make no sequence of it.
+        """
         single = copy.copy(self)
         single.settings = replace(self.settings, batch=1)
         single.blocks_in_pool = max(1, self.blocks_in_pool * LARGEST_BLOCK // self.settings.pool)  # one, if it is large
         parts = next(single.draws(Cursor())).parts  # none if states of the text before are kept
-        if parts and isinstance(sequences := parts[0][0].sequences, Sequences) and len(sequences) >= TELLING:
-            self.notices += filter(None, [objective.idle(sequences) for objective in self.objectives.values()])
+        sequences = parts[0][0].sequences if parts else None
+        if not isinstance(sequences, Sequences) or len(sequences) < TELLING:
+            return []
+        return [remark for objective in self.objectives.values() if (remark := objective.idle(sequences))]
 
     def part(self, rank_part: RankPart) -> PretrainingLoader:
         """Return a loader of the same steps that makes only one process's examples."""

@@ -104,10 +104,12 @@ class Stages:
         drawn = self.order[np.minimum(positions.astype(np.int64), len(self.order) - 1)]
         return np.bincount(drawn, minlength=len(self.loaders)).tolist()
 
-    def require_sequences(self) -> None:
-        """Raise UserError if an objective can make no sequence of the corpus: its stage may begin after hours."""
-        for loader in self.loaders.values():
-            loader.require_sequences()
+    def require_sequences(self) -> list[str]:
+        """Return a remark on each objective that learns little from the corpus.
+
+        Raises UserError if an objective can make no sequence of it: its stage may begin after hours.
+        """
+        return [remark for loader in self.loaders.values() for remark in loader.require_sequences()]
 
     def part(self, rank_part: RankPart) -> Stages:
         """Return a loader of the same steps that makes only one process's examples."""

@@ -482,8 +482,7 @@ def _check_lengths(plan: PretrainPlan, problems: Problems) -> list[str]:
         try:
             loader = plan.loader(length=length)
             if not problems.count:  # it fails for what is named already, such as missing marks
-                loader.require_sequences()
-                idle += loader.notices
+                idle += loader.require_sequences()
         except UserError as error:
             problems.add(str(error), code=error.code)
         except ValueError as error:
