@@ -93,7 +93,7 @@ def result_sections(result: TaskResult, calibration: Sequence[str] = ()) -> Iter
     wrong.sort(key=lambda row: (-row[1].error, -(row[1].confidence or 0)))
     note = "The rows with the largest errors come first." if wrong else "No row is wrong."
     examples = [(record, [Answer(outcome=outcome)]) for record, outcome in wrong[:WRONG]]
-    heading = "Wrong" if [outcome for outcome in result.outcomes if outcome.right is not None] else "Farthest off"
+    heading = "Wrong" if any(outcome.right is not None for outcome in result.outcomes) else "Farthest off"
     yield cards(result.heading(heading), examples, note=note, total=len(wrong))
     unsure = [row for row in rows if row[1].confidence is not None]
     if unsure and result.task.weighed:
@@ -116,7 +116,7 @@ def _by_label(result: TaskResult) -> Iterator[str]:
     if not pairs:
         return
     mixed = [pair for pair in pairs if pair[0] != pair[1]]
-    if not mixed or [pair for pair in mixed if UNPAIRED not in pair]:  # else nothing is taken for another label
+    if not mixed or any(UNPAIRED not in pair for pair in mixed):  # else nothing is taken for another label
         yield matrix_plot(pairs, title="Confusion matrix")
     true, guessed = [Counter([pair[side] for pair in pairs if pair[side]]) for side in (0, 1)]
     hits = Counter([label for label, guess in pairs if label == guess])

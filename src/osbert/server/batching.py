@@ -58,7 +58,7 @@ class Queue:
     def __init__(self, *, tokens: int, wait: float) -> None:
         self.tokens = tokens
         self.wait = wait
-        self.had_company = False
+        self.others_waited = False  # when the last pass was taken
         # a dict keeps the order of insertion and removes by number in O(1)
         self.jobs: dict[int, ServerJob] = {}
 
@@ -83,7 +83,7 @@ class Queue:
         if head is None:
             return None
         # A job that has begun does not wait again: others had their time to come when it was first at the head.
-        remaining = head.arrived + self.wait * self.had_company - now
+        remaining = head.arrived + self.wait * self.others_waited - now
         if remaining <= 0 or head.taken:
             return 0.0
         # Waiting longer brings nothing if the jobs of the head's group fill a pass already.
@@ -98,7 +98,7 @@ class Queue:
     def take(self) -> list[JobSlice]:
         """Return the slices of the next pass, with at least one item of the oldest job. Finished jobs are removed."""
         head = next(iter(self.jobs.values()))
-        self.had_company = len(self.jobs) > 1
+        self.others_waited = len(self.jobs) > 1
         parts: list[JobSlice] = []
         room = self.tokens
         for job in [job for job in self.jobs.values() if job.group == head.group]:

@@ -326,7 +326,5 @@ def model_class(forms: Container[str], architecture: Sizes) -> str:
 
 def weight_and_bias(module: str, bert_modules: tuple[str, ...], *, inside: str = "") -> dict[str, tuple[str, ...]]:
     """Return the names of a module's weight and bias. `inside`: the prefix of the BERT modules."""
-    names: dict[str, tuple[str, ...]] = {}
-    for part in ("weight", "bias"):
-        names[f"{module}.{part}"] = tuple(f"{inside}{name}.{part}" for name in bert_modules)
-    return names
+    parts = ("weight", "bias")
+    return {f"{module}.{part}": tuple(f"{inside}{name}.{part}" for name in bert_modules) for part in parts}

@@ -316,14 +316,14 @@ def _number(content: mmap.mmap, start: int, end: int) -> tuple[int, int]:
 
 ZERO = "osbert.zero_code"
 """The name of the code of 0, which all products have in common."""
-NUMBERS = {
+CONSTANTS = {
     "osbert.one": np.array(1, np.float32),
     "osbert.part": np.array(1 / 127, np.float32),
     "osbert.tiny": np.array(np.finfo(np.float32).tiny, np.float32),
     "osbert.axis": np.array([-1]),
     ZERO: np.array(128, np.uint8),
 }
-"""What all products have in common, by name."""
+"""The operands that all quantized products have in common, by name."""
 
 
 def scale_rows(graph: Any) -> None:
@@ -353,7 +353,7 @@ def scale_rows(graph: Any) -> None:
             nodes.append(node)
     del graph.node[:]
     graph.node.extend(nodes)
-    graph.initializer.extend(numpy_helper.from_array(number, name) for name, number in NUMBERS.items())
+    graph.initializer.extend(numpy_helper.from_array(number, name) for name, number in CONSTANTS.items())
 
 
 def _quantize_rows(values: str, codes: str, scale: str) -> Iterator[Any]:

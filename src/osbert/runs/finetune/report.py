@@ -207,7 +207,7 @@ def data_parts(rows: TaskRows) -> Iterator[str]:
     if not repeats:
         yield paragraph("No development row has the texts of a training row.")
         return
-    other = len([record for record, first in repeats if repr(record.label) != repr(first.label)])
+    other = sum(repr(record.label) != repr(first.label) for record, first in repeats)
     yield paragraph(
         f"{len(repeats):,} of {len(rows.development):,} development rows have the texts of a training row, up to case "
         f"and spaces; {other:,} of them with another label. They make the scores look better than they are."
