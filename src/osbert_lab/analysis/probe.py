@@ -70,7 +70,7 @@ class LinearProbe:
             scores = given @ self.weights + self.biases
             return functional.cross_entropy(scores, target) + strength * self.weights.square().sum()
 
-        _minimise(loss, [self.weights, self.biases])
+        minimise(loss, [self.weights, self.biases])
 
     def predict(self, states: States) -> Labels:
         """Return the most probable label (n,) of states (n, D)."""
@@ -117,7 +117,7 @@ class MixedProbe:
             scores = mixed / _size(mixed) @ self.weights + self.biases
             return functional.cross_entropy(scores, target) + strength * self.weights.square().sum()
 
-        _minimise(loss, [self.mix, self.weights, self.biases])
+        minimise(loss, [self.mix, self.weights, self.biases])
         with torch.no_grad():
             self.size = _size(self._mix_layers(given))
 
@@ -147,9 +147,14 @@ def _size(mixed: Tensor) -> Tensor:
     return mixed.square().mean().clamp_min(1e-12).sqrt()  # a layer may be 0 everywhere
 
 
-def _minimise(loss: Callable[[], Tensor], parameters: Sequence[Tensor]) -> None:
-    """Minimise a loss over parameters in place by L-BFGS, from their current values."""
-    optimizer = torch.optim.LBFGS(parameters, max_iter=STEPS, tolerance_grad=GRADIENT, line_search_fn="strong_wolfe")
+def minimise(
+    loss: Callable[[], Tensor], parameters: Sequence[Tensor], *, steps: int = STEPS, gradient: float = GRADIENT
+) -> None:
+    """Minimise a loss over parameters in place by L-BFGS, from their current values.
+
+    `steps`: the most; `gradient`: the largest entry of the gradient at which it stops.
+    """
+    optimizer = torch.optim.LBFGS(parameters, max_iter=steps, tolerance_grad=gradient, line_search_fn="strong_wolfe")
 
     def closure() -> Tensor:
         optimizer.zero_grad()

@@ -14,7 +14,8 @@ from osbert.data.noise import Noise
 from osbert.data.pack import Packer, trim_lengths
 from osbert.data.sequences import Sequences
 from osbert.objectives.mlm import MaskedLanguage
-from osbert.text.document import Document, Documents
+from osbert.text.document import Document
+from osbert_lab.crosslingual.sentence_pairs import SENTENCES, find_pairs
 
 if TYPE_CHECKING:
     from osbert.models.contract import Sizes
@@ -33,7 +34,7 @@ class TranslationLanguage(MaskedLanguage):
     documents are two sequences instead, a language each: masked language modelling, with which the paper alternates.
     """
 
-    document_sentences: ClassVar[int] = 2
+    document_sentences: ClassVar[int] = SENTENCES
     title: ClassVar[str] = "translation language modelling"
 
     single: float = 0.5
@@ -52,12 +53,7 @@ class TranslationLanguage(MaskedLanguage):
 
     def examples(self, documents: Sequence[Document], packer: Packer, rng: np.random.Generator) -> Sequences:
         """Return one sequence or two for each whole document of two sentences, with the languages as segments."""
-        joined = Documents.of(documents)
-        pairs = np.diff(joined.starts) == self.document_sentences
-        if joined.cut is not None:  # two sentences of a longer document are no pair
-            pairs &= ~joined.cut
-        firsts = joined.starts[:-1][pairs]
-        bounds = joined.sentences[firsts[:, None] + np.arange(3)]  # (E, 3), in pieces
+        joined, bounds = find_pairs(documents)
         full = np.diff(bounds)
         bounds, full = bounds[full.all(axis=1)], full[full.all(axis=1)]
         alone = rng.random(len(full)) < self.single

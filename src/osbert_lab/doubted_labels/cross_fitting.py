@@ -26,6 +26,7 @@ from osbert.runs.finetune.model import StartingModel
 from osbert.runs.finetune.rows import TaskRows
 from osbert.tasks import Record
 from osbert.terminal import one_line
+from osbert_lab.analysis.probe import minimise
 from osbert_lab.study.folds import deal_folds
 
 FOLDS = 5
@@ -114,16 +115,12 @@ def cross_fit(
 def fit_regression(features: Tensor, labels: Tensor, count: int, penalty: float) -> tuple[Tensor, Tensor]:
     """Return the weights (F, K) and biases (K,) of a regression on features (n, F) of rows with labels (n,)."""
     weight, bias = torch.zeros(features.shape[1], count, requires_grad=True), torch.zeros(count, requires_grad=True)
-    optimizer = torch.optim.LBFGS([weight, bias], max_iter=ITERATIONS, line_search_fn="strong_wolfe")
 
-    def objective() -> Tensor:
-        optimizer.zero_grad()
+    def loss() -> Tensor:
         losses = torch.nn.functional.cross_entropy(features @ weight + bias, labels, reduction="sum")
-        loss = losses + penalty / 2 * weight.square().sum()
-        loss.backward()
-        return loss
+        return losses + penalty / 2 * weight.square().sum()
 
-    optimizer.step(objective)
+    minimise(loss, [weight, bias], steps=ITERATIONS, gradient=1e-7)
     return weight.detach(), bias.detach()
 
 

@@ -13,7 +13,8 @@ from osbert.data.example import Example
 from osbert.data.pack import Packer, trim_lengths
 from osbert.data.sequences import Sequences
 from osbert.interop.opening import CAREFUL
-from osbert.text.document import Document, Documents
+from osbert.text.document import Document
+from osbert_lab.crosslingual.sentence_pairs import SENTENCES, find_pairs
 from osbert_lab.writing.decoder_inputs import decoder_example
 from osbert_lab.writing.objectives.contract import WritingObjective
 
@@ -34,7 +35,7 @@ class Translation(WritingObjective):
     with the end piece.
     """
 
-    document_sentences: ClassVar[int] = 2
+    document_sentences: ClassVar[int] = SENTENCES
     title: ClassVar[str] = "translation"
 
     vectors: str = ""
@@ -78,12 +79,7 @@ class Translation(WritingObjective):
 
     def examples(self, documents: Sequence[Document], packer: Packer, rng: np.random.Generator) -> Sequences:
         """Return a pair for each whole document of two sentences, `before source between target after`."""
-        joined = Documents.of(documents)
-        pairs = np.diff(joined.starts) == self.document_sentences
-        if joined.cut is not None:  # two sentences of a longer document are no pair
-            pairs &= ~joined.cut
-        firsts = joined.starts[:-1][pairs]
-        bounds = joined.sentences[firsts[:, None] + np.arange(3)]  # (E, 3), in pieces
+        joined, bounds = find_pairs(documents)
         sizes = np.diff(bounds)
         trimmed_sizes = np.stack(trim_lengths(sizes[:, 0], sizes[:, 1], packer.room(2)), axis=1)
         return Sequences(

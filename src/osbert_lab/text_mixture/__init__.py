@@ -19,7 +19,7 @@ from osbert.tasks.record import RecordOutcome
 from osbert.tasks.tables import default_of
 from osbert_lab.data_sets.text_to_text import SETTLED
 from osbert_lab.text_mixture.mixing import draw_rows, epoch_rows, mixing_rates
-from osbert_lab.text_mixture.parts import PartRecord, opening_of, part_task, reading_settings
+from osbert_lab.text_mixture.parts import PartRecord, opening_of, part_name, part_task, reading_settings
 from osbert_lab.text_mixture.source import MixtureDescription, MixtureSource
 from osbert_lab.writing.generate import Generate as Generate
 
@@ -93,8 +93,7 @@ class TextMixture(Generate):
 
     def draw_epoch(self, records: Sequence[Record], rng: np.random.Generator) -> Places:
         """Return the training rows of an epoch, as many as there are, with the share of each data set."""
-        names = [record.part if isinstance(record, PartRecord) else "" for record in records]
-        owners = np.unique(names, return_inverse=True)[1]
+        owners = np.unique([part_name(record) for record in records], return_inverse=True)[1]
         return draw_rows(owners, self.epoch_counts(np.bincount(owners).tolist()), rng)
 
     # Rows to texts, and texts to predictions.
@@ -158,8 +157,8 @@ class TextMixture(Generate):
             rows = [records[index] for index in indices]
             part_scores = part.metrics([predictions[index] for index in indices], [own_record(row) for row in rows])
             criteria.append(part_scores[part.criterion])
-            before = f"{rows[0].part}." if isinstance(rows[0], PartRecord) else ""
-            scores |= {f"{before}{name}": value for name, value in part_scores.items()}
+            name = part_name(rows[0])
+            scores |= {f"{name}.{score}" if name else score: value for score, value in part_scores.items()}
         return {MEAN: statistics.fmean(criteria), **scores}
 
     def outcome(self, prediction: Prediction, record: Record) -> RecordOutcome:
@@ -171,7 +170,7 @@ class TextMixture(Generate):
         """Yield the task of each data set with the indices of its records; of records of none a plain `generate`."""
         groups: dict[str, list[int]] = {}
         for index, record in enumerate(records):
-            groups.setdefault(record.part if isinstance(record, PartRecord) else "", []).append(index)
+            groups.setdefault(part_name(record), []).append(index)
         for name, indices in groups.items():
             yield self.parts.get(name) or Generate(), indices
 

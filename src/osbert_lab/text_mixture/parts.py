@@ -31,6 +31,11 @@ class PartRecord(Record):
         return self.row.place
 
 
+def part_name(record: Record) -> str:
+    """Return the name of the data set of a row; "" for a record of none."""
+    return record.part if isinstance(record, PartRecord) else ""
+
+
 def part_task(name: str, settings: Mapping[str, Any]) -> Generate:
     """Return the task of a data set, with these settings for reading files.
 

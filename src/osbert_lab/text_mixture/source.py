@@ -15,7 +15,7 @@ from osbert.data.example import Booleans
 from osbert.errors import Problems, UserError
 from osbert.reading.table import Origin, Row
 from osbert.tasks import Inputs, Record, Source, Task
-from osbert_lab.text_mixture.parts import PartRecord, entries, require_entries
+from osbert_lab.text_mixture.parts import entries, part_name, require_entries
 from osbert_lab.writing.generate import Generate, WritingDescription
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ class MixtureDescription(WritingDescription):
         """Describe the number of rows of each data set, and the frequencies of its labels."""
         rows: dict[str, list[Record]] = {}
         for record in records:
-            rows.setdefault(record.part if isinstance(record, PartRecord) else "", []).append(record)
+            rows.setdefault(part_name(record), []).append(record)
         if [*rows] == [""]:
             return super().describe_split(records)
         each = (

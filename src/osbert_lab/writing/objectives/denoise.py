@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -190,7 +191,8 @@ class Denoise(WritingObjective):
         yield "tokens to read for each that is written", f"{rate:.1%}", settings
 
 
-def language_pieces(words: Sequence[str], tokenizer: AnyTokenizer) -> Places:
+@functools.lru_cache(maxsize=8)  # asked for each text
+def language_pieces(words: tuple[str, ...], tokenizer: AnyTokenizer) -> Places:
     """Return the pieces of words that name languages. Raises UserError if one is not a single known piece."""
     encoded = [tokenizer.encode(word) for word in words]
     if several := [word for word, ids in zip(words, encoded) if len(ids) != 1 or ids[0] == tokenizer.unknown]:
