@@ -57,8 +57,8 @@ def leave_out(rows: TaskRows, model: StartingModel, watch: Watch) -> TaskRows:
     remaining = [record for record, out in zip(records, doubted.tolist()) if not out]
     watch(
         Notice(
-            f"{rows.task.name}: {doubted.sum():,} of {len(records):,} training rows are left out, which by the vectors "
-            "of the others have another label; remarks.txt lists them"
+            f"{rows.task.name}: {doubted.sum():,} of {len(records):,} training rows are left out: a regression on "
+            "the vectors of the other rows contradicts their labels; remarks.txt lists them"
         )
     )
     remarks = [

@@ -35,8 +35,8 @@ def keep_vectors(backbone: Backbone, folder: Path) -> int:
             "vocabulary with --kind words, in the language of the vectors.",
             code="mismatched-tokenizer",
         )
-    indices, found_rows = (torch.tensor(column) for column in zip(*known))
+    indices, vector_rows = (torch.tensor(column) for column in zip(*known))
     with torch.no_grad():
         backbone.words.weight.zero_()
-        backbone.words.weight[indices] = table.weight[found_rows].to(backbone.words.weight.dtype)
+        backbone.words.weight[indices] = table.weight[vector_rows].to(backbone.words.weight.dtype)
     return len(known)

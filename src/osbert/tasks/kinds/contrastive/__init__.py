@@ -304,17 +304,14 @@ class Contrastive(LateInteractionTask):
 
     def fit(self, records: Sequence[Record]) -> Self:
         """Return the task. Raises UserError if the loss of the training rows is 0 whatever the model's vectors are."""
+        lacking = ""
         if self.rows == "graded":
-            lacking = "" if len({record.label for record in records}) > 1 else "scores"
-        else:  # a teacher scores the texts of a row; other rows need texts of others, or negatives
-            several = len({record.texts[0] for record in records}) > 1 or any(len(row.texts) > 2 for row in records)
-            lacking = "" if several else "first texts"
+            if len({record.label for record in records}) < 2:
+                lacking = "have one score only, so they have no order that could be learnt. Add rows with other scores."
+        elif len({record.texts[0] for record in records}) < 2 and all(len(record.texts) <= 2 for record in records):
+            lacking = "have one first text only, so it has no negatives. Add rows with other texts."
         if lacking:
-            raise UserError(
-                f"the training rows ({len(records):,}) have no two different {lacking}, so there is nothing that a "
-                "vector must differ from. Add rows.",
-                code="nothing-to-learn",
-            )
+            raise UserError(f"the training rows ({len(records):,}) {lacking}", code="nothing-to-learn")
         return self
 
     # The model.
