@@ -69,6 +69,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "pairs.txt").write_text("\n\n".join(pairs), encoding="utf-8")
     osbert.train_tokenizer(folder / "pairs.txt", out=folder / "words", kind="words", vocabulary=60)
     osbert.build_corpus(folder / "pairs.txt", tokenizer=folder / "words", out=folder / "pairs" / "corpus", workers=1)
+    write_related(folder, [text.partition(".")[0].lower() for text in texts])
     model = ("--corpus", folder / "corpus", *ONE_STEP, *SMALL, "--model.layers", "4")
     for name, recipe in (("model", "cpu"), ("gpt", "gpt-small"), ("t5", "t5-mini")):
         assert run("pretrain", recipe, *model, "--out", folder / name) == 0
@@ -79,6 +80,16 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         run("finetune", "rte", "--model", folder / "model", "--data", data, *chosen, "--out", folder / "mnli-run") == 0
     )
     return folder
+
+
+def write_related(folder: Path, sentences: list[str]) -> None:
+    """Build a corpus of sentences with their translations, each after its language, and of sentences that contrast."""
+    pairs = [f"xxen {sentence}.\nxxde {sentence}." for sentence in sentences]
+    contrasts = [f"{sentence}.\nHowever, {sentence}.\nBut {sentence}." for sentence in sentences]
+    text, vocabulary = folder / "related.txt", folder / "related-words"
+    text.write_text("\n\n".join(pairs + contrasts), encoding="utf-8")
+    osbert.train_tokenizer(text, out=vocabulary, vocabulary=160)
+    osbert.build_corpus(text, tokenizer=vocabulary, out=folder / "related" / "corpus", workers=1)
 
 
 def write_data(folder: Path) -> None:
@@ -97,6 +108,15 @@ def write_data(folder: Path) -> None:
             (glue / name / f"{split}.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     data = folder / "data"
     data.mkdir()
+    sets = folder / "sets"
+    sets.mkdir()
+    for name in ("SST-2", "RTE"):
+        (sets / name).symlink_to(glue / name)
+    (sets / "squad").mkdir()
+    asked = [{"id": "1", "question": "bada", "answers": [{"text": "kefe", "answer_start": 5}]}]
+    for split in ("train", "dev"):
+        paragraphs = [{"context": "bada kefe", "qas": asked}]
+        (sets / "squad" / f"{split}-v1.1.json").write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}))
     tagged = "-DOCSTART- -X- -X- O\n\n" + "bada NN B I-PER\nkefe NN B O\n\nlogi NN B O\nbada NN B I-PER\n\n" * 4
     for name in ("eng.train", "eng.testa"):
         (data / name).write_text(tagged, encoding="utf-8")
@@ -118,6 +138,7 @@ def with_own(words: list[str], **own: str) -> list[str]:
 def test_a_row_pretrains(words: list[str], place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(place)
     corpus = "pairs/corpus" if words[1].startswith("cove") else "corpus"
+    corpus = "related/corpus" if {"xlm-mini", "mbart-mini", "discourse"} & {*words} else corpus
     assert run(*with_own(words, corpus=corpus, out=str(tmp_path / "run")), *tiny(words[1])) == 0
     assert osbert.load(tmp_path / "run").tokenizer
 
@@ -130,5 +151,6 @@ def test_a_row_transfers(words: list[str], place: Path, tmp_path: Path, monkeypa
     writers = [model for option, model in WRITERS.items() if option in words]
     own |= {"model": writers[0]} if writers else {}
     own |= {"data": words[1]} if words[1] in KINDS else {}
+    own |= {"model": "t5"} if words[1] == "text_mixture" else {}
     assert run(*with_own(words, **own), "--epochs", "1", "--batch", "4", *QUICK) == 0
     assert [*tmp_path.glob("run/**/run.json")]

@@ -6,8 +6,10 @@ import asyncio
 import errno
 import functools
 import json
+import os
 import re
 import resource
+import signal
 import socket
 import threading
 import time
@@ -302,13 +304,16 @@ def test_that_no_file_is_left_is_logged_once_and_other_errors_as_ever(capsys: py
 
 
 def test_a_connection_that_has_a_request_under_way_gives_way_last(start: Callable[..., Any], runs: Any) -> None:
-    serving = start(str(runs["classifier"]), "--connections", "2", "--wait", "1500")
+    serving = start(str(runs["classifier"]), "--connections", "2")
+    (worker,) = serving.workers()
+    os.kill(worker, signal.SIGSTOP)
     with connect(serving) as busy, connect(serving) as other:
         busy.sendall(GOOD.replace(b"\r\n", b"\r\nConnection: close\r\n", 1))
         other.sendall(GOOD.replace(b"\r\n", b"\r\nConnection: close\r\n", 1))
         time.sleep(0.3)
         with connect(serving) as third:
             assert told(third) == b""
+        os.kill(worker, signal.SIGCONT)
         assert status(busy)[0] == status(other)[0] == 200
 
 

@@ -77,10 +77,12 @@ def test_keys_origins_and_limits(start: Callable[..., Any], runs: dict[str, Path
 
 
 def test_a_full_queue_a_client_that_leaves_and_a_deadline(start: Callable[..., Any], runs: dict[str, Path]) -> None:
-    serving = start(str(runs["classifier"]), "--queue", "1", "--wait", "10000", "--deadline", "2")
+    serving = start(str(runs["classifier"]), "--queue", "1", "--deadline", "2")
     host, port = serving.client.base_url.host, serving.client.base_url.port
     body = b'{"texts": ["a"]}'
     head = HEAD + f"content-length: {len(body)}\r\n\r\n"
+    (worker,) = serving.workers()
+    os.kill(worker, signal.SIGSTOP)
     with socket.create_connection((host, port)) as client:
         client.sendall(head.encode() + body)
         until(lambda: serving.metric("osbert_queue_requests") == 1)
@@ -89,6 +91,7 @@ def test_a_full_queue_a_client_that_leaves_and_a_deadline(start: Callable[..., A
     until(lambda: serving.metric("osbert_queue_requests") == 0)  # it left before its answer
     assert serving.metric('osbert_requests_total{path="/v1/predict",status="499"}') == 1
     begin = time.monotonic()
+    threading.Timer(2.2, os.kill, (worker, signal.SIGCONT)).start()
     late = serving.post("predict", **ASKED)
     assert late.status_code == 504 and 1.5 < time.monotonic() - begin < 8
     assert serving.metric("osbert_pass_items_sum") == 0  # neither was read
@@ -119,7 +122,9 @@ def test_requests_that_are_still_coming(start: Callable[..., Any], runs: dict[st
 
 
 def test_what_was_accepted_is_finished_at_the_end(start: Callable[..., Any], runs: dict[str, Path]) -> None:
-    serving = start(str(runs["classifier"]), "--wait", "1500")
+    serving = start(str(runs["classifier"]))
+    (worker,) = serving.workers()
+    os.kill(worker, signal.SIGSTOP)
     answers: list[httpx.Response] = []
     asking = threading.Thread(target=lambda: answers.append(httpx.post(f"{serving.url}/v1/predict", json=ASKED)))
     asking.start()
@@ -128,6 +133,7 @@ def test_what_was_accepted_is_finished_at_the_end(start: Callable[..., Any], run
     until(lambda: serving.client.get("/ready").status_code == 503)
     refused = serving.post("predict", **ASKED)
     assert refused.status_code == 503 and refused.headers["connection"] == "close" and "retry-after" in refused.headers
+    os.kill(worker, signal.SIGCONT)
     asking.join(30)
     assert answers[0].status_code == 200
     assert serving.process.wait(30) == 0 and serving.errors() == ""

@@ -3,8 +3,8 @@
 A span is represented by MLP([start; end]) of the states of its first and its last word, a type by MLP(state), and the
 score is their dot product (Zaratiana et al. 2024, section 2.2). The state is that of the type's marker in published
 models, and in new ones the mean of its marker and its pieces: at first all markers have nearly the same state, so that
-a head that reads them alone learns what is a span long before it tells types apart. The last two products are taken in
-the other order: (W h) . t = h . (W^T t), which costs a product per type, not one per output of the span's layer.
+a head that reads them alone learns what a span is long before it distinguishes types. The last two products are taken
+in the other order: (W h) . t = h . (W^T t), which costs a product per type, not one per output of the span's layer.
 """
 
 from __future__ import annotations

@@ -32,10 +32,10 @@ def epoch_rows(rates: NDArray[np.float64], count: int) -> NDArray[np.int64]:
     >>> epoch_rows(np.array([0.5, 0.3, 0.2]), 8).tolist()
     [4, 2, 2]
     """
-    wanted = rates * count
-    rows = wanted.astype(np.int64)
+    expected = rates * count
+    rows = expected.astype(np.int64)
     # The largest remainders are rounded up.
-    short = np.argsort(rows - wanted, kind="stable")[: count - int(rows.sum())]
+    short = np.argsort(rows - expected, kind="stable")[: count - int(rows.sum())]
     rows[short] += 1
     for index in np.flatnonzero(rows == 0) if count >= len(rates) else ():
         rows[rows.argmax()] -= 1
