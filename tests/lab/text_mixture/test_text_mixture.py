@@ -51,6 +51,16 @@ def write_sets(folder: Path) -> Path:
     return folder
 
 
+def write_pair(folder: Path, tokenizer: Tokenizer, *, tied: bool) -> None:
+    """Write a small T5 with random weights."""
+    torch.manual_seed(0)
+    sizes: dict[str, Any] = {"layers": 1, "heads": 2, "width": 16, "length": 32, "vocabulary": len(tokenizer)}
+    values = VALUES | {"distance_scores": 8, "scaled_pieces": tied, "tied": tied, "activation": "relu"}
+    backbone = PairArchitecture(**sizes, **values).build()
+    write_model(Learner(backbone, {"mlm": MaskedLanguageHead(backbone)}), folder)
+    write_tokenizer(tokenizer, folder, length=32)
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return write_sets(tmp_path / "sets")
@@ -153,12 +163,7 @@ def test_one_untied_model_learns_every_set_and_is_opened(tmp_path: Path, folder:
     more = ["sst", "##2", "sentence", "sentence1", "sentence2", "rte", ":", "positive", "negative", "entailment",
             "not", "_", "question", "context", "titles"]  # fmt: skip
     tokenizer = Tokenizer([*SPECIALS, *WORDS, *more])
-    torch.manual_seed(0)
-    sizes: dict[str, Any] = {"layers": 1, "heads": 2, "width": 16, "length": 32, "vocabulary": len(tokenizer)}
-    values = VALUES | {"distance_scores": 8, "scaled_pieces": tied, "tied": tied, "activation": "relu"}
-    backbone = PairArchitecture(**sizes, **values).build()
-    write_model(Learner(backbone, {"mlm": MaskedLanguageHead(backbone)}), tmp_path / "pair")
-    write_tokenizer(tokenizer, tmp_path / "pair", length=32)
+    write_pair(tmp_path / "pair", tokenizer, tied=tied)
     settings = {"epochs": 2, "batch": 16, "learning_rate": 0.02, "dropout": 0.0, "precision": "fp32", "most": 6}
     run = osbert.finetune(
         "text_mixture", model=str(tmp_path / "pair"), data=folder, out=tmp_path / "run", data_sets=NAMES,
@@ -174,3 +179,21 @@ def test_one_untied_model_learns_every_set_and_is_opened(tmp_path: Path, folder:
     assert sum(name.startswith("lm_head") for name in tensors) == (0 if tied else 1)
     texts = ["sst2 sentence: a fine film", "question: film context: a good film ."]
     assert len(run.predict(texts)) == 2
+
+
+def test_text_tasks_of_one_run_share_an_untied_output_table(tmp_path: Path) -> None:
+    write_pair(tmp_path / "pair", Tokenizer([*SPECIALS, *WORDS]), tied=False)
+    for name, targets in (("scitldr", WORDS[:4]), ("multi30k", WORDS[4:8])):
+        rows = [f"{source},{target}" for source in WORDS[:5] for target in targets]
+        (tmp_path / "sets" / name).mkdir(parents=True)
+        heading = "source,target" if name == "scitldr" else "en,de"
+        (tmp_path / "sets" / name / "train.csv").write_text("\n".join([heading, *rows, ""]))
+    settings = {"epochs": 2, "batch": 8, "learning_rate": 0.02, "dropout": 0.0, "precision": "fp32", "most": 6}
+    data = {name: tmp_path / "sets" / name for name in ("scitldr", "multi30k")}
+    run = osbert.finetune(
+        ["scitldr", "multi30k"], model=str(tmp_path / "pair"), data=data, out=tmp_path / "run", **settings
+    )
+    before = read_file(tmp_path / "pair" / "model.safetensors")["lm_head.weight"]
+    tables = [read_file(run.folder / name / "model.safetensors")["lm_head.weight"] for name in data]
+    assert torch.equal(*tables) and not torch.equal(tables[0], before)
+    assert [len(osbert.load(run.folder / name).predict(["film"])) for name in data] == [1, 1]

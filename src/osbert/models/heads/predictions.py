@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 import numpy as np
@@ -349,3 +349,10 @@ class TextHead(MaskedLanguageHead):
             return super().forward(states, batch)
         target = batch.targets[self.target]
         return classification_loss(self.scores(states.hidden[target.index]), target, smoothing=self.smoothing)
+
+
+def share_table(heads: Iterable[Head]) -> None:
+    """Give all text heads of one backbone the output table of the first, where it is not the backbone's."""
+    texts = [head for head in heads if isinstance(head, TextHead)]
+    for head in texts:
+        head.table = texts[0].table

@@ -26,6 +26,7 @@ from osbert.interop.tuned_files import keep_tuned
 from osbert.models.contract import Head, Learner
 from osbert.models.heads.colbert import ColbertHead
 from osbert.models.heads.features import VECTORS
+from osbert.models.heads.predictions import share_table
 from osbert.models.random_numbers import fix_seed
 from osbert.objectives.left_to_right import LeftToRight
 from osbert.runs.events import Epoch
@@ -74,6 +75,7 @@ class FinetuneTrainer:
         with fix_seed(settings.seed):
             heads = {name: head for task in rows.tasks for name, head in task.heads(model.backbone).items()}
             check_frozen(heads, settings)
+            share_table(heads.values())
             prepare_tuning(model.backbone, settings)
         self.settings = settings
         self.scores = scores
