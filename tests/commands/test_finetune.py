@@ -71,7 +71,7 @@ def test_it_says_what_it_found(
     for fragment in (
         "comma-separated, header, UTF-8; columns: text, label",
         "text from 'text', label from 'label'",
-        "no file for development: 10% of the training rows, of every label, are held out",
+        "no file for development: 10% of the training rows, drawn label by label, are held out",
         "train: 180 rows (neg ",
         "are longer than 6 tokens",
         "epoch 1 training loss",

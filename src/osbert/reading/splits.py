@@ -183,17 +183,31 @@ def hold_out(labels: Sequence[Hashable], fraction: float, *, stratified: bool = 
     """Return which of n rows (n,) are held out for development; the same for the same rows.
 
     `stratified`: the fraction is taken from each label, at least one row if it has two or more. Otherwise it is sampled
-    from all rows together.
+    from all rows together. No more than the fraction of all rows is held out: of labels with few rows some have none.
     """
     rng = np.random.default_rng(0)
     groups: dict[Hashable, list[int]] = {}
     for row, label in enumerate(labels):
         groups.setdefault(label if stratified else None, []).append(row)
     held = np.zeros(len(labels), np.bool_)
-    for rows in groups.values():
-        size = _size(len(rows), fraction)
+    sizes = np.array([_size(len(rows), fraction) for rows in groups.values()], np.int64)
+    for rows, size in zip(groups.values(), _limit(sizes, _size(len(labels), fraction))):
         held[rng.permutation(rows)[:size]] = True
     return held
+
+
+def _limit(sizes: NDArray[np.int64], most: int) -> NDArray[np.int64]:
+    """Return sizes (L,) whose sum is `most` where it was more: the largest keep one each, and the rest is shared."""
+    if sizes.sum() <= most:
+        return sizes
+    limited = np.zeros_like(sizes)
+    limited[np.argsort(-sizes, kind="stable")[: min(most, np.count_nonzero(sizes))]] = 1
+    beyond_one = np.maximum(sizes - 1, 0)
+    quotas = beyond_one * (most - limited.sum()) / max(beyond_one.sum(), 1)
+    limited += quotas.astype(np.int64)
+    # The largest fractions are rounded up.
+    limited[np.argsort(np.floor(quotas) - quotas, kind="stable")[: most - limited.sum()]] += 1
+    return limited
 
 
 def hold_out_known(kinds: Sequence[Collection[Hashable]], fraction: float) -> NDArray[np.bool_]:

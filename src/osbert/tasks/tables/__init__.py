@@ -217,7 +217,7 @@ class TableSource(Source):
         lines += dict.fromkeys([*self.left_out("train"), *self.left_out("dev")])  # of one file for both once
         lines.append(self.columns(self.open(self.file("train")), labelled=True).describe())
         if "dev" not in files:
-            kind = "drawn at random" if self.task.numbers else "of every label"
+            kind = "drawn at random" if self.task.numbers else "drawn label by label"
             remark = f"{self.task.held_out:.0%} of the training {self.task.counted}, {kind}, are held out"
             lines.append(f"no file for development: {remark}")
         return lines
