@@ -281,6 +281,18 @@ def test_weights_decide_between_vectors_and_words(encoder: Path, lines: Path, tm
         find(weights="1,1")
 
 
+def test_an_ideograph_alone_is_looked_for_within_words_and_other_scores_stay() -> None:
+    texts = ["我家有一只猫。", "猫 and dog", "狗和猫都喜欢猫", "狗跑了", "a dog"]
+    for index in (BM25Index(texts), BM25Index.of_queries(texts, ["猫", "猫都", "dog"])):
+        assert sorted(row for row, _ in index.rank("猫", 5)) == [0, 1, 2]
+        assert dict(index.rank("猫", 5))[2] > dict(index.rank("猫", 5))[0]  # which holds it once
+        assert [row for row, _ in index.rank("猫都", 5)] == [2]
+        assert index.explain("猫", 0) == {"猫": 1}
+    lengths = np.array([5, 3, 6, 2, 2])  # of the bigrams and words
+    idf, normalizers = math.log(1 + 3.5 / 2.5), 1.2 * (0.25 + 0.75 * lengths / lengths.mean())
+    assert dict(BM25Index(texts).rank("dog", 5)) == {row: idf * 2.2 / (1 + normalizers[row]) for row in (1, 4)}
+
+
 def test_bm25_is_the_sum_over_a_plain_matrix() -> None:
     texts = ["a cat sat", "the dog sat on the cat", "", "a bird"]
     words = [text.split() for text in texts]

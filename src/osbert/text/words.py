@@ -139,10 +139,27 @@ def terms(text: str) -> list[str]:
     (['the', 'café', 's', '2', 'films'], ['我喜', '喜欢'])
     """
     term_list: list[str] = []
-    term, unspaced = _term_patterns()
-    for word in term.findall(unicodedata.normalize("NFC", text).lower()):
+    unspaced = _term_patterns()[1]
+    for word in _find_words(text):
         if len(word) > 2 and unspaced.match(word):
             term_list += [word[start : start + 2] for start in range(len(word) - 1)]
         else:
             term_list.append(word)
     return term_list
+
+
+def characters_within(text: str) -> list[str]:
+    """Return the characters of Chinese and Japanese text that are no terms by themselves, which a query may be.
+
+    >>> characters_within("一 My 黑猫")
+    ['黑', '猫']
+    """
+    unspaced = _term_patterns()[1]
+    if not unspaced.search(text):
+        return []
+    return [character for word in _find_words(text) if len(word) > 1 and unspaced.match(word) for character in word]
+
+
+def _find_words(text: str) -> list[str]:
+    words: list[str] = _term_patterns()[0].findall(unicodedata.normalize("NFC", text).lower())
+    return words

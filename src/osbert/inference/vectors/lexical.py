@@ -11,7 +11,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from osbert.text.words import terms
+from osbert.text.words import characters_within, terms
 
 K1, B = 1.2, 0.75
 """BM25's k1 (saturation of term frequency) and b (length normalisation), at their usual values."""
@@ -36,6 +36,8 @@ class BM25Index:
         for index, text in enumerate(texts):
             text_words = terms(text)
             text_lengths.append(len(text_words))
+            # A query of one ideograph finds it within words. They count for no length: the scores of words stay.
+            text_words += characters_within(text)
             indexed = text_words if words is None else (word for word in text_words if word in words)
             for word, occurrences in Counter(indexed).items():
                 self.postings[word][0].append(index)
