@@ -17,9 +17,12 @@ import pytest
 import osbert
 import tiny_runs
 from osbert.interop.colbert_files import LateInteraction
+from osbert.interop.folder import Folder
 from osbert.interop.opening import Opening
 from osbert.interop.sentence_files import Prompts, SentenceModel, write_sentence_model
 from osbert.interop.sentence_parts import Dense, TokenMask
+from osbert.runs.similarity import fused_search
+from osbert.runs.similarity.search import Finder
 from osbert.runs.similarity.served_search import read_searched
 from osbert.runs.similarity.settings import RankingOptions
 from osbert.server.calls.models import include_folder
@@ -125,6 +128,33 @@ def test_a_reranker_comes_last_and_the_ranks_before_it_are_shown(made: SimpleNam
     assert [(hit["line"], hit["rank_before"]) for hit in hits] == [(near.line, near.rank) for near in expected.nearest]
     assert [hit["score"] for hit in hits] == pytest.approx([near.score for near in expected.nearest], abs=1e-5)
     assert all("dense.npy" in hit["systems"] for hit in hits)
+
+
+def test_a_reranker_alone_needs_no_fingerprint(made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed, fingerprint = [], vars(Folder)["fingerprint"].func
+
+    def record(folder: Folder) -> str:
+        hashed.append(folder.path.name)
+        return fingerprint(folder)
+
+    monkeypatch.setattr(Folder, "fingerprint", property(record))
+    open_worker(made.files["dense"], also=(made.files["sparse"],), rerank=str(made.ranker))
+    assert {*hashed} == {"dense", "sparse"}
+
+
+def test_only_the_files_that_ranked_a_text_explain_it(made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fused_search, "DEPTH", 2)
+    asked, explain = [], Finder.explain
+
+    def record(finder: Finder, vectors: Any, chosen: Any) -> Any:
+        asked.append([*chosen[0]])
+        return explain(finder, vectors, chosen)
+
+    monkeypatch.setattr(Finder, "explain", record)
+    (found,) = osbert.search(made.files["dense"], "bad film", also=(made.files["sparse"], made.files["multi"]), top=2)
+    for rows, name in zip(asked, ("dense.npy", "sparse.npz", "multi.npz"), strict=True):
+        assert len(rows) == sum(name in near.ranks for near in found.nearest)
+    assert any(len(near.ranks) < 3 for near in found.nearest)
 
 
 def test_pairs_are_searched_by_pairs(made: SimpleNamespace, tmp_path: Path) -> None:

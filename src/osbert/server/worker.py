@@ -243,14 +243,16 @@ def _load_model(run: ModelFolder, orders: Orders, searched: Collection[Path]) ->
 
 def _add_search(models: Mapping[str, ServerModel], files: SearchedFiles, orders: Orders, log: Log) -> None:
     """Give the model of the first file the search. Models that are served are not loaded a second time."""
+    from osbert.inference.engine import load
     from osbert.runs.similarity.search import load_model
 
     engines = {model.engine.folder.resolve(): model.engine for model in models.values()}
 
     def load_once(source: Folder, device: str) -> Engine:
         folder = source.path.resolve()
-        if folder not in engines:
-            engines[folder] = load_model(source, device)
+        if folder not in engines:  # a search compares fingerprints of models of vectors, not of a reranker
+            embeds = folder in files.models
+            engines[folder] = load_model(source, device) if embeds else load(source, device=device)
         return engines[folder]
 
     search = ServedSearch(

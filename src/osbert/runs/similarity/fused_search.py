@@ -155,8 +155,13 @@ class FusedSearch:
         # The fused scores of each query's texts by the indices of their rows, the best first.
         fused = [fuse_scores(each, self.weights) if self.weights else sum_reciprocal_ranks(each) for each in lists]
         best = [[*scores][:top] for scores in fused]
-        # Words are looked for in the texts that are shown alone.
-        words = {name: file.finder.explain(embedded[name][0], best) for name, file in self.files.items()}
+        # Words are looked for alone in texts that are shown, and by the files that ranked them.
+        words = {
+            name: file.finder.explain(
+                embedded[name][0], [[row for row in rows if row in ranks] for rows, ranks in zip(best, by_file[name])]
+            )
+            for name, file in self.files.items()
+        }
         for number, (query, rows) in enumerate(zip(window, best, strict=True)):
             fractions = {name: explained[number] for name, explained in words.items()}
             if index is not None:
