@@ -183,6 +183,19 @@ class Denoise(WritingObjective):
                 'encoder excludes that. Set model.reading = "both" and model.summary = "last".'
             )
 
+    def idle(self, sequences: Sequences) -> str:
+        """Return a remark if most sequences do not begin with a word that names their language."""
+        if not self.languages:
+            return ""
+        firsts = sequences.documents.ids[sequences.firsts[begins(sequences.counts)]]
+        named = int(np.isin(firsts, language_pieces(self.languages, sequences.tokenizer)).sum())
+        if 2 * named >= len(sequences):
+            return ""
+        return (
+            f"{self.name}.languages: {named:,} of {len(sequences):,} sequences begin with one of these words. Write it "
+            "before each line of its language and build the corpus again, or leave the setting out."
+        )
+
     def rates(self, examples: Sequence[Example]) -> Iterator[tuple[str, str, str]]:
         """Yield the length of the sources relative to the targets."""
         read = sum(len(example.source or ()) for example in examples)

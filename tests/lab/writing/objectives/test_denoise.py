@@ -64,6 +64,18 @@ def test_words_that_name_languages_stay_in_their_place(noise: dict[str, float]) 
         list(Denoise(languages=("w100", "nowhere")).examples([], PACKER, np.random.default_rng(0)) or [])
 
 
+def test_a_corpus_without_the_words_of_its_languages_is_remarked() -> None:
+    documents = [
+        Document(ids=ids, sentences=np.array([0, len(ids)]), words=np.ones(len(ids), np.bool_))
+        for ids in (np.array(TOKENIZER.encode(words)) for words in ("w100 w4 w7", "w101 w4", "w4 w100"))
+    ]
+    alone = Packer(tokenizer=TOKENIZER, length=8, short=0, cross_documents=False)
+    for languages, remark in ((("w100", "w101"), ""), (("w100",), "1 of 3 sequences"), ((), "")):
+        objective = Denoise(languages=languages)
+        idle = objective.idle(objective.examples(documents, alone, np.random.default_rng(0)))
+        assert remark in idle and bool(remark) == bool(idle)
+
+
 def words_of(ids: list[int]) -> int:
     return int((~TOKENIZER.continuation[np.array(ids)]).sum())
 
