@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osbert.errors import UserError
-from osbert.inference.vectors.settings import normalize_vectors
+from osbert.inference.vectors.settings import LONG, SHORT, exact_lengths, normalize_vectors
 
 
 class RankedRows:
@@ -40,12 +40,12 @@ def require_width(queries: tuple[int, ...], vectors: tuple[int, ...]) -> None:
         )
 
 
-def finite_lengths(block: NDArray[np.floating], first: int) -> NDArray[np.float32]:
+def finite_lengths(block: NDArray[np.floating], first: int) -> NDArray[np.floating]:
     """Return the lengths (n,) of vectors (n, D).
 
     Raises UserError with the number of the first vector that is not finite; `first` is the number of the first row.
     """
-    lengths: NDArray[np.float32] = np.sqrt(np.einsum("nd,nd->n", block, block)).astype(np.float32, copy=False)
+    lengths = exact_lengths(block, np.sqrt(np.einsum("nd,nd->n", block, block))[:, None])[:, 0]
     if not np.isfinite(lengths).all():
         row = first + int(np.flatnonzero(~np.isfinite(lengths))[0])
         raise UserError(
@@ -104,8 +104,10 @@ class NearestRows:
         self._merge(queries, self.rows + rows if indices is None else indices[rows], cosines)
         self.rows += len(block)
 
-    def _likely(self, block: NDArray[np.floating], lengths: NDArray[np.float32]) -> NDArray[np.bool_]:
+    def _likely(self, block: NDArray[np.floating], lengths: NDArray[np.floating]) -> NDArray[np.bool_]:
         """Return a mask (Q, n) of the pairs that can be among the nearest, a superset of them."""
+        if lengths.min() < SHORT or lengths.max() > LONG:  # float32 may not hold the products
+            block, lengths = normalize_vectors(block), np.ones_like(lengths)
         scores = self.queries @ block.T.astype(np.float32, copy=False)
         # Vectors that are stored at length 1 need no division.
         if np.abs(lengths - 1).max(initial=0) > MARGIN / 10:

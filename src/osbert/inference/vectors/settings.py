@@ -20,6 +20,9 @@ LEARNT = ("none", "mix")
 """Names of `Features` that have no meaning here: no layer, and a mix whose weights only fine-tuning learns."""
 NAMED = tuple(name for name in get_args(Features) if name not in LEARNT)
 
+SHORT, LONG = 1e-15, 1e15
+"""Lengths between which float32 holds the squares of a vector's numbers."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddingOptions:
@@ -166,5 +169,14 @@ class Layers:
 
 def normalize_vectors(vectors: NDArray[np.floating]) -> NDArray[np.float32]:
     """Return vectors (..., D) scaled to length 1. Zero vectors stay as they are."""
-    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    with np.errstate(over="ignore"):
+        lengths = exact_lengths(vectors, np.linalg.norm(vectors, axis=-1, keepdims=True))
     return (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)
+
+
+def exact_lengths(vectors: NDArray[np.floating], lengths: NDArray[np.floating]) -> NDArray[np.floating]:
+    """Return the lengths (..., 1) of vectors (..., D), in float64 if the squares of some of them leave float32."""
+    usual = (lengths > SHORT) & (lengths < LONG)
+    if usual.all():
+        return lengths
+    return np.where(usual, lengths, np.linalg.norm(vectors.astype(np.float64), axis=-1, keepdims=True))
