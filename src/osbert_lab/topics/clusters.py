@@ -16,6 +16,8 @@ LEARNT_FROM = 2**16
 """Most rows for which centres are fitted; of more rows a sample is taken."""
 JUDGED = 1000
 """Most rows in the sample for the silhouette, whose memory is quadratic."""
+ALIKE = 2e-6
+"""Squared distance of unit vectors below which they may be those of equal texts, which differ by their batches."""
 TRIED = (2, 3, 4, 5, 6, 7, 8, 10, 12, 15, 18, 21, 25, 30)
 """Candidates for the number of clusters."""
 CLEAR = 0.25
@@ -23,15 +25,20 @@ CLEAR = 0.25
 
 
 def cluster(vectors: Vectors, count: int, *, seed: int = 0) -> Vectors:
-    """Return `count` centres (K, D) of vectors (n, D) by k-means: Lloyd's algorithm after k-means++.
+    """Return `count` centres (K, D) of unit vectors (n, D) by k-means: Lloyd's algorithm after k-means++.
 
-    The best of several starts is kept, by the sum of squared distances. Of more than 65,536 vectors only a sample is
-    read into memory.
+    The best of several starts is kept, by the sum of squared distances. There are fewer centres if the vectors are
+    alike: of those that rounding alone sets apart, one is kept. Of more than 65,536 vectors only a sample is read into
+    memory.
     """
     rng = np.random.default_rng(seed)
     sample = draw_sample(vectors, LEARNT_FROM, rng)
     solutions = [lloyd(sample, first_centres(sample, count, rng)) for _ in range(STARTS)]
-    return min(solutions, key=lambda solution: solution[1])[0]
+    centres = min(solutions, key=lambda solution: solution[1])[0]
+    exact = centres.astype(np.float64)
+    squares = np.square(exact).sum(axis=1)
+    alike = squares[:, None] + squares - 2 * exact @ exact.T < ALIKE
+    return centres[~np.triu(alike, 1).any(axis=0)]
 
 
 def draw_sample(vectors: Vectors, most: int, rng: np.random.Generator) -> Vectors:

@@ -71,6 +71,8 @@ class TopicTally:
         if not self.silhouettes:
             fewer = f": the vectors do not fall into {self.wanted:,}." if count < self.wanted else ", as given."
             return f"{format_count(count, 'topic')}{fewer}"
+        if count == 1:
+            return "1 topic: the vectors of all texts are alike."
         best = max(self.silhouettes, key=lambda number: self.silhouettes[number])
         tried = f"{len(self.silhouettes)} numbers from {min(self.silhouettes)} to {max(self.silhouettes)}"
         if self.silhouettes[best] >= CLEAR:

@@ -45,8 +45,12 @@ def test_clusters_that_are_there_are_found_and_counted(monkeypatch: pytest.Monke
     np.testing.assert_array_equal(clusters.cluster(vectors, 6), clusters.cluster(vectors, 6))
 
 
-def test_vectors_that_are_all_alike_have_clusters_too() -> None:
-    vectors = np.tile(np.array([[1, 0]], np.float32), (9, 1))
-    centres = clusters.cluster(vectors, 3)
-    assert np.isfinite(centres).all() and centres.shape == (3, 2)
-    assert clusters.score_counts(vectors)[2] == -1
+def test_vectors_that_rounding_alone_sets_apart_are_one_cluster() -> None:
+    rng = np.random.default_rng(0)
+    vectors = np.tile(np.array([[0.6, 0.8, 0]], np.float32), (3000, 1))
+    for noise in (np.zeros_like(vectors), rng.choice([0, 1e-7, 4e-7], size=vectors.shape).astype(np.float32)):
+        centres = clusters.cluster(vectors + noise, 18)
+        assert np.isfinite(centres).all() and centres.shape == (1, 3)
+        assert set(clusters.score_counts(vectors + noise).values()) == {-1}
+    vectors[1000:] = [0.6, 0, 0.8]
+    assert len(clusters.cluster(vectors + noise, 18)) == 2 and clusters.score_counts(vectors + noise)[2] > 0.99
