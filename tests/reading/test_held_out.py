@@ -26,6 +26,8 @@ def test_held_out_rows_are_a_stratified_share(labels: list[str], share: float) -
 def test_labels_with_few_rows_do_not_hold_out_half_of_them() -> None:
     held = hold_out([row // 2 for row in range(154)], 0.1)
     assert held.sum() == 15 and (held.reshape(77, 2).sum(1) <= 1).all()
+    first, other = (hold_out([row // 2 for row in range(154)] + ["z"] * last, 0.1) for last in (0, 14))
+    assert first[76:].any() and other[154:].any()  # neither the first labels of the file alone, nor the rarest
     skewed = hold_out(["a"] * 990 + ["b"] * 7 + ["c"] * 3, 0.1)
     assert [skewed[:990].sum(), skewed[990:997].sum(), skewed[997:].sum()] == [98, 1, 1]
 

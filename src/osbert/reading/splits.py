@@ -190,18 +190,23 @@ def hold_out(labels: Sequence[Hashable], fraction: float, *, stratified: bool = 
     for row, label in enumerate(labels):
         groups.setdefault(label if stratified else None, []).append(row)
     held = np.zeros(len(labels), np.bool_)
-    sizes = np.array([_size(len(rows), fraction) for rows in groups.values()], np.int64)
-    for rows, size in zip(groups.values(), _limit(sizes, _size(len(labels), fraction))):
+    counts = np.array([len(rows) for rows in groups.values()], np.int64)
+    sizes = np.array([_size(count, fraction) for count in counts.tolist()], np.int64)
+    for rows, size in zip(groups.values(), _limit(sizes, counts, _size(len(labels), fraction))):
         held[rng.permutation(rows)[:size]] = True
     return held
 
 
-def _limit(sizes: NDArray[np.int64], most: int) -> NDArray[np.int64]:
-    """Return sizes (L,) whose sum is `most` where it was more: the largest keep one each, and the rest is shared."""
+def _limit(sizes: NDArray[np.int64], counts: NDArray[np.int64], most: int) -> NDArray[np.int64]:
+    """Return sizes (L,) whose sum is `most` where it was more: labels of most rows keep one, and the rest is shared.
+
+    `counts`: the rows of each label. Labels of as many rows are drawn: a file may be sorted by label.
+    """
     if sizes.sum() <= most:
         return sizes
     limited = np.zeros_like(sizes)
-    limited[np.argsort(-sizes, kind="stable")[: min(most, np.count_nonzero(sizes))]] = 1
+    drawn = np.random.default_rng(0).permutation(len(sizes))
+    limited[drawn[np.argsort(-counts[drawn], kind="stable")][: min(most, np.count_nonzero(sizes))]] = 1
     beyond_one = np.maximum(sizes - 1, 0)
     quotas = beyond_one * (most - limited.sum()) / max(beyond_one.sum(), 1)
     limited += quotas.astype(np.int64)
