@@ -92,7 +92,7 @@ class Problems:
         """Raise a UserError that lists what was noted, if anything was."""
         if not self.count:
             return
-        lines = [f"{self.heading}:", *(f"  - {message}" for message in self.messages)]
+        lines = [f"{self.heading}:", *(f"  - {message}" for message in dict.fromkeys(self.messages))]
         if self.count > len(self.messages):
             lines.append(f"  ... and {self.count - len(self.messages):,} more")
         first, *others = self.codes

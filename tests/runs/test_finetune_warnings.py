@@ -103,11 +103,29 @@ def test_labels_that_are_two(counts: dict[str, int]) -> None:
     [
         ("Positive", "positive"), ("not spam", "not_spam"), ("not  spam", "not spam"), ("notspam", "not-spam"),
         ("postive", "positive"), ("positiive", "positive"), ("psoitive", "positive"), ("positvie", "positive"),
-        ("ＰＯＳ", "pos"), ("ORG", "org"),
+        ("ＰＯＳ", "pos"), ("ORG", "org"), ("1.0", "1"), ("2", "2.00"), ("po\u200bs", "pos"),
+        ("cafe\u0301", "caf\u00e9"),
     ],
 )  # fmt: skip
 def test_labels_that_may_be_one(rare: str, usual: str) -> None:
     assert slips({usual: 60, "other": 60, rare: 3}) == [(rare, usual)]
+
+
+def test_an_unknown_label_in_another_spelling_is_named() -> None:
+    data = {"train": rows("0", "1"), "dev": rows("0.0", "1.0", first=20, each=500)}
+    with refusal("unknown-label", "'0.0'", "'0'", "'1.0'", "'1'"):
+        read("classify", data)
+
+
+def test_labels_that_stand_for_a_missing_one_are_named() -> None:
+    warnings, _ = read("classify", rows("neg", "pos", "NaN", "none"))
+    assert len(warnings) == 1 and "'NaN' (18 rows, first: row 3)" in warnings[0]
+
+
+def test_a_problem_of_both_splits_is_listed_once() -> None:
+    with refusal("nothing-to-learn") as raised:
+        read("regress", [("a", 1), ("b", 1), ("c", 1)])
+    assert str(raised.value).count("there is nothing to learn") == 1
 
 
 def test_several_labels_and_entities_are_labels_too() -> None:

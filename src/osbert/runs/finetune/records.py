@@ -6,8 +6,6 @@ Warnings about the data do not prevent a run; all come before the work.
 from __future__ import annotations
 
 import dataclasses
-import re
-import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,6 +17,7 @@ from osbert.runs.finetune.plan import FinetunePlan, name_of, read_plan, read_set
 from osbert.runs.seen_texts import TELLING, size_of, text_key
 from osbert.tasks import Record, Task, findings, load
 from osbert.tasks.record import records_per_step
+from osbert.tasks.tables.classes import plain_label
 from osbert.terminal import format_count, one_line
 
 SPLITS = ("train", "dev")
@@ -34,9 +33,10 @@ SHORTEST = 5
 """Shortest label for which one different letter may be a typo: NNP and NNPS are two tags."""
 FAMILY = 32
 """Most frequent names that differ in the same letter, from which on that is a system of names and no typo."""
+MISSING = frozenset({"nan", "<na>", "nat", "n/a", "#n/a", "null"})
+"""What pandas, spreadsheets and databases write for a cell without a value, in lower case."""
 SHOWN = 3
 """Most examples in a warning."""
-_BETWEEN_LETTERS = re.compile(r"(?<=[^\W\d_])[\s_-]+(?=[^\W\d_])")
 
 
 class Overlap(NamedTuple):
@@ -213,6 +213,9 @@ def data_warnings(task: Task, records: Splits, repeats: Overlap) -> Iterator[str
         ]
         more = f" and {len(pairs) - SHOWN:,} more pairs" if len(pairs) > SHOWN else ""
         yield f"these labels may be one, spelt in two ways: {', '.join(spellings)}{more}. Mend the rows if so."
+    for name in (name for name in locations if name.casefold() in MISSING):
+        rows = f"{format_count(counts[name], 'row')}, first: {locations[name][0]}"
+        yield f"the label '{name}' ({rows}) is what programs write for a missing one. Remove such rows if it is."
     if single := [f"'{one_line(name)}' ({lines[0]})" for name, lines in locations.items() if len(lines) == 1]:
         more = f" and {len(single) - SHOWN:,} more" if len(single) > SHOWN else ""
         what = "one label has" if len(single) == 1 else f"{len(single):,} of {len(locations):,} labels have"
@@ -287,21 +290,20 @@ def overlap(task: Task, records: Splits) -> Overlap:
 def slips(counts: Mapping[str, int]) -> list[tuple[str, str]]:
     """Return the pairs (rare, usual) of classes that may be two spellings of one, given their frequencies.
 
-    They differ only in case, spaces and hyphens between letters; or in one letter after the first, if the usual one is
-    at least `RARE` times as frequent and has at least `SHORTEST` letters. Single letters that differ in case do not
-    count.
+    They are one as `plain_label`; or differ in one letter after the first, if the usual one is at least `RARE` times as
+    frequent and has at least `SHORTEST` letters. Single letters that differ in case do not count.
 
     >>> slips({"positive": 512, "postive": 1, "Not spam": 30, "not_spam": 31, "pos": 500, "poc": 1})
     [('Not spam', 'not_spam'), ('postive', 'positive')]
     """
-    plain = {name: _plain(name) for name in counts}
+    plain = {name: plain_label(name) for name in counts}
     spellings = defaultdict(list)
     for name, letters in plain.items():
         spellings[letters].append(name)
     pairs = []
     for letters, names in spellings.items():
         *rarer, usual = sorted(names, key=counts.__getitem__)
-        pairs += [(rare, usual) for rare in rarer if len(letters) > 1]
+        pairs += [(rare, usual) for rare in rarer if len(letters) > 1 or letters.isdigit()]
     # All pairs would be too many: names that differ in one letter are equal once a letter is left out of one or both.
     frequent = RARE * min(counts.values(), default=0)
     neighbours = defaultdict(list)
@@ -321,11 +323,6 @@ def _shortened_forms(letters: str) -> dict[tuple[str, str], None]:
     digits = "".join(letter for letter in letters if letter.isdigit())
     places = [index for index, letter in enumerate(letters) if index and not letter.isdigit()]
     return dict.fromkeys([(digits, letters), *((digits, letters[:index] + letters[index + 1 :]) for index in places)])
-
-
-def _plain(name: str) -> str:
-    """Return a name in normal form: NFKC, case-folded, without spaces, hyphens or underscores between letters."""
-    return _BETWEEN_LETTERS.sub("", unicodedata.normalize("NFKC", name).casefold().strip())
 
 
 def _one_letter(first: str, second: str) -> bool:

@@ -6,6 +6,7 @@ import ast
 import json
 import math
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -44,6 +45,8 @@ def list_counts(counts: Mapping[str, int], items: str = "more") -> str:
 
 SEPARATORS = (",", ";", "|")
 _DECIMAL = re.compile(r"\s*[+-]?\d+,\d+\s*")
+_BETWEEN_LETTERS = re.compile(r"(?<=[^\W\d_])[\s_-]+(?=[^\W\d_])")
+_WHOLE = re.compile(r"^([+-]?\d+)\.0+$")
 _ITEM = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\d+\.?\d*""")
 _ARRAY = re.compile(rf"\[\s*(?:{_ITEM.pattern})(?:\s+(?:{_ITEM.pattern}))+\s*\]")
 """An array of numpy's as text: several items with spaces between them. pandas writes it into CSV files."""
@@ -146,11 +149,28 @@ def describe_joined(labels: Sequence[str], advice: str) -> list[str]:
     return [f"{len(joined):,} of {len(labels):,} labels look like several in one cell ({examples}): {advice}"]
 
 
+def plain_label(label: str) -> str:
+    """Return a label without what sets spellings of one label apart.
+
+    It is in NFKC, case-folded, without invisible characters, without spaces, hyphens or underscores between letters,
+    and a whole number without decimals, which pandas adds to a column with empty cells.
+
+    >>> plain_label("Not_Spam"), plain_label("not\N{ZERO WIDTH SPACE} spam"), plain_label("1.0"), plain_label("1.5")
+    ('notspam', 'notspam', '1', '1.5')
+    """
+    letters = unicodedata.normalize("NFKC", label).casefold()
+    letters = "".join(letter for letter in letters if unicodedata.category(letter) != "Cf").strip()
+    return _WHOLE.sub(r"\1", _BETWEEN_LETTERS.sub("", letters))
+
+
 def note_unknown(label: str, known: Sequence[str], *, location: str, problems: Problems) -> None:
     """Report a label that was not seen in training, with the most similar known one."""
+    advice = ""
+    if len(problems.messages) < problems.limit:  # the search takes a while: not for those that are only counted
+        same = [name for name in known if plain_label(name) == plain_label(label)]
+        advice = f" Is it '{same[0]}' in another spelling?" if same else nearest(label, known)
     problems.add(
-        f"{location}: unknown label '{one_line(label)}' (known: "
-        f"{list_labels(known)}).{one_line(nearest(label, known))}",
+        f"{location}: unknown label '{one_line(label)}' (known: {list_labels(known)}).{one_line(advice)}",
         code="unknown-label",
     )
 
