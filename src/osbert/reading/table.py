@@ -31,7 +31,7 @@ from osbert.reading.form import (
 )
 from osbert.reading.parquet import read_rows
 from osbert.reading.record_forms.contract import RecordForm
-from osbert.terminal import one_line
+from osbert.terminal import format_count, one_line
 
 _LOOKED = 1000
 """Number of records that the form and the columns are detected from."""
@@ -172,9 +172,11 @@ class Table:
                 remedy = "Is the line incomplete, or does a text contain a line end?"
                 if form.quotes and len(cells) > len(form.columns):
                     remedy = "Does a text contain the delimiter? Put that text in double quotes."
+                if len(cells) == len(form.columns) + 1:
+                    remedy += " Or is it a row's name, as R writes it? Leave it out (row.names = FALSE)."
                 problems.add(
-                    f"{self.path}, line {line}: {len(cells)} cells, but there are {len(form.columns)} columns "
-                    f"({', '.join(form.columns)}). {remedy}",
+                    f"{self.path}, line {line}: {format_count(len(cells), 'cell')}, but there are "
+                    f"{len(form.columns)} columns ({', '.join(form.columns)}). {remedy}",
                     code="unusable-row",
                 )
 

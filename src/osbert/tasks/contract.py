@@ -28,6 +28,7 @@ from osbert.reading.splits import USUAL, Names, find_splits, is_test, select_spl
 from osbert.reading.table import Origin
 from osbert.tasks.edges import Edge, ExplainedScore
 from osbert.tasks.record import Inputs, Prediction, Record, RecordOutcome, prediction_error
+from osbert.terminal import format_count
 
 if TYPE_CHECKING:
     from osbert.data.late_interaction import TokenVectors
@@ -222,7 +223,7 @@ class Description:
 
     def describe_split(self, records: Sequence[Record]) -> str:
         """Describe a split, such as its numbers of rows and labels."""
-        return f"{len(records):,} rows"
+        return format_count(len(records), "row")
 
     def remarks(self) -> list[str]:
         """Describe further facts about the data, after the task is fitted."""

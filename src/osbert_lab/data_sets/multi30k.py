@@ -64,7 +64,7 @@ class ParallelSource(PairedTextSource):
             return super().findings()
         lines = [f"{files[split]} and {other}, line by line" for split, other in pairs.items() if split != "test"]
         if "dev" not in files:
-            lines.append(f"no files for development: {self.task.held_out:.0%} of the training lines are held out")
+            lines.append(f"no files for development: {100 * self.task.held_out:g}% of the training lines are held out")
         return lines
 
     def resolve(self) -> Task:

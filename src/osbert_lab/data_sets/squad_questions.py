@@ -55,7 +55,7 @@ class QuestionWritingSource(PairedTextSource):
             return super().findings()
         lines = [f"{origin}: questions in SQuAD's form" for split, origin in files.items() if split != "test"]
         if "dev" not in files:
-            portion = f"{self.task.held_out:.0%} of the paragraphs"
+            portion = f"{100 * self.task.held_out:g}% of the paragraphs"
             lines.append(f"no file for development: the questions on {portion} are held out")
         return lines
 

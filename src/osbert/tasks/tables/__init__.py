@@ -140,7 +140,7 @@ class TableSource(Source):
     """
 
     task: TableTask
-    indivisible: ClassVar[str] = "no label has two rows"
+    indivisible: ClassVar[str] = "no label has two rows (is --label right? for numbers: osbert finetune regress)"
     forms: ClassVar[tuple[tuple[str, ...], ...]] = ()
     """The settings that name columns of labels, by the forms of rows, of which a table has one."""
 
@@ -218,7 +218,7 @@ class TableSource(Source):
         lines.append(self.columns(self.open(self.file("train")), labelled=True).describe())
         if "dev" not in files:
             kind = "drawn at random" if self.task.numbers else "drawn label by label"
-            remark = f"{self.task.held_out:.0%} of the training {self.task.counted}, {kind}, are held out"
+            remark = f"{100 * self.task.held_out:g}% of the training {self.task.counted}, {kind}, are held out"
             lines.append(f"no file for development: {remark}")
         return lines
 

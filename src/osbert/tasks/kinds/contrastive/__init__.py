@@ -116,7 +116,7 @@ class ContrastiveSource(NumberSource):
         if self.task.sts:
             return [*lines, f"scored pairs: {self._describe_scored()}"]
         if "dev" not in self.files():
-            lines.append(f"no scored pairs (--sts): {self.task.held_out:.0%} of the rows are held out")
+            lines.append(f"no scored pairs (--sts): {100 * self.task.held_out:g}% of the rows are held out")
         return lines
 
     def switch_data(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:

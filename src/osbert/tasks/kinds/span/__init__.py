@@ -90,9 +90,8 @@ class SpanSource(TableSource):
         files = self.files()
         lines = [self._form(origin) for split, origin in files.items() if split != "test"]
         if "dev" not in files:
-            lines.append(
-                f"no file for development: the questions on {self.task.held_out:.0%} of the paragraphs are held out"
-            )
+            portion = f"{100 * self.task.held_out:g}% of the paragraphs"
+            lines.append(f"no file for development: the questions on {portion} are held out")
         return lines
 
     def inputs(self, data: Origin) -> Inputs:

@@ -86,7 +86,7 @@ class TagSource(Source):
                 "a row is a document with all its sentences; --batch counts sentences, whole documents of them"
             )
         if "dev" not in files:
-            remark = f"{self.task.held_out:.0%} of the training texts, drawn at random, are held out"
+            remark = f"{100 * self.task.held_out:g}% of the training texts, drawn at random, are held out"
             lines.append(f"no file for development: {remark}")
         return lines
 
