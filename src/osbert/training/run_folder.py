@@ -151,9 +151,8 @@ class RunFolder:
         """
         require_utf8(self.folder)  # before the work: checkpoints could not be written
         # `before` becomes the old facts without "failed", which is written again unless a remedy was given.
-        before = dict(self.facts)
+        before = self.refuse_foreign()
         failed, changes = before.pop("failed", None), []
-        self.refuse_foreign()
         if not before:
             self.folder.mkdir(parents=True, exist_ok=True)
         else:
@@ -168,7 +167,7 @@ class RunFolder:
             before["failed"] = failed
         # run.json alone decides whether there is a run: a kill between the two writes leaves one that can go on.
         write_json(self.folder / FACTS, {**before, **facts, "settings": settings})
-        if not self.finished:  # its recipe may say more by now (`write_recipe`)
+        if "finished" not in before:  # else its recipe may say more by now (`write_recipe`)
             self.write_recipe(settings)
         return changes
 
@@ -224,14 +223,15 @@ class RunFolder:
         """
         return tuple(file_stamp(self.folder / name) for name in (FACTS, *HASHED))
 
-    def refuse_foreign(self) -> None:
-        """Raise UserError if the folder holds files but no run. Hidden files and logs are ignored.
+    def refuse_foreign(self) -> dict[str, Any]:
+        """Return `facts`. Raises UserError if the folder holds files but no run; hidden files and logs are ignored.
 
         A run.json without settings is not osbert's.
         """
-        if "settings" not in self.facts:
+        if "settings" not in (facts := self.facts):
             reason = f"its {FACTS} is of something else" if self.begun else f"{FACTS} is missing"
             refuse_foreign(self.folder, f"a run ({reason})", SCRATCH)
+        return facts
 
     def _task_sha256(self) -> str:
         """Return the hash of the task in recipe.toml and its settings, without the paths of its data."""

@@ -137,9 +137,9 @@ class FinetuneTrainer:
         """Whether the last `patience` scores brought no improvement."""
         return self._is_exhausted(self.epochs)
 
-    @property
+    @cached_property
     def outcomes(self) -> list[TaskOutcome]:
-        """The tasks, tuned on the predictions of the kept epoch."""
+        """The tasks, tuned on the predictions of the kept epoch, once the run is trained."""
         return self.rows.outcomes(self.trainer.memory["learnt"])
 
     def before(self) -> dict[str, float]:
