@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import signal
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -35,7 +35,8 @@ def settings_of(words: Sequence[str]) -> list[type]:
     return schemas(["classify"] if tasks[0] == "multi" or find_suite(tasks) else tasks)
 
 
-def _read(task: str, words: Sequence[str]) -> tuple[tuple[str, ...], dict[str, Any]]:
+@lru_cache(maxsize=1)  # the check reads the words first, then the call
+def _read(task: str, words: tuple[str, ...]) -> tuple[tuple[str, ...], dict[str, Any]]:
     """Return the tasks and the settings in the words after the verb."""
     if task == "multi":
         raise UserError(SEVERAL, code="replaced-option")

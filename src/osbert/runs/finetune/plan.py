@@ -139,11 +139,12 @@ def read_plan(task: str | Task, settings: Mapping[str, Any], *, model: Path, dat
     path = name_of(task)
     name = path.rpartition(".")[2]
     settings, data = with_development(settings, data)
+    call = call_schema(path)
     with naming_tasks():
-        given = recipe.resolve_names(settings, schema=call_schema(path))
+        given = recipe.resolve_names(settings, schema=call)
     base = recipe.as_table(task) if isinstance(task, Task) else {}
     path_of_data = str(data) if isinstance(data, str | Path) else ""
-    built = read_settings(path, settings, base | {"data": path_of_data})
+    built = read_settings(call, name, settings, base | {"data": path_of_data})
     built.comparison.check(given)
     problems = Problems(heading="This run cannot begin")
     require_trackers(built.training.track, problems)
@@ -193,14 +194,12 @@ def read_plan(task: str | Task, settings: Mapping[str, Any], *, model: Path, dat
     )
 
 
-def read_settings(task: str, settings: Mapping[str, Any], base: Mapping[str, Any] | None = None) -> Any:
-    """Return the settings of a call as its schema, over those of the task in `base`.
+def read_settings(call: type, task: str, settings: Mapping[str, Any], base: Mapping[str, Any]) -> Any:
+    """Return the settings of a call as its schema (`call_schema`), over those of the `task` in `base`.
 
     Raises UserError for a wrong name, and one that lists all wrong values.
     """
-    wanted = call_schema(task)
-    table = recipe.override({task.rpartition(".")[2]: dict(base or {"data": ""})}, settings, schema=wanted)
-    return recipe.build(wanted, table, where="The call")
+    return recipe.build(call, recipe.override({task: dict(base)}, settings, schema=call), where="The call")
 
 
 def with_development(settings: Mapping[str, Any], data: Any) -> tuple[Mapping[str, Any], Any]:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from osbert.errors import Problems, UserError, differ_in_one_letter
 from osbert.runs.contract import Notice, Watch, ignore
-from osbert.runs.finetune.plan import FinetunePlan, name_of, read_plan, read_settings
+from osbert.runs.finetune.plan import FinetunePlan, call_schema, name_of, read_plan, read_settings
 from osbert.runs.seen_texts import TELLING, size_of, text_key
 from osbert.tasks import Record, Task, findings, load
 from osbert.tasks.record import records_per_step
@@ -128,7 +128,8 @@ def check_settings(tasks: Sequence[str], settings: Mapping[str, Any]) -> None:
     names = [name_of(task) for task in tasks]
     for name in names:
         try:
-            read_settings(name, own_settings(settings, name, names))
+            task_settings = own_settings(settings, name, names)
+            read_settings(call_schema(name), name.rpartition(".")[2], task_settings, {"data": ""})
         except UserError as error:
             if len(names) == 1:
                 raise
