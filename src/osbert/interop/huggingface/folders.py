@@ -12,7 +12,7 @@ A `Report` lists the tensors of a folder: status, whether it is expected, and a 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -140,7 +140,7 @@ def assemble(architecture: Sizes, tensors: Mapping[str, Tensor], *, where: Path)
     for fresh in dict.fromkeys(name.rpartition(".")[0] for name in backbone.state_dict() if name not in state):
         initialise(with_memory(backbone.get_submodule(fresh)), architecture.deviation)
     backbone.load_state_dict(state, strict=False, assign=True)
-    return backbone, Report(rows=tuple(rows + _leftovers(backbone, tensors)))
+    return backbone, Report(rows=tuple(rows + _leftovers(backbone, tensors, {row.name for row in rows})))
 
 
 def fill(tensors: Mapping[str, Tensor], learner: Learner, *, where: Path) -> Report:
@@ -302,9 +302,8 @@ def _describe_loaded(name: str, tensor: Tensor) -> TensorRow:
     return TensorRow(name=name, shape=tuple(tensor.shape), status="loaded", remark=remark)
 
 
-def _leftovers(backbone: Backbone, tensors: Mapping[str, Tensor]) -> list[TensorRow]:
-    """Return a report row for each tensor that the backbone does not use."""
-    used = {name for bert_names in names.backbone(backbone.architecture).values() for name in bert_names}
+def _leftovers(backbone: Backbone, tensors: Mapping[str, Tensor], used: Container[str]) -> list[TensorRow]:
+    """Return a report row for each tensor that the backbone does not use; `used`: the names of those it does."""
     rows = []
     for name in tensors:
         if name in used:
