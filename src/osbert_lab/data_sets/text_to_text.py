@@ -17,7 +17,7 @@ from osbert.errors import Problems
 from osbert.reading.table import Origin
 from osbert.tasks import Description, Inputs, Prediction, Record, Source, Task
 from osbert.tasks.record import RecordOutcome
-from osbert.tasks.tables import TableTask, default_of
+from osbert.tasks.tables import READING, TableTask
 from osbert_lab.writing.generate import Generate, WritingDescription
 
 NO_LABEL = "no label"
@@ -91,8 +91,8 @@ class LabelledSource(Source):
 
     def switch_data(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
         """Return the task for other data, a file or a folder, without the settings that read the training file."""
-        forms = {name: default_of(TextToText, name) for name in ("delimiter", "header", "quotes", "encoding")}
-        return super().switch_data(data, forms | dict(given))
+        usual = {name: getattr(TextToText, name) for name in READING}
+        return super().switch_data(data, usual | dict(given))
 
     def inputs(self, data: Origin) -> Inputs:
         """Return a file of plain input. Raises UserError if it cannot be read as such."""
@@ -127,7 +127,7 @@ class TextToText(Generate):
         """Raise ValueError for settings that follow from the data set."""
         super().__post_init__()
         for name in SETTLED:
-            if getattr(self, name) != default_of(Generate, name):
+            if getattr(self, name) != getattr(Generate, name):
                 raise ValueError(f"{name} is fixed by the data set {self.data_set}: remove it")
 
     @cached_property

@@ -17,7 +17,7 @@ from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
 from osbert.reading.columns import ROLES, Header, headings
 from osbert.reading.splits import find_named
-from osbert.reading.table import Origin, Row, Table
+from osbert.reading.table import Row, Table
 from osbert.tasks import Description, Prediction, Record, Source, Task
 from osbert.tasks.calibration import Calibration
 from osbert.tasks.edges import Edge, ExplainedScore, contrast, require_label
@@ -324,6 +324,7 @@ class ChoiceSource(TableSource):
     """Reads tables with a context, choices and the right one of them."""
 
     task: Choose
+    redetected = ("context", "choices", "prefix", "label")
 
     def find_files(self, data: Path) -> Mapping[str, Path]:
         return find_named(data)
@@ -343,11 +344,6 @@ class ChoiceSource(TableSource):
         columns = self.columns(table, labelled=True)
         counting = self.task.counting if self.task.counting != "auto" else _counting(table, columns)
         return self.attach_to(replace(self.task, **asdict(columns), counting=counting))
-
-    def switch_data(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
-        source = super().switch_data(data, given).source
-        assert isinstance(source, ChoiceSource)
-        return source.forget_lost(("context", "choices", "prefix", "label"), given)
 
     def record(self, row: Row, columns: ChoiceColumns, *, path: str = "") -> Choices:
         return record_of(row, columns, counting=self.task.first, path=path)

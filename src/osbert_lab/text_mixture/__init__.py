@@ -16,7 +16,6 @@ from osbert.data.example import Example, Places
 from osbert.errors import Problems
 from osbert.tasks import Description, Prediction, Record, Source, Task
 from osbert.tasks.record import RecordOutcome
-from osbert.tasks.tables import default_of
 from osbert_lab.data_sets.text_to_text import SETTLED
 from osbert_lab.text_mixture.mixing import draw_rows, epoch_rows, mixing_rates
 from osbert_lab.text_mixture.parts import PartRecord, opening_of, part_name, part_task, reading_settings
@@ -60,7 +59,7 @@ class TextMixture(Generate):
         if not 0 < self.temperature < math.inf:
             raise ValueError(f"temperature must be above 0, not {self.temperature:g}")
         for name in SETTLED:
-            if getattr(self, name) != default_of(Generate, name):
+            if getattr(self, name) != getattr(Generate, name):
                 raise ValueError(f"{name} is fixed by each data set: remove it")
 
     @cached_property

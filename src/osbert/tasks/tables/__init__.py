@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from json import JSONDecodeError
 from pathlib import Path
@@ -52,6 +52,8 @@ class DataSetLayout:
         return None
 
 
+READING = ("delimiter", "header", "quotes", "encoding")
+"""The settings that read a file's form."""
 SKIP = " Remove the row, or fine-tune with --skip-empty, which leaves such rows out."
 """Advice for a row without text."""
 UNLABELLED = " Write it, remove the row, or fine-tune with --skip-unlabelled, which leaves such rows out."
@@ -143,6 +145,8 @@ class TableSource(Source):
     indivisible: ClassVar[str] = "no label has two rows (is --label right? for numbers: osbert finetune regress)"
     forms: ClassVar[tuple[tuple[str, ...], ...]] = ()
     """The settings that name columns of labels, by the forms of rows, of which a table has one."""
+    redetected: ClassVar[tuple[str, ...]] = ()
+    """The settings that name columns and become empty, so that they are detected again, for a table without these."""
 
     def __init__(self, task: Task, given: Mapping[str, Origin] | None = None) -> None:
         super().__init__(task, given)
@@ -260,32 +264,35 @@ class TableSource(Source):
         return self._counts[key]
 
     def switch_data(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
-        """Return the task for other data, a file or a folder, without the settings that read the training file."""
-        forms = {name: default_of(type(self.task), name) for name in ("delimiter", "header", "quotes", "encoding")}
-        return super().switch_data(data, forms | dict(given))
+        """Return the task for other data, a file or a folder, without the settings that read the training file.
 
-    def clear_other_forms(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the given settings, and for those of the other forms of rows their defaults."""
-        cleared = {
-            name: default_of(type(self.task), name)
+        Of a single table, the columns that it lacks are detected again; `given` overrides.
+        """
+        # A setting of one form of rows leaves none of the others.
+        other_forms = [
+            name
             for form in self.forms
             if any(given.get(option) for other in self.forms if other != form for option in other)
             for name in form
-        }
-        return cleared | dict(given)
+        ]
+        usual = {name: getattr(type(self.task), name) for name in (*READING, *other_forms)}
+        task = super().switch_data(data, usual | dict(given))
+        source = task.source
+        if source.alone is None:
+            return task
+        assert isinstance(source, TableSource)
+        columns = source.fit_columns(source.alone, self.task, {*given, *other_forms})
+        return source.attach_to(dataclasses.replace(task, **columns)) if columns else task
 
-    def forget_lost(self, settings: Sequence[str], given: Mapping[str, Any]) -> Task:
-        """Return the task without the columns that its only table lacks, so that they are detected again.
+    def fit_columns(self, origin: Origin, before: Any, given: Collection[str]) -> dict[str, Any]:
+        """Return the settings that name columns, changed for a table that the task has been switched to.
 
-        `settings`: those that name columns; the ones that the user has `given` stay.
+        `before`: the task of the table before. `given`: the settings that the user has chosen, which stay.
         """
-        if self.alone is None:
-            return self.task
-        columns = {*self.open(self.alone).columns}
-        values = {name: getattr(self.task, name) for name in settings if name not in given}
+        values = {name: getattr(self.task, name) for name in self.redetected if name not in given}
         names = {name: {value} if isinstance(value, str) else {*value} for name, value in values.items()}
-        lost: dict[str, Any] = {name: type(values[name])() for name in values if not names[name] <= columns}
-        return self.attach_to(dataclasses.replace(self.task, **lost))
+        columns = {*self.open(origin).columns} if names else set()
+        return {name: type(values[name])() for name in values if not names[name] <= columns}
 
     def mark_held_out(self, records: Sequence[Record]) -> Booleans:
         """Return which of the training rows (n,) are held out: a fraction of each label, or of all rows."""
@@ -426,9 +433,3 @@ def _empty(record: Record, *, labelled: bool) -> str:
     if not any(has_text):
         return "the text is empty"
     return "" if all(has_text) or not labelled else "one of its texts is empty"
-
-
-def default_of(kind: type[Task], name: str) -> Any:
-    """Return the default of a setting."""
-    (default,) = [field.default for field in dataclasses.fields(kind) if field.name == name]
-    return default

@@ -6,9 +6,8 @@ import dataclasses
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -146,6 +145,7 @@ class SoftLabelSource(TextSource):
     """Reads tables with a text, or a pair of texts, and a label that may be uncertain."""
 
     forms = (("label", "confidence"), ("label_columns",))
+    redetected = ("label_columns", "confidence")
 
     @property
     def _soft(self) -> SoftLabelTask:
@@ -205,15 +205,12 @@ class SoftLabelSource(TextSource):
         named = dataclasses.replace(self.task, text=columns.text, pair=columns.pair, label=label)
         return self.attach_to(named)
 
-    def switch_data(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
-        """Return the task for other data, whose labels may be certain; see TextSource."""
-        given = self.clear_other_forms(given)
-        source = super().switch_data(data, given).source
-        assert isinstance(source, SoftLabelSource)
-        annotators = {*_split_names(self.task.label)}
-        if "label" not in given and source.alone is not None and annotators <= {*source.open(source.alone).columns}:
-            source.task = dataclasses.replace(source.task, label=self.task.label)
-        return source.forget_lost(("label_columns", "confidence"), given)
+    def fit_columns(self, origin: Origin, before: Any, given: Collection[str]) -> dict[str, Any]:
+        settings = super().fit_columns(origin, before, given)
+        # The columns of all annotators, which no table has by the one name of the setting.
+        if "label" not in given and {*_split_names(before.label)} <= {*self.open(origin).columns}:
+            settings["label"] = before.label
+        return settings
 
     def record(self, row: Row, columns: TextColumns, *, path: str = "") -> Record:
         assert isinstance(columns, SoftColumns)

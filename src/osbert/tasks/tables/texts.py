@@ -6,9 +6,8 @@ A pair is one sequence; or two, in both orders or each text by itself.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeGuard
 
 import numpy as np
@@ -57,40 +56,31 @@ class TextSource(TableSource):
         named = dataclasses.replace(self.task, text=columns.text, pair=columns.pair, label=columns.label)
         return self.attach_to(named)
 
-    def switch_data(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
-        """Return the task for other data, a file or a folder, without the settings that read the training file.
-
-        The columns keep their names if the new file has them, else they are detected again; `given` overrides.
+    def fit_columns(self, origin: Origin, before: Any, given: Collection[str]) -> dict[str, Any]:
+        """Return the settings that name columns: the names that the new table has, else those detected again.
 
         Raises UserError if the model was trained on pairs and the file has single texts, or the reverse.
         """
-        task = super().switch_data(data, given)
-        source = task.source
-        assert isinstance(source, TextSource)
-        if source.alone is None:
-            return task
         # Text and pair keep their names only if the new table has both; a half-known pair would be wrong.
-        table, old_task = source.open(source.alone), self.task
-        text_settings = (
-            {"text": old_task.text, "pair": old_task.pair}
-            if {old_task.text, old_task.pair} - {""} <= {*table.columns}
-            else {}
-        )
-        label = old_task.label if old_task.label in table.columns else ""
-        source.task = dataclasses.replace(
-            source.task, **({"text": "", "pair": "", "label": label} | text_settings | dict(given))
-        )
-        columns = source.columns(table, labelled=False)
-        if old_task.text and bool(columns.pair) != bool(old_task.pair):
-            wanted = (
-                "pairs of texts: give --text NAME --pair NAME" if old_task.pair else "single texts: give --text NAME"
-            )
+        table = self.open(origin)
+        known = {before.text, before.pair} - {""} <= {*table.columns}
+        names = {
+            "text": before.text if known else "",
+            "pair": before.pair if known else "",
+            "label": before.label if before.label in table.columns else "",
+        }
+        settings: dict[str, Any] = {name: value for name, value in names.items() if name not in given}
+        settings |= super().fit_columns(origin, before, given)
+        self.task = dataclasses.replace(self.task, **settings)
+        columns = self.columns(table, labelled=False)
+        if before.text and bool(columns.pair) != bool(before.pair):
+            wanted = "pairs of texts: give --text NAME --pair NAME" if before.pair else "single texts: give --text NAME"
             raise UserError(
                 f"{table.called} has the columns {', '.join(table.columns)}; in use are {', '.join(columns.texts)}. "
                 f"The model was trained on {wanted}.",
                 code="unknown-column",
             )
-        return source.attach_to(dataclasses.replace(source.task, text=columns.text, pair=columns.pair))
+        return {**settings, "text": columns.text, "pair": columns.pair}
 
     def advise_unlabelled(self, table: Table) -> str:
         """Return what to do about a row without a label; if the labels of the others look like lists, another task."""

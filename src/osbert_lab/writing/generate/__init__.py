@@ -5,9 +5,8 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from osbert.data.example import Booleans, Example
@@ -102,6 +101,7 @@ class PairedTextSource(TableSource):
 
     task: Generate
     indivisible: ClassVar[str] = "there is one row"
+    redetected = ("text", "target")
 
     @property
     def named(self) -> tuple[str, ...]:
@@ -122,13 +122,10 @@ class PairedTextSource(TableSource):
         columns = self.columns(self.open(self.file("train")), labelled=True)
         return self.attach_to(dataclasses.replace(self.task, text=columns.source, target=columns.label))
 
-    def switch_data(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
-        """Return the task for other data, a file or a folder; a column that the file lacks is detected again."""
-        source = super().switch_data(data, given).source
-        assert isinstance(source, PairedTextSource)
+    def fit_columns(self, origin: Origin, before: Any, given: Collection[str]) -> dict[str, Any]:
+        """Return the settings that name columns, empty where the table lacks these."""
         # The prompt of several columns has their names, which therefore stay.
-        settings = ("target",) if len(self.task.text) > 1 else ("text", "target")
-        return source.forget_lost(settings, given)
+        return super().fit_columns(origin, before, {*given, "text"} if len(before.text) > 1 else given)
 
     def mark_held_out(self, records: Sequence[Record]) -> Booleans:
         """Return which of the training rows (n,) are held out: a random fraction."""

@@ -33,7 +33,7 @@ from osbert.tasks.kinds.contrastive.token_vectors import (
 )
 from osbert.tasks.kinds.regress import correlation
 from osbert.tasks.record import RecordOutcome
-from osbert.tasks.tables import default_of, listed_texts
+from osbert.tasks.tables import READING, listed_texts
 from osbert.tasks.tables.numbers import DecimalMark, NumberSource, ScoredPairs
 from osbert.tasks.tables.texts import TextSource
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 BLOCK = 1024
 """Number of rows that are compared with all others together."""
-READ = ("text", "pair", "label", "delimiter", "header", "quotes", "encoding", "decimal")
+READ = ("text", "pair", "label", *READING, "decimal")
 """The settings for reading a file."""
 DISTILLATION: Mapping[Distillation, str] = {"kl": "order (KL divergence)", "margin_mse": "differences (margin-MSE)"}
 """What is learnt from a teacher's scores, in words."""
@@ -121,8 +121,8 @@ class ContrastiveSource(NumberSource):
 
     def switch_data(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
         """Return the task for other data: pairs, which are scored if there is a column with numbers."""
-        forms = {name: default_of(type(self.task), name) for name in (*READ, "negative")}
-        task = super(TextSource, self).switch_data(data, forms | dict(given))
+        usual = {name: getattr(type(self.task), name) for name in (*READ, "negative")}
+        task = Source.switch_data(self, data, usual | dict(given))
         source = type(self)(task)
         source.pairs = None if isinstance(data, Path) else data
         path = str(data) if isinstance(data, Path) else IN_MEMORY

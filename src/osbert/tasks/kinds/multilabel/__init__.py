@@ -97,7 +97,7 @@ class MultilabelSource(TextSource):
 
     def switch_data(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
         """Return the task for other data, whose labels may be written in another way."""
-        return super().switch_data(data, {"label_columns": ()} | self.clear_other_forms(given))
+        return super().switch_data(data, {"label_columns": ()} | dict(given))
 
     def mark_held_out(self, records: Sequence[Record]) -> Booleans:
         """Return which of the training rows (n,) are held out; training keeps at least one row of each label."""

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -61,13 +60,8 @@ class CandidateSource(TableSource):
         columns = self.columns(self.open(self.file("train")), labelled=True)
         return self.attach_to(replace(self.task, **asdict(columns)))
 
-    def switch_data(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
-        task = super().switch_data(data, self.clear_other_forms(given))
-        source = task.source
-        assert isinstance(source, CandidateSource) and isinstance(task, Rerank)
-        if source.alone is None:
-            return task
-        columns = source.open(source.alone).columns
+    def fit_columns(self, origin: Origin, before: Any, given: Collection[str]) -> dict[str, Any]:
+        task, columns = self.task, self.open(origin).columns
         column_set = {*columns}
         names = [name for name in ("query", "document", "label", "positive") if name not in given]
         lost: dict[str, Any] = {name: "" for name in names if getattr(task, name) not in column_set}
@@ -75,7 +69,7 @@ class CandidateSource(TableSource):
             lost["negative"] = ()
         if "label" not in given and "document" in lost and not Header(columns, "").find("candidate", but=(task.label,)):
             lost["label"] = ""
-        return source.attach_to(replace(task, **lost))
+        return lost
 
     def record(self, row: Row, columns: CandidateColumns, *, path: str = "") -> QueryCandidates:
         return record_of(row, columns, path=path)
