@@ -232,6 +232,14 @@ def test_several_queries_files_of_them_and_vectors_give_the_same(
     assert osbert.search(path, query.astype(np.float16)) == osbert.search(path, query)
 
 
+def test_the_opposite_of_a_query_is_not_lost_to_rounding(encoder: Path, lines: Path, tmp_path: Path) -> None:
+    path = tmp_path / "x.npz"
+    embed(encoder, lines, out=path)
+    queries = np.concatenate([-np.float32(scale) * np.load(path)["vectors"] for scale in np.linspace(1, 9, 50)])
+    for near in osbert.search(path, queries, top=7):
+        assert len(near.nearest) == 7 and all(-1 <= hit.cosine <= 1 for hit in near.nearest)
+
+
 def test_hybrid_search_finds_words(encoder: Path, lines: Path, tmp_path: Path) -> None:
     embed(encoder, lines, out=tmp_path / "x.npz")
     (found,) = osbert.search(tmp_path / "x.npz", "Ärger", top=1, hybrid=True)

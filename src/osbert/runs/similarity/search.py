@@ -358,12 +358,12 @@ class Finder:
 
     def rank(self, vectors: Any, count: int) -> list[dict[int, float]]:
         """Return the scores of the `count` rows nearest to each query by their indices, the best first."""
-        above, is_cosine = self.options.above, self.kind.score == "cosine"
-        least = above if is_cosine or above != SearchOptions().above else -np.inf
-        most = 1.0 if is_cosine else np.inf  # a sum in float32 may end above 1
+        above, most = self.options.above, 1.0 if self.kind.score == "cosine" else np.inf
+        least = above if above != SearchOptions().above else -np.inf
         return [
             {
-                index: min(score, most)
+                # A sum in float32 may end above 1, or below -1.
+                index: max(-most, min(score, most))
                 for index, score in zip(indices.tolist(), scores.tolist(), strict=True)
                 if score >= least
             }
