@@ -113,7 +113,7 @@ class PhraseSearch:
     @cached_property
     def _table(self) -> list[PhraseRow]:
         self.watch(Notice("Counting the runs of words of the texts."))
-        return find_phrases(self._sentences())
+        return find_phrases(self._sentences(), remark=lambda text: self.watch(Notice(text)))
 
     @property
     def _is_list(self) -> bool:

@@ -10,11 +10,15 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 from numpy.typing import NDArray
+
+from osbert_lab.ernie.run_counts import KeyCounts, Level, SpilledText, count_level, entropies
 
 IDEOGRAPHS = r"\u3400-\u4dbf\u4e00-\u9fff"
 IDEOGRAPH = re.compile(f"[{IDEOGRAPHS}]")
@@ -25,7 +29,8 @@ LONGEST = 5
 COUNT, COHESION, FREEDOM = 10, 3.0, 1.0
 """Least number of occurrences, mutual information in nats, and entropy in nats of the neighbours on either side."""
 
-Numbers = NDArray[np.int64]
+MOST = 2**24
+"""Most different words, or runs of words of one length, that are counted at a time: about 1 GB of memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,34 +48,66 @@ class PhraseRow:
     behind: float
 
 
+@dataclass(frozen=True, kw_only=True)
+class PhraseThresholds:
+    """What makes a run of words a phrase.
+
+    `longest`: most words; `count`: least occurrences; `cohesion` and `freedom`: least mutual information of two parts,
+    and least entropy of the neighbours on either side, in nats.
+    """
+
+    longest: int = LONGEST
+    count: int = COUNT
+    cohesion: float = COHESION
+    freedom: float = FREEDOM
+
+
 def find_phrases(
     sentences: Iterable[str],
+    thresholds: PhraseThresholds = PhraseThresholds(),
     *,
-    longest: int = LONGEST,
-    count: int = COUNT,
-    cohesion: float = COHESION,
-    freedom: float = FREEDOM,
+    limit: int = MOST,
+    remark: Callable[[str], None] = lambda text: None,
 ) -> list[PhraseRow]:
     """Return the phrases of sentences, the most frequent first, those of one number in alphabetical order.
 
-    Words are compared as they are written. Punctuation ends a run of words.
+    Words are compared as they are written. Punctuation ends a run of words. The text is read once and kept in a
+    temporary folder, about 24 bytes a word. Of more than `limit` different words, runs of one length, or neighbours the
+    rarest are forgotten, and `remark` gets a line that says so. Raises OSError if the disk is full.
 
     >>> text = ["We saw New York, and he left New York again.", "New York is big. I like it.", "In New York she ran."]
-    >>> [(row.phrase, row.count) for row in find_phrases(text * 3, count=9, freedom=0.5, cohesion=1)]
+    >>> thresholds = PhraseThresholds(count=9, freedom=0.5, cohesion=1)
+    >>> [(row.phrase, row.count) for row in find_phrases(text * 3, thresholds)]
     [('New York', 12)]
     """
-    vocabulary: dict[str, int] = {}
-    runs: list[int] = []
-    for sentence in sentences:
-        end = 0
-        for match in WORD.finditer(sentence):
-            if sentence[end : match.start()].strip() or not end:  # a sign between two words
-                runs.append(0)
-            runs.append(vocabulary.setdefault(match[0], len(vocabulary) + 1))
-            end = match.end()
-    words = [""] + [*vocabulary]
-    ids = np.array([*runs, 0], np.int64)  # 0 stands between runs
-    return _select(ids, words, longest=longest, count=count, cohesion=cohesion, freedom=freedom)
+    with TemporaryDirectory(prefix="osbert-phrases-") as folder:
+        runs = itertools.chain.from_iterable(map(split_runs, sentences))
+        text = SpilledText(Path(folder) / "words", runs, limit=limit)
+        rows, forgotten = _select(text, thresholds)
+        if text.forgotten or forgotten:
+            remark(
+                f"The text has more than {limit:,} different words, or runs of words of one length. The rarest were "
+                "forgotten while counting: phrases may be missing, and counts may be too low."
+            )
+    return rows
+
+
+def split_runs(sentence: str) -> Iterator[list[str]]:
+    """Yield the runs of words of a sentence, between signs.
+
+    >>> [*split_runs("In New York, she ran.")]
+    [['In', 'New', 'York'], ['she', 'ran']]
+    """
+    run: list[str] = []
+    end = 0
+    for match in WORD.finditer(sentence):
+        if run and sentence[end : match.start()].strip():  # a sign between two words
+            yield run
+            run = []
+        run.append(match[0])
+        end = match.end()
+    if run:
+        yield run
 
 
 def table_lines(rows: Iterable[PhraseRow]) -> Iterator[str]:
@@ -80,77 +117,50 @@ def table_lines(rows: Iterable[PhraseRow]) -> Iterator[str]:
         yield f"{row.phrase}\t{row.count}\t{row.cohesion:.2f}\t{row.before:.2f}\t{row.behind:.2f}"
 
 
-def _select(
-    ids: Numbers, words: Sequence[str], *, longest: int, count: int, cohesion: float, freedom: float
-) -> list[PhraseRow]:
-    """Return the phrases of a text of words `ids` (n,), 0 at each edge of a run."""
-    total = int((ids > 0).sum())
-    # For each size k: at each place the number of the frequent run of k words that begins there, -1 for none.
-    run_numbers: list[Numbers] = [np.where(ids > 0, ids, -1)]
-    counts: list[Numbers] = [np.bincount(ids, minlength=len(words))]
+def _select(text: SpilledText, thresholds: PhraseThresholds) -> tuple[list[PhraseRow], bool]:
+    """Return the phrases of a text, and whether some runs or neighbours were forgotten."""
+    counts = KeyCounts(limit=text.limit)
+    levels = [count_level(text, [], counts, count=thresholds.count)]
+    forgotten = counts.forgotten
     rows: list[PhraseRow] = []
-    for size in range(2, longest + 1):
-        # A run can only be frequent if its first and its last words are (Agrawal and Srikant 1994).
-        first, last = run_numbers[-1][:-1], ids[size - 1 :]
-        first = first[: len(last)]
-        frequent = (first >= 0) & (last > 0)
-        keys = np.where(frequent, first * len(words) + last, -1)
-        unique, inverse, number = np.unique(keys, return_inverse=True, return_counts=True)
-        is_frequent = (number >= count) & (unique >= 0)
-        names = np.where(is_frequent, np.cumsum(is_frequent) - 1, -1)
-        number_at = names[inverse]
-        if not is_frequent.any():
-            break
-        run_numbers.append(number_at)
-        counts.append(number[is_frequent])
-        starts = np.flatnonzero(number_at >= 0)
-        scores = _cohesion(starts, run_numbers, counts, total)
-        before, behind = (
-            _entropies(number_at[starts], neighbours, len(counts[-1]))
-            for neighbours in (ids[starts - 1], ids[np.minimum(starts + size, len(ids) - 1)])
+    while len(levels) < thresholds.longest and len(levels[-1].counts):
+        counts = KeyCounts(limit=text.limit)
+        levels.append(level := count_level(text, levels, counts, count=thresholds.count))
+        scores = _cohesion(levels, text.words)
+        chosen = np.flatnonzero(scores >= thresholds.cohesion)
+        (before, fewer), (behind, fewer_behind) = (
+            entropies(text, level, chosen, offset=offset) for offset in (-1, len(levels))
         )
-        examples = np.zeros(len(counts[-1]), np.int64)
-        examples[number_at[starts]] = starts  # any occurrence
-        for index in np.flatnonzero((scores >= cohesion) & (np.minimum(before, behind) >= freedom)).tolist():
-            texts = [words[word] for word in ids[examples[index] : examples[index] + size]]
-            rows.append(
-                PhraseRow(
-                    phrase=_join(texts),
-                    count=int(counts[-1][index]),
-                    cohesion=float(scores[index]),
-                    before=float(before[index]),
-                    behind=float(behind[index]),
-                )
+        forgotten |= counts.forgotten or fewer or fewer_behind
+        for index in np.flatnonzero(np.minimum(before, behind) >= thresholds.freedom).tolist():
+            number = chosen[index]
+            begin = level.examples[number]
+            row = PhraseRow(
+                phrase=_join([text.names[word] for word in text.ids[begin : begin + len(levels)].tolist()]),
+                count=int(level.counts[number]),
+                cohesion=float(scores[number]),
+                before=float(before[index]),
+                behind=float(behind[index]),
             )
-    return sorted(rows, key=lambda row: (-row.count, row.phrase))
+            rows.append(row)
+    return sorted(rows, key=lambda row: (-row.count, row.phrase)), forgotten
 
 
-def _cohesion(
-    starts: Numbers, run_numbers: Sequence[Numbers], counts: Sequence[Numbers], total: int
-) -> NDArray[np.float64]:
-    """Return the least mutual information of two parts of each run (K,), whose occurrences begin at `starts`.
+def _cohesion(levels: Sequence[Level], total: int) -> NDArray[np.float64]:
+    """Return the least mutual information of two parts of each run (K,) of the last level, in nats.
 
-    log(c(ab) n / (c(a) c(b))) for a run ab of n words in all.
+    log(c(ab) n / (c(a) c(b))) for a run ab of n words in all. -inf for a run of which a part was forgotten.
     """
-    size = len(run_numbers)
-    numbers = run_numbers[-1][starts]
-    least = np.full(len(counts[-1]), np.inf)
-    for cut in range(1, size):
-        left = counts[cut - 1][run_numbers[cut - 1][starts]]
-        right = counts[size - cut - 1][run_numbers[size - cut - 1][starts + cut]]
-        least[numbers] = np.minimum(
-            least[numbers], np.log(counts[-1][numbers]) + np.log(total) - np.log(left) - np.log(right)
+    *shorter, level = levels
+    least = np.full(len(level.counts), np.inf)
+    for cut, (left, right) in enumerate(zip(shorter, reversed(shorter), strict=True), start=1):
+        numbers = left.numbers[level.examples], right.numbers[level.examples + cut]
+        known = (numbers[0] >= 0) & (numbers[1] >= 0)
+        ratio = (
+            np.log(level.counts) + np.log(total) - np.log(left.counts[numbers[0]]) - np.log(right.counts[numbers[1]])
         )
+        least = np.minimum(least, np.where(known, ratio, -np.inf))
     return least
-
-
-def _entropies(owners: Numbers, neighbours: Numbers, count: int) -> NDArray[np.float64]:
-    """Return the entropy in nats of the neighbours of each of `count` runs (K,); `owners` (n,): whose they are."""
-    pairs, numbers = np.unique(owners * (int(neighbours.max(initial=0)) + 1) + neighbours, return_counts=True)
-    runs = pairs // (int(neighbours.max(initial=0)) + 1)
-    totals = np.bincount(runs, weights=numbers, minlength=count)
-    probabilities = numbers / totals[runs]
-    return np.asarray(np.bincount(runs, weights=-probabilities * np.log(probabilities), minlength=count), np.float64)
 
 
 def _join(texts: Sequence[str]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter, defaultdict
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import osbert
-from osbert_lab.ernie.phrase_table import WORD, PhraseRow, find_phrases, table_lines
+from osbert_lab.ernie import phrase_search
+from osbert_lab.ernie.phrase_table import WORD, PhraseRow, PhraseThresholds, find_phrases, table_lines
 
 
 def plain_table(sentences: list[str], *, longest: int, count: int) -> dict[str, PhraseRow]:
@@ -55,10 +57,7 @@ def plain_table(sentences: list[str], *, longest: int, count: int) -> dict[str, 
     }
 
 
-@given(st.lists(st.text("abcd ,", max_size=40), max_size=8), st.integers(1, 4), st.integers(2, 5))
-def test_numbers_are_those_of_a_plain_count(sentences: list[str], count: int, longest: int) -> None:
-    rows = find_phrases(sentences, longest=longest, count=count, cohesion=-math.inf, freedom=-math.inf)
-    expected = plain_table(sentences, longest=longest, count=count)
+def assert_equal(rows: list[PhraseRow], expected: dict[str, PhraseRow]) -> None:
     assert {row.phrase for row in rows} == {*expected}
     for row in rows:
         other = expected[row.phrase]
@@ -66,6 +65,39 @@ def test_numbers_are_those_of_a_plain_count(sentences: list[str], count: int, lo
         for name in ("cohesion", "before", "behind"):
             assert getattr(row, name) == pytest.approx(getattr(other, name), abs=1e-9)
     assert rows == sorted(rows, key=lambda row: (-row.count, row.phrase))
+
+
+def every_run(*, longest: int, count: int) -> PhraseThresholds:
+    return PhraseThresholds(longest=longest, count=count, cohesion=-math.inf, freedom=-math.inf)
+
+
+@given(st.lists(st.text("abcd ,", max_size=40), max_size=8), st.integers(1, 4), st.integers(2, 5))
+def test_numbers_are_those_of_a_plain_count(sentences: list[str], count: int, longest: int) -> None:
+    rows = find_phrases(sentences, every_run(longest=longest, count=count))
+    assert_equal(rows, plain_table(sentences, longest=longest, count=count))
+
+
+@given(st.lists(st.text("abcd ,", max_size=30), max_size=6), st.integers(1, 3), st.integers(2, 60))
+def test_a_bound_that_is_not_reached_changes_nothing(sentences: list[str], count: int, limit: int) -> None:
+    """The text is counted in blocks of a quarter of the limit. Where something is forgotten, a remark tells."""
+    remarks: list[str] = []
+    rows = find_phrases(sentences, every_run(longest=3, count=count), limit=limit, remark=remarks.append)
+    expected = plain_table(sentences, longest=3, count=count)
+    if not remarks:
+        assert_equal(rows, expected)
+    else:
+        assert len(remarks) == 1 and f"{limit:,} different" in remarks[0]
+        assert all(row.count <= expected[row.phrase].count for row in rows)
+
+
+def test_frequent_phrases_outlive_the_bound() -> None:
+    """A hundred different words at a time suffice for a phrase that is in every sentence."""
+    rng = random.Random(0)
+    sentences = [f"w{rng.randrange(10**9)} new york w{rng.randrange(10**9)}" for _ in range(500)]
+    remarks: list[str] = []
+    rows = find_phrases(sentences, PhraseThresholds(cohesion=1), limit=100, remark=remarks.append)
+    assert [row.phrase for row in rows] == ["new york"] and 450 < rows[0].count <= 500 and len(remarks) == 1
+    assert [row.count for row in find_phrases(sentences, PhraseThresholds(cohesion=1))] == [500]
 
 
 def test_thresholds_select() -> None:
@@ -78,7 +110,12 @@ def test_thresholds_select() -> None:
         sentences.append(" ".join(text))
     found = {row.phrase: row for row in find_phrases(sentences)}
     assert {"New York", "Republic of China"} <= {*found} and "Republic of" not in found and "of China" not in found
-    assert find_phrases(sentences, count=10**6) == [] == find_phrases([]) == find_phrases(["", "a", ",,,"])
+    assert (
+        find_phrases(sentences, PhraseThresholds(count=10**6))
+        == []
+        == find_phrases([])
+        == find_phrases(["", "a", ",,,"])
+    )
     assert [*table_lines([found["New York"]])][1].split("\t")[:2] == ["New York", str(found["New York"].count)]
 
 
@@ -106,3 +143,10 @@ def test_a_corpus_has_its_own_phrases_as_units(tmp_path: Path, monkeypatch: pyte
     marked.verify()
     again = osbert.build_corpus("texts.txt", tokenizer="vocabulary", out="corpus", phrases="frequent", workers=1)
     assert again.content == marked.content
+    events: list[str] = []
+    monkeypatch.setattr(phrase_search, "find_phrases", partial(find_phrases, limit=100))
+    osbert.build_corpus(
+        "texts.txt", tokenizer="vocabulary", out="bounded", phrases="frequent", workers=1,
+        watch=lambda event: events.append(str(event)),
+    )  # fmt: skip
+    assert sum("more than 100 different words" in event for event in events) == 1
