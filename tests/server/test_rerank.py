@@ -47,4 +47,4 @@ def test_documents_are_ranked_as_by_predict(run: Path) -> None:
 
 def test_a_document_without_text_is_refused_by_its_field(run: Path) -> None:
     answer = asked(run, query="good", documents=["a", " "], model=None, pieces=False)
-    assert answer.status == 422 and json.loads(answer.body)["error"]["field"] == "documents"
+    assert answer.status == 422 and json.loads(answer.body)["error"]["field"] == "documents[1]"

@@ -362,10 +362,9 @@ class OwnCall(Call):
         texts: list[str] = []
         for field in self.edge.request:
             value = values[field.name]
-            given = [value] if isinstance(value, str) else value
-            for text in given:
-                require_text(model, text, field.name)
-            texts += given
+            texts += (given := [value] if isinstance(value, str) else value)
+            for index, text in enumerate(given):
+                require_text(model, text, field.name if given is not value else f"{field.name}[{index}]")
         # With `empty` what is too long is not refused; that no text is empty is known by now.
         return [item_of(model, texts, self.edge.request[0].name, empty=self.edge.cuts)]
 
