@@ -200,6 +200,8 @@ def test_unknown_ids_in_judgements_are_listed_and_counted(beir: Path, capsys: py
         ({"corpus": [{"name": "d1", "text": "a"}]}, "unknown-column", ["_id"]),
         ({"queries": {"q1": " "}}, "empty-text", ["row 1"]),
         ({"qrels": [{"query-id": "q1", "corpus-id": "d1", "score": "high"}]}, "unusable-row", ["high"]),
+        ({"qrels": {"q1": {"d1": 1}, 1: {1: 1, "1": 0}}}, "duplicate-name", ["1"]),
+        ({"qrels": {1: {"d1": 1}, "1": {"d1": 0}}}, "duplicate-name", ["1", "d1"]),
         ({"qrels": {"q8": {"d1": 1}}, "allow_unknown": True}, "no-data", []),
         ({"measures": "ndcg@2000"}, "invalid-value", ["ndcg@2000", "1000"]),
         ({"measures": "good@3,map"}, "invalid-value", ["good@3"]),

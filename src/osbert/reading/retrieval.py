@@ -144,8 +144,9 @@ def read_mapping(data: Mapping[Any, Any], kind: str) -> Scores:
             if number is None:
                 message = f"query {query!r:.60}, document {name!r:.60}: {value!r:.60} is not a finite number."
                 problems.add(message, code="unusable-row")
-            else:
-                row[str(name)] = number
+            elif row.setdefault(str(name), number) != number:
+                message = f"query {query!r:.60}, document {name!r:.60}: the same id stands twice. Keep one."
+                problems.add(message, code="duplicate-name")
     problems.stop_if_any()
     if not scores:
         raise UserError(f"There is no query in the {kind}.", code="no-data")
@@ -165,7 +166,7 @@ def read_run(path: Path, *, encoding: str = "") -> Scores:
         if score is None:
             problems.add(
                 f"{path}, line {number}: {one_line(line.strip())[:40]!r} is not a line of a TREC run, which has six "
-                "fields: query Q0 document rank score tag.",
+                "fields: query Q0 document rank score tag. The score is a finite number.",
                 code="wrong-format",
             )
         elif fields[2] in run.setdefault(fields[0], {}):
