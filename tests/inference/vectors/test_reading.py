@@ -1,4 +1,4 @@
-"""A bit that flips in a finished file of vectors: it is found, or it makes no difference."""
+"""A flipped bit in a file of vectors is noticed, or makes no difference; parts of two files are not mixed."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+import osbert
 from osbert.errors import UserError
 from osbert.inference.vectors import files, reading
 from osbert.inference.vectors.approximate import index_path, open_index
 from osbert.inference.vectors.files import Column, VectorOutput, beside, write_vectors
 from osbert.inference.vectors.reading import open_vectors
+from osbert.runs.similarity.search import SearchRequest
 from refusals import refusal
 
 ROWS, WIDTH = 40, 8
@@ -122,3 +124,22 @@ def test_a_file_without_a_checksum_is_read(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(files, "CHECKSUM", "other")  # as versions before wrote it
     path, _ = write(tmp_path, ".npy")
     assert len(np.concatenate([*open_vectors(path).blocks()])) == ROWS
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".npz", ".parquet"])
+def test_a_file_that_is_replaced_is_not_read_in_parts(runs: dict[str, Path], tmp_path: Path, suffix: str) -> None:
+    paths = [tmp_path / f"{name}{suffix}" for name in ("old", "new")]
+    for path, texts in zip(paths, ("a good film\nbad\nthe actor\n", "the play\nxx\nfilm film f\n"), strict=True):
+        (tmp_path / "texts.txt").write_text(texts)
+        osbert.embed(runs["encoder"], tmp_path / "texts.txt", out=path)
+    request = SearchRequest(vectors=paths[0])
+    opened, found = open_vectors(paths[0]), request.open(request.open_file())
+    assert {near.texts[0] for near in found.find([("film",)], 3)[0].nearest} == {"a good film", "bad", "the actor"}
+    if suffix == ".npy":
+        beside(paths[1]).replace(beside(paths[0]))
+    paths[1].replace(paths[0])
+    for read in (lambda: opened.rows([0]), lambda: [*opened.all_rows()], lambda: [*opened.blocks()]):
+        with refusal("file-changed", str(paths[0])):
+            read()
+    with refusal("file-changed", str(paths[0])):
+        found.find([("film",)], 3)

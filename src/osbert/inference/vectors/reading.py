@@ -45,10 +45,12 @@ class VectorRow:
 class VectorFile(ABC):
     """A file that `write_vectors` wrote. `settings`: how the vectors were computed.
 
-    Methods that read raise UserError if the file is damaged.
+    Methods that read raise UserError if the file is damaged, or was replaced since it was opened.
     """
 
     path: Path
+    stamps: Sequence[Any]
+    """What `read_stamps` returned when the file was opened."""
     settings: Mapping[str, Any]
     names: tuple[str, ...]
     """The stored names of the columns of texts."""
@@ -70,7 +72,7 @@ class VectorFile(ABC):
         """
         if read is None and self.kind in ("sparse", "multi"):
             self.require_single(np.empty((0, 0), np.float32))
-        with _damage_as_error(self.path):
+        with self._reading():
             if read is not None:
                 yield from read(self._array)
             else:
@@ -90,7 +92,7 @@ class VectorFile(ABC):
 
     def column(self, name: str) -> NDArray[Any]:
         """Return a column other than that of the vectors. Raises UserError if there is none."""
-        with _damage_as_error(self.path):
+        with self._reading():
             return self._column(name)
 
     def mapped_vectors(self) -> NDArray[Any]:
@@ -98,17 +100,17 @@ class VectorFile(ABC):
 
         Raises UserError for Parquet, which has no array of vectors.
         """
-        with _damage_as_error(self.path):
+        with self._reading():
             return self._mapped_vectors()
 
     def rows(self, indices: Sequence[int]) -> list[VectorRow]:
         """Return the rows at these indices, in the order given."""
-        with _damage_as_error(self.path):
+        with self._reading():
             return self._rows(indices)
 
     def all_rows(self) -> Iterator[VectorRow]:
         """Yield all rows in their order."""
-        with _damage_as_error(self.path):
+        with self._reading():
             yield from self._all_rows()
 
     def require_single(self, block: NDArray[np.float32]) -> None:
@@ -123,6 +125,19 @@ class VectorFile(ABC):
             f"{self.path} holds {what}: make one with a single vector a text, such as with --pooling mean.",
             code="wrong-format",
         )
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
+        problem: UserError | None = None
+        try:
+            with _damage_as_error(self.path):
+                yield
+        except UserError as error:
+            problem = error
+        if read_stamps(self.path) != self.stamps:  # what was read is of two files, which do not fit
+            raise UserError(f"{self.path} changed while it was read. Run the command again.", code="file-changed")
+        if problem:
+            raise problem
 
     @property
     @abstractmethod
@@ -170,12 +185,20 @@ def open_vectors(path: Path) -> VectorFile:
             code="wrong-format",
         )
     with _damage_as_error(path):
+        stamps = read_stamps(path)  # before the content: a change meanwhile is noticed later
         opened = _Parquet(path) if path.suffix == ".parquet" else _Arrays(path)
         if missing := [name for name in TOLD if name not in opened.settings]:
             raise ValueError(f"it lacks its {', '.join(missing)}")
         if len(opened.names) != len(opened.settings["columns"]):
             raise ValueError("it lacks a column of texts")
+        opened.stamps = stamps
         return opened
+
+
+def read_stamps(path: Path) -> list[tuple[int, ...]]:
+    """Return facts that change when a file of vectors is replaced, or the one with the texts of an .npy."""
+    stats = [file.stat() for file in (path, beside(path)) if file.is_file()]
+    return [(stat.st_ino, stat.st_size, stat.st_mtime_ns) for stat in stats]
 
 
 @contextlib.contextmanager

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from osbert.errors import UserError
-from osbert.inference.vectors.files import beside
-from osbert.inference.vectors.reading import open_vectors
+from osbert.inference.vectors.reading import open_vectors, read_stamps
 from osbert.interop.hub import locate
 from osbert.interop.opening import Opening
 from osbert.runs.similarity.settings import RankingOptions, SearchOptions
@@ -50,9 +49,7 @@ class SearchedFiles:
 
     def stamps(self) -> list[Any]:
         """Return facts that change when a file is replaced, or the file with the texts of an .npy."""
-        paths = [path for file in (self.vectors, *self.also) for path in (file, beside(file))]
-        stats = [path.stat() for path in paths if path.is_file()]
-        return [(stat.st_ino, stat.st_size, stat.st_mtime_ns) for stat in stats]
+        return [read_stamps(file) for file in (self.vectors, *self.also)]
 
 
 def read_searched(
