@@ -335,6 +335,23 @@ def test_pairs_of_texts_are_samples(encoder: Path) -> None:
         estimator.predict(QUESTIONS)
 
 
+@pytest.mark.parametrize(("kind", "y"), [(TextClassifier, LABELS), (TextRegressor, [1.0, 0.0] * 20)])
+def test_the_columns_of_a_table_of_pairs_keep_their_order(encoder: Path, kind: type[BaseEstimator], y: Any) -> None:
+    table = Series([*zip(TEXTS, TEXTS[::-1])])
+    table.columns = ["premise", "hypothesis"]
+    estimator = kind(encoder, epochs=1).fit(table, y)
+    assert len(estimator.predict(table)) == len(estimator.predict(table.to_numpy())) == 40
+    table.columns = table.columns[::-1]
+    with pytest.raises(ValueError, match="hypothesis, premise"):
+        pickle.loads(pickle.dumps(estimator)).predict(table)
+
+
+@pytest.mark.parametrize("missing", [None, float("nan"), np.datetime64("NaT")])
+def test_a_label_that_is_missing_is_named(encoder: Path, missing: Any) -> None:
+    with pytest.raises(ValueError, match=r"y\[39\]"):
+        TextClassifier(encoder).fit(TEXTS, np.array([*LABELS[1:], missing], dtype=object))
+
+
 @pytest.mark.parametrize("y", [LABELS[:-1], [*LABELS, "pos"], ["pos"] * 40, ["pos", ""] * 20, [0.5, 1.5] * 20, None])
 def test_what_cannot_be_learnt_from_is_an_error(classifier: TextClassifier, regressor: TextRegressor, y: Any) -> None:
     with pytest.raises((ValueError, TypeError)):

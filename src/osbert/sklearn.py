@@ -47,9 +47,12 @@ if TYPE_CHECKING:
     from sklearn.utils import Tags
 
     from osbert.inference.engine import Engine
+    from osbert.tasks import Prediction
 
 __all__ = ["TextClassifier", "TextEmbedder", "TextRegressor"]
 
+MISSING = ("None", "nan", "<NA>", "NaT")
+"""Values in place of a label, as text."""
 LEFT_OUT = ("checkpoints", "report.html", "trials")
 """Files and folders of a run that a pickle does not hold: predicting needs none of them."""
 
@@ -145,6 +148,13 @@ class FinetuneEstimator(ModelEstimator):
         osbert.finetune(task, model=self.model, data=rows, out=files.folder, **given)
         self.files_ = files
 
+    def _predict(self, X: Any) -> list[Prediction]:
+        """Return the predictions. Raises ValueError if X is a table of pairs with other columns than that of `fit`."""
+        names, fitted = _column_names(X), getattr(self, "columns_", ())
+        if len(names) == len(fitted) == 2 and names != fitted:
+            raise ValueError(f"X has the columns {', '.join(names)}, but `fit` had {', '.join(fitted)}, in this order")
+        return self.engine_.predict(_texts(X))
+
 
 class TextClassifier(ClassifierMixin, FinetuneEstimator):
     """A classifier of texts, or of pairs of texts: an encoder with a softmax layer, fine-tuned.
@@ -175,6 +185,8 @@ class TextClassifier(ClassifierMixin, FinetuneEstimator):
         """
         texts, labels = _texts(X), column_or_1d(y, warn=True)
         check_consistent_length(texts, labels)
+        if missing := [row for row, label in enumerate(labels) if str(label) in MISSING and not isinstance(label, str)]:
+            raise ValueError(f"y[{missing[0]}] is {labels[missing[0]]}: a text has no label. Leave such texts out")
         check_classification_targets(labels)
         classes = np.unique(labels)
         if len(classes) < 2:
@@ -186,12 +198,13 @@ class TextClassifier(ClassifierMixin, FinetuneEstimator):
                 f"{soft[0]} is a probability for each label, which osbert.finetune learns, not an estimator"
             )
         self._finetune("classify", [(*text, str(label)) for text, label in zip(texts, labels)], watch)
+        self.columns_ = _column_names(X)
         self.classes_ = classes
         return self
 
     def predict_proba(self, X: Any) -> NDArray[np.floating]:
         """Return the probabilities (n, classes), in the order of `classes_`."""
-        predictions = self.engine_.predict(_texts(X))
+        predictions = self._predict(X)
         names = [str(label) for label in self.classes_]
         rows = np.array([as_array(prediction.probabilities) for prediction in predictions], dtype=np.float64).reshape(
             -1, len(names)
@@ -202,7 +215,7 @@ class TextClassifier(ClassifierMixin, FinetuneEstimator):
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the most probable label of each text (n,)."""
-        predictions = self.engine_.predict(_texts(X))
+        predictions = self._predict(X)
         # The model's labels are strings; `classes_` maps them back to the type of y.
         numbers = {str(label): number for number, label in enumerate(self.classes_)}
         return self.classes_[np.array([numbers[prediction.value] for prediction in predictions], dtype=np.intp)]
@@ -227,11 +240,12 @@ class TextRegressor(RegressorMixin, FinetuneEstimator):
         if not np.isfinite(numbers).all():
             raise ValueError("y has NaN or infinite numbers")
         self._finetune("regress", [(*text, float(number)) for text, number in zip(texts, numbers)], watch)
+        self.columns_ = _column_names(X)
         return self
 
     def predict(self, X: Any) -> NDArray[np.floating]:
         """Return a number for each text (n,)."""
-        return np.array([prediction.value for prediction in self.engine_.predict(_texts(X))], dtype=np.float64)
+        return np.array([prediction.value for prediction in self._predict(X)], dtype=np.float64)
 
 
 class TextEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ModelEstimator):
@@ -284,6 +298,11 @@ class TextEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ModelEstim
         from osbert.inference.vectors.settings import EmbeddingOptions
 
         return self.engine_.embedder(EmbeddingOptions(**self._options)).shape[-1]
+
+
+def _column_names(X: Any) -> tuple[str, ...]:
+    """Return the names of the columns of a DataFrame, () for other samples."""
+    return tuple(map(str, getattr(X, "columns", ())))
 
 
 def _texts(X: Any) -> list[tuple[str, ...]]:
