@@ -128,6 +128,19 @@ def test_doubtful_commas_are_named_with_the_option(tmp_path: Path, cells: tuple[
         labels(path)
 
 
+def test_points_between_thousands_are_doubtful(tmp_path: Path) -> None:
+    path = tmp_path / "data.csv"
+    path.write_text("text;score\nx;950\nx;1.250\nx;12.000\n")
+    with refusal("unusable-row", "line 3: ", "'1.250'", "--decimal", "line 4: "):
+        labels(path)
+    assert labels(path, decimal="point") == [950, 1.25, 12]
+    path.write_text("text;score\nx;950\nx;1.25\nx;1.125\n")
+    assert labels(path) == [950, 1.25, 1.125]
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"text": "x", "score": 950}\n{"text": "x", "score": 1.125}\n')
+    assert labels(rows) == [950, 1.125]
+
+
 def test_rows_in_memory_have_decimal_commas(tmp_path: Path) -> None:
     rows = [{"text": "x", "score": "7,6"}, {"text": "x", "score": 8}]
     task = Regress().source.switch_data(tables(rows), {})

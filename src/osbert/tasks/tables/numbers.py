@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, cast
@@ -26,7 +26,8 @@ DecimalMark = Literal["auto", "point", "comma"]
 
 _DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+(?:[eE][+-]?\d+)?")
 _GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(?:,\d{3})+")
-"""A number that may as well have commas between its thousands."""
+_GROUPED_BY_POINTS = re.compile(r"[+-]?[1-9]\d{0,2}(?:\.\d{3})+")
+"""A number that may as well have commas, or points, between its thousands."""
 
 
 class NumberTask(Protocol):
@@ -56,6 +57,9 @@ class NumberSource(TextSource):
             row = dataclasses.replace(row, values={**row.values, columns.label: cell.replace(",", ".")})
         elif "." in cell and self._decimal == "comma":
             raise ValueError(f"the label {cell!r} has a point, but --decimal is comma. Write it as 1234,5")
+        elif self._decimal == "auto" and _GROUPED_BY_POINTS.fullmatch(cell) and not row.source:
+            if self._fact(may_have_grouping_points, table, columns.label):
+                raise ValueError(f"{cell!r} may have a point between thousands. Leave it out, or give --decimal point")
         return super()._record(row, columns, table)
 
     @property
@@ -66,10 +70,14 @@ class NumberSource(TextSource):
         """Return whether the numbers of a column have decimal commas. In doubt its cells are read once."""
         if self._decimal != "auto":
             return self._decimal == "comma"
-        key = ("commas", table.called, column)
+        return self._fact(have_decimal_commas, table, column)
+
+    def _fact(self, holds: Callable[[Iterable[str]], bool], table: Table, column: str) -> bool:
+        """Return whether something holds of the cells of a column, which are read for it once."""
+        key = (holds.__name__, table.called, column)
         if key not in self._facts:
             rows = table.rows(Problems(heading="", limit=0))
-            self._facts[key] = have_decimal_commas(row.values.get(column, "").strip() for row in rows)
+            self._facts[key] = holds(row.values.get(column, "").strip() for row in rows)
         return bool(self._facts[key])
 
 
@@ -108,6 +116,18 @@ def have_decimal_commas(cells: Iterable[str]) -> bool:
     """
     found = [cell for cell in cells if "," in cell or "." in cell]
     return all(map(_DECIMAL_COMMA.fullmatch, found)) and not all(map(_GROUPED.fullmatch, found))
+
+
+def may_have_grouping_points(cells: Iterable[str]) -> bool:
+    """Return whether all points in some cells may separate thousands, beside hundreds without a point.
+
+    >>> may_have_grouping_points(["950", "1.250"]), may_have_grouping_points(["2", "1.333"])
+    (True, False)
+    """
+    cells = [*cells]
+    pointed = [cell for cell in cells if "." in cell]
+    hundreds = any(re.fullmatch(r"[1-9]\d\d", cell) for cell in cells)
+    return hundreds and bool(pointed) and all(map(_GROUPED_BY_POINTS.fullmatch, pointed))
 
 
 def parse_number(cell: str) -> float:
