@@ -102,7 +102,8 @@ def test_what_cannot_be_is_said_plainly(engine: Engine, folder: Path, tmp_path: 
         engine.embed("one text")
     with pytest.raises(TypeError, match="a list of texts"):
         engine.predict("one text")
-    names = ({"text": ["good"]}, SimpleNamespace(columns=["text"]), b"good")  # what they hold besides is no text
+    # What they hold besides is no text, and a set has no order.
+    names = ({"text": ["good"]}, SimpleNamespace(columns=["text"]), b"good", {"good"})
     for texts in names:
         for call in (engine.embed, engine.predict):
             with pytest.raises(TypeError, match="a list of texts"):

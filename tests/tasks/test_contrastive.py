@@ -164,6 +164,11 @@ def test_a_teachers_scores_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         ).source.resolve()
 
 
+def test_labels_of_entailment_are_in_doubt(tmp_path: Path) -> None:
+    table = written(tmp_path / "nli.csv", "premise,hypothesis,label\na,b,0\nc,d,2\n")
+    assert any("entailment" in line for line in Contrastive(data=str(table)).source.resolve().source.findings())
+
+
 def test_rows_that_cannot_be_read_so_are_refused(tmp_path: Path) -> None:
     pairs = written(tmp_path / "pairs.csv", "text1,text2\na,b\n")
     for rows in ("graded", "judged"):

@@ -96,6 +96,13 @@ def test_a_text_that_is_an_object_or_a_list_is_refused(
     assert f"{path}, line 1: '{name}' is a list or an object ({json.dumps(text)})" in problems.messages[0]
 
 
+def test_a_table_in_one_object_is_advised_to_be_rows(tmp_path: Path) -> None:
+    path = tmp_path / "pandas.json"
+    path.write_text(json.dumps({"text": {"0": "good"}, "label": {"0": "pos"}}))
+    with refusal("unusable-row", "orient='records'"):
+        load(Classify(data=str(path)), ("train", "dev"))
+
+
 @pytest.mark.parametrize(
     ("task", "name", "rows"),
     [

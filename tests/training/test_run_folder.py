@@ -57,6 +57,13 @@ def test_other_settings_or_inputs_are_refused_with_the_difference(tmp_path: Path
         begin(tmp_path, {**SETTINGS, "model": {"layers": 4}}, {"corpus": "decaf"})
 
 
+def test_of_other_rows_no_hashes_are_named(tmp_path: Path) -> None:
+    begin(tmp_path, facts={"corpus": "a1" * 32})
+    with refusal("begun-with-other-settings", "corpus") as raised:
+        begin(tmp_path, facts={"corpus": "b2" * 32})
+    assert "a1a1" not in str(raised.value)
+
+
 def test_a_setting_that_the_run_did_not_know_yet_stays_at_its_default(tmp_path: Path) -> None:
     run = begin(tmp_path)
     defaults = {"model": {"turbo": 0.5, "layers": 12}, "mlm": {"weight": 1.0}}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -233,7 +233,7 @@ def samples(texts: Iterable[Text], call: str) -> list[Sample]:
     [('a',), ('b', 'c')]
     """
     is_table = isinstance(texts, bytes | Mapping) or hasattr(texts, "columns")
-    if is_table or isinstance(texts, str) or not isinstance(texts, Iterable):
+    if is_table or isinstance(texts, str | Set) or not isinstance(texts, Iterable):
         what = "of one column, table['text']" if is_table else "[text]"
         raise TypeError(f"{call} takes a list of texts, not {type(texts).__name__}: {call}({what})")
     valid_samples, problems = [], Problems(heading=f"{call} takes texts, or tuples of texts")

@@ -62,7 +62,9 @@ class Row:
         """Return what is wrong if one of these columns has a list or an object in place of a text, "" if none has."""
         for name in names:
             if name in self.nested:
-                return f"'{name}' is a list or an object ({self.values[name][:40]}). Write a text"
+                problem = f"'{name}' is a list or an object ({self.values[name][:40]}). Write a text"
+                all_nested = len(self.nested) == len(self.values)
+                return problem + ", a row a line (pandas: orient='records', lines=True)" * all_nested
         return ""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from osbert.files import file_sha256, file_stamp, refuse_foreign, remove_abandon
 from osbert.guarded import read_json
 
 RECIPE = "recipe.toml"
+_TWO_HASHES = re.compile(r'"[0-9a-f]{64}" -> "[0-9a-f]{64}"')
 FACTS = "run.json"
 OURS = (
     *("config.json", "model.safetensors", "tuned.safetensors", "tokenizer.json", "vocab.txt", "metrics.jsonl"),
@@ -254,8 +256,8 @@ class RunFolder:
         if lines:
             raise UserError(
                 f"{self.folder} holds a run with other settings:\n"
-                + "\n".join(f"  {line}" for line in lines)
-                + "\nGive the settings it was begun with to go on with it, or choose another folder for --out.",
+                + "\n".join(_TWO_HASHES.sub("another content", f"  {line}") for line in lines)
+                + "\nGive the settings and data that it was begun with, or choose another folder for --out.",
                 code="begun-with-other-settings",
             )
         return changes

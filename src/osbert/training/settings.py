@@ -44,11 +44,9 @@ class TrainingSettings:
     """With several processes (torchrun): whether each has all weights (ddp) or a shard of each weight (fsdp)."""
 
     def __post_init__(self) -> None:
-        for name, least in (("steps", 1), ("seed", 0), ("log_every", 1), ("keep", 1)):
+        none = ("seed", "checkpoint_every", "evaluate_every", "models_every")
+        for name, least in (("steps", 1), ("log_every", 1), ("keep", 1), *((name, 0) for name in none)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, not {getattr(self, name)}")
         if self.seed >= 2**63:  # torch's own limit is 2**64, and parts of a model are drawn from the seeds after it
             raise ValueError(f"seed must be below {2**63}, not {self.seed}")
-        for name in ("checkpoint_every", "evaluate_every", "models_every"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must be 0 or more, not {getattr(self, name)}")

@@ -150,10 +150,9 @@ def describe_joined(labels: Sequence[str], advice: str) -> list[str]:
 
 
 def plain_label(label: str) -> str:
-    """Return a label without what sets spellings of one label apart.
+    """Return a label in NFKC, case-folded, without invisible characters and spaces, hyphens and underscores in words.
 
-    It is in NFKC, case-folded, without invisible characters, without spaces, hyphens or underscores between letters,
-    and a whole number without decimals, which pandas adds to a column with empty cells.
+    A whole number is without the decimals that pandas adds in a column with empty cells.
 
     >>> plain_label("Not_Spam"), plain_label("not\N{ZERO WIDTH SPACE} spam"), plain_label("1.0"), plain_label("1.5")
     ('notspam', 'notspam', '1', '1.5')

@@ -107,6 +107,8 @@ class ContrastiveSource(NumberSource):
         elif columns.rows != "graded":
             hard = "".join(f", and all in '{name}'" for name in columns.negatives)
             lines.append(f"a text's negatives are the other texts of its step (--batch){hard}")
+        if columns.rows == "judged" and {name.lower() for name in columns.texts} == {"premise", "hypothesis"}:
+            lines.append("in NLI data 0 is often entailment: write 1 for texts that are alike and 0 for the others")
         read = {columns.text, columns.pair, *columns.labels, *columns.negatives}
         unread = [name for name in table.columns if name not in read]
         if labels := [name for name in unread if is_label(name)]:
