@@ -57,9 +57,13 @@ class NumberSource(TextSource):
             row = dataclasses.replace(row, values={**row.values, columns.label: cell.replace(",", ".")})
         elif "." in cell and self._decimal == "comma":
             raise ValueError(f"the label {cell!r} has a point, but --decimal is comma. Write it as 1234,5")
-        elif self._decimal == "auto" and _GROUPED_BY_POINTS.fullmatch(cell) and not row.source:
-            if self._fact(may_have_grouping_points, table, columns.label):
-                raise ValueError(f"{cell!r} may have a point between thousands. Leave it out, or give --decimal point")
+        elif (
+            self._decimal == "auto"
+            and _GROUPED_BY_POINTS.fullmatch(cell)
+            and not row.source
+            and self._fact(may_have_grouping_points, table, columns.label)
+        ):
+            raise ValueError(f"{cell!r} may have a point between thousands. Leave it out, or give --decimal point")
         return super()._record(row, columns, table)
 
     @property
