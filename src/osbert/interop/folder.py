@@ -287,8 +287,9 @@ class Folder:
 
     @cached_property
     def _assembled(self) -> tuple[Backbone, Report]:
+        architecture, tensors = self.architecture, self.tensors  # read first: files need no lock on random numbers
         with drawing():
-            return folders.assemble(self.architecture, self.tensors, where=self.path)
+            return folders.assemble(architecture, tensors, where=self.path)
 
 
 def read_pretraining_heads(
