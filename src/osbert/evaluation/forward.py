@@ -14,6 +14,7 @@ from torch import nn
 
 from osbert.data.batch import Batch, micro_batches
 from osbert.data.example import Example
+from osbert.data.examples import Examples
 from osbert.models.contract import Learner
 
 Item = TypeVar("Item")
@@ -23,7 +24,7 @@ TOKENS = 4096
 
 def batches(examples: Sequence[Example], *, tokens: int = TOKENS) -> Iterator[Batch]:
     """Yield the examples without targets in batches of at most `tokens` tokens; `records` are indices of `examples`."""
-    numbered = [replace(example, record=index, targets={}) for index, example in enumerate(examples)]
+    numbered = replace(Examples.of(examples), records=np.arange(len(examples)), targets={})
     yield from micro_batches(numbered, tokens)
 
 
