@@ -111,7 +111,7 @@ class Examples(Sequence[Example]):
     @classmethod
     def _alone(cls, example: Example) -> Examples:
         return cls(
-            **_columns(example, slice(None)),
+            **{name: getattr(example, name) for name in COLUMNS},
             lengths=np.array([len(example)]),
             records=np.array([example.record]),
             truncated=np.array([example.truncated]),
