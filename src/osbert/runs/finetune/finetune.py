@@ -374,7 +374,7 @@ def _conclude_task(plan: FinetunePlan, task: Task, out: Path, watch: Watch) -> N
         size, base = (out / TUNED).stat().st_size / 1e6, read_object(out / BASE)["path"]
         only = f"{out} has only the tuned weights ({size:.1f} MB) and needs {base}; --merge writes a complete model"
         watch(Notice(only))
-    trust = " --trust" if components.is_dotted(stage_before(out)) else ""
+    trust = " --trust" if components.is_dotted(plan.of(task).name) else ""
     watch(Notice(f"try: osbert predict {out} {task.sample}{trust}"))
 
 

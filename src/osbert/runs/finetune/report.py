@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from osbert import recipe
 from osbert.evaluation.bootstrap import ScoreInterval
 from osbert.objectives.left_to_right import LeftToRight
 from osbert.reports.charts import BarRow, bar_plot
@@ -21,6 +20,7 @@ from osbert.runs.finetune.training_loop import MAP, FinetuneTrainer
 from osbert.tasks import Prediction
 from osbert.tasks.calibration import at_temperature
 from osbert.tasks.tables.soft_labels import fit_votes
+from osbert.training.run_folder import RECIPE
 from osbert.training.tracking import NAME, duration, read_lines
 
 KEPT = {"best": "best", "last": "last", "better": "better of the first and the last"}
@@ -32,7 +32,6 @@ def finetuning_report(run: FinetuneTrainer, *, name: str) -> Path:
     assert run.scored is not None  # `FinetuneTrainer.finish` has made sure
     folder, best = run.folder, run.best
     lines = read_lines(folder / NAME)
-    settings = recipe.read(folder / "recipe.toml")
     epochs = [line for line in lines if "epoch" in line]
     score_names = [key.removeprefix("dev.") for key in epochs[0] if key.startswith("dev.") and "/" not in key]
     epoch_rows = [
@@ -59,7 +58,7 @@ def finetuning_report(run: FinetuneTrainer, *, name: str) -> Path:
         Section(heading="Curves", parts=_curves(run, lines, epochs, score_names)),
         Section(heading="Epochs", parts=[table(epoch_rows, head=("epoch", "step", "training loss", *score_names, ""))]),
         *of_predictions,
-        Section(heading="Settings", parts=[code(recipe.dump(settings))]),
+        Section(heading="Settings", parts=[code((folder / RECIPE).read_text("utf-8"))]),
     ]
     seconds = best.seconds  # of a run that went on behind its best epoch those of the last line
     if best.step != epochs[-1]["step"]:
