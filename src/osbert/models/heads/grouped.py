@@ -8,7 +8,6 @@ from torch.nn import functional
 
 from osbert.data.batch import Batch
 from osbert.models.contract import Backbone, Head, Loss, States
-from osbert.models.fast.dropout import Dropout
 from osbert.models.fast.linear import Linear
 from osbert.models.forms import RankingLoss
 from osbert.models.heads.predictions import SequenceHead, transform
@@ -48,25 +47,15 @@ class SpanHead(Head):
         return Loss(total=-logs[chosen].sum(), count=target.count, hits=hits)
 
 
-class ChoiceHead(Head):
+class ChoiceHead(SequenceHead):
     """Pooled states of a record's choices -> a score each, by one vector and a bias (SWAG, section 4.4)."""
-
-    form = "choice"
-    sparse = True
 
     def __init__(self, backbone: Backbone, *, target: str, dropout: float = 0.0) -> None:
         """Stand on `backbone`; learn from the batch's targets `target`, one at the right choice of each record.
 
         `dropout`: the dropout rate of the pooled state.
         """
-        super().__init__()
-        self.target = target
-        self.dropout = Dropout(dropout)
-        self.linear = Linear(backbone.architecture.width, 1)
-        initialise_scores(self.linear, backbone.architecture.deviation)
-
-    def outputs(self, states: States, batch: Batch) -> Tensor:
-        return self.linear(self.dropout(states.pooled))
+        super().__init__(backbone, target=target, labels=1, dropout=dropout, form="choice")
 
     def forward(self, states: States, batch: Batch) -> Loss:
         """Return the summed negative log-likelihood of the right choices, under a softmax over those of a record.
