@@ -150,9 +150,9 @@ class FinetuneEstimator(ModelEstimator):
 
     def _predict(self, X: Any) -> list[Prediction]:
         """Return the predictions. Raises ValueError if X is a table of pairs with other columns than that of `fit`."""
-        names, fitted = _column_names(X), getattr(self, "columns_", ())
+        names, fitted = tuple(getattr(X, "columns", ())), getattr(self, "columns_", ())
         if len(names) == len(fitted) == 2 and names != fitted:
-            raise ValueError(f"X has the columns {', '.join(names)}, but `fit` had {', '.join(fitted)}, in this order")
+            raise ValueError(f"X has the columns {names}, but `fit` had {fitted}, in this order")
         return self.engine_.predict(_texts(X))
 
 
@@ -198,7 +198,7 @@ class TextClassifier(ClassifierMixin, FinetuneEstimator):
                 f"{soft[0]} is a probability for each label, which osbert.finetune learns, not an estimator"
             )
         self._finetune("classify", [(*text, str(label)) for text, label in zip(texts, labels)], watch)
-        self.columns_ = _column_names(X)
+        self.columns_ = tuple(getattr(X, "columns", ()))
         self.classes_ = classes
         return self
 
@@ -240,7 +240,7 @@ class TextRegressor(RegressorMixin, FinetuneEstimator):
         if not np.isfinite(numbers).all():
             raise ValueError("y has NaN or infinite numbers")
         self._finetune("regress", [(*text, float(number)) for text, number in zip(texts, numbers)], watch)
-        self.columns_ = _column_names(X)
+        self.columns_ = tuple(getattr(X, "columns", ()))
         return self
 
     def predict(self, X: Any) -> NDArray[np.floating]:
@@ -298,11 +298,6 @@ class TextEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ModelEstim
         from osbert.inference.vectors.settings import EmbeddingOptions
 
         return self.engine_.embedder(EmbeddingOptions(**self._options)).shape[-1]
-
-
-def _column_names(X: Any) -> tuple[str, ...]:
-    """Return the names of the columns of a DataFrame, () for other samples."""
-    return tuple(map(str, getattr(X, "columns", ())))
 
 
 def _texts(X: Any) -> list[tuple[str, ...]]:
