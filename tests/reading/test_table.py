@@ -136,6 +136,15 @@ def test_every_bad_row_is_told_with_its_line(tmp_path: Path) -> None:
         noted.stop_if_any()
 
 
+def test_the_header_within_a_file_is_no_row(tmp_path: Path) -> None:
+    path = write(tmp_path, "joined.csv", "text,label\ntext,x\n\ufefftext,label\nfine,a\n")
+    rows = list(open_table(path).rows(noted := problems()))
+    assert [row.values["text"] for row in rows] == ["text", "fine"]
+    with refusal("unusable-row", "joined.csv, line 3"):
+        noted.stop_if_any()
+    assert read(write(tmp_path, "one.csv", "text\ntext\n")) == [{"text": "text"}]
+
+
 def test_bad_json_lines(tmp_path: Path) -> None:
     path = write(tmp_path, "a.jsonl", '{"text": "x", "n": null, "k": 3}\n{"text": \n["x"]\n')
     noted = problems()

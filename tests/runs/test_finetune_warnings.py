@@ -118,8 +118,8 @@ def test_an_unknown_label_in_another_spelling_is_named() -> None:
 
 
 def test_labels_that_stand_for_a_missing_one_are_named() -> None:
-    warnings, _ = read("classify", rows("neg", "pos", "NaN", "none"))
-    assert len(warnings) == 1 and "'NaN' (18 rows, first: row 3)" in warnings[0]
+    warnings, _ = read("classify", rows("neg", "pos", "NaN", "none", "\\N"))
+    assert len(warnings) == 2 and "'NaN' (18 rows, first: row 3)" in warnings[0] and "'\\N'" in warnings[1]
 
 
 def test_a_problem_of_both_splits_is_listed_once() -> None:

@@ -33,7 +33,7 @@ SHORTEST = 5
 """Shortest label for which one different letter may be a typo: NNP and NNPS are two tags."""
 FAMILY = 32
 """Most frequent names that differ in the same letter, from which on that is a system of names and no typo."""
-MISSING = frozenset({"nan", "<na>", "nat", "n/a", "#n/a", "null"})
+MISSING = frozenset({"nan", "<na>", "nat", "n/a", "#n/a", "null", "\\n"})
 """What pandas, spreadsheets and databases write for a cell without a value, in lower case."""
 SHOWN = 3
 """Most examples in a warning."""
