@@ -139,8 +139,8 @@ def terms(text: str) -> list[str]:
     (['the', 'café', 's', '2', 'films'], ['我喜', '喜欢'])
     """
     term_list: list[str] = []
-    unspaced = _term_patterns()[1]
-    for word in _find_words(text):
+    term, unspaced = _term_patterns()
+    for word in term.findall(unicodedata.normalize("NFC", text).lower()):
         if len(word) > 2 and unspaced.match(word):
             term_list += [word[start : start + 2] for start in range(len(word) - 1)]
         else:
@@ -154,12 +154,6 @@ def characters_within(text: str) -> list[str]:
     >>> characters_within("一 My 黑猫")
     ['黑', '猫']
     """
-    unspaced = _term_patterns()[1]
-    if not unspaced.search(text):
-        return []
-    return [character for word in _find_words(text) if len(word) > 1 and unspaced.match(word) for character in word]
-
-
-def _find_words(text: str) -> list[str]:
-    words: list[str] = _term_patterns()[0].findall(unicodedata.normalize("NFC", text).lower())
-    return words
+    term, unspaced = _term_patterns()
+    words = term.findall(unicodedata.normalize("NFC", text).lower()) if unspaced.search(text) else ()
+    return [character for word in words if len(word) > 1 and unspaced.match(word) for character in word]

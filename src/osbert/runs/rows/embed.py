@@ -310,21 +310,16 @@ def _write(growing: GrowingFiles, job: EmbeddingJob, out: VectorOutput) -> float
         # Columns are raw bytes on disk, so their number of rows follows from their size.
         rows = size // (np.dtype(dtype).itemsize * int(np.prod(inner, dtype=np.int64)))
         columns[output_names.get(name, name)] = Column(path=growing.path(name), dtype=dtype, shape=(rows, *inner))
-    if job.embedder.settings.kind == "sparse":
-        with tempfile.TemporaryDirectory(dir=growing.folder) as folder:
-            columns = finish_sparse(columns, job.embedder.shape[-1], Path(folder))
-            write_vectors(out, columns, {**settings, "rows": growing.tally["rows"]})
-        return None
-    if (dtype := job.source.options.dtype) == "float32":
-        write_vectors(out, columns, {**settings, "rows": growing.tally["rows"]})
-        return None
+    dtype, recall = job.source.options.dtype, None
     with tempfile.TemporaryDirectory(dir=growing.folder) as folder:
-        exact = columns["vectors"]
-        columns["vectors"] = quantize_column(exact, Path(folder) / "vectors.bin")
-        if dtype == "binary":
-            columns |= add_bits(columns["vectors"], Path(folder))
-        recall = None
-        if not (job.batches.earlier and job.batches.earlier.reduced):  # else the exact vectors of some texts are gone
-            recall = measure_small(exact, columns["vectors"], columns.get(BITS) if dtype == "binary" else None)
-        write_vectors(out, columns, {**settings, "dtype": dtype, "recall@10": recall, "rows": growing.tally["rows"]})
+        if job.embedder.settings.kind == "sparse":
+            columns = finish_sparse(columns, job.embedder.shape[-1], Path(folder))
+        elif dtype != "float32":
+            exact = columns["vectors"]
+            columns["vectors"] = quantize_column(exact, Path(folder) / "vectors.bin")
+            columns |= add_bits(columns["vectors"], Path(folder)) if dtype == "binary" else {}
+            if not (job.batches.earlier and job.batches.earlier.reduced):  # else some exact vectors are gone
+                recall = measure_small(exact, columns["vectors"], columns.get(BITS))
+            settings |= {"dtype": dtype, "recall@10": recall}
+        write_vectors(out, columns, {**settings, "rows": growing.tally["rows"]})
     return recall
