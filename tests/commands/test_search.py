@@ -232,6 +232,21 @@ def test_several_queries_files_of_them_and_vectors_give_the_same(
     assert osbert.search(path, query.astype(np.float16)) == osbert.search(path, query)
 
 
+@pytest.mark.parametrize("hybrid", [False, True])
+def test_empty_and_long_queries_of_a_file_are_counted(
+    encoder: Path, lines: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], hybrid: bool
+) -> None:
+    embed(encoder, lines, out=tmp_path / "x.npz")
+    (tmp_path / "q.csv").write_text('text\nbad\n""\n' + "film " * 50 + "\n")
+    words = ["search", tmp_path / "x.npz", "--file", tmp_path / "q.csv", "--out", tmp_path / "o.jsonl", "--top", 2]
+    done = terminal.told(capsys, *words, "--json", *(["--hybrid"] if hybrid else []))
+    result = json.loads(done.output.splitlines()[-1])
+    counts = {name: result[name] for name in ("queries", "rows", "empty", "cut", "length")}
+    assert counts == {"queries": 3, "rows": 4, "empty": 1, "cut": 1, "length": 24}
+    rows = [json.loads(line) for line in (tmp_path / "o.jsonl").read_text().splitlines()]
+    assert [row["query_line"] for row in rows] == [2, 2, 4, 4]
+
+
 def test_the_opposite_of_a_query_is_not_lost_to_rounding(encoder: Path, lines: Path, tmp_path: Path) -> None:
     path = tmp_path / "x.npz"
     embed(encoder, lines, out=path)

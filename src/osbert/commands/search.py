@@ -70,7 +70,7 @@ def search(
 
         with showing_progress("queries") as watch:
             tally = search_file(source, TextFile(file, reading or TextTaskOptions()), out=out, watch=watch)
-        print(*tally.lines())
+        print(*tally.lines(), sep="\n")
         return tally
     with showing_progress("vectors") as watch:
         rankings = search_files(source, source.group_texts(texts), watch=watch)

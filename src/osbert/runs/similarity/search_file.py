@@ -34,15 +34,25 @@ from osbert.terminal import format_count
 
 @dataclass(frozen=True, kw_only=True)
 class SearchTally:
-    """A file of search results: its path, and the numbers of queries and rows."""
+    """A file of search results: its path, and the numbers of queries and rows.
+
+    `empty`: queries without text, which have no rows; `cut`: queries longer than `length` tokens.
+    """
 
     path: Path
     queries: int
     rows: int
+    empty: int
+    cut: int
+    length: int
 
     def lines(self) -> Iterator[str]:
-        """Yield a sentence with the counts and the path."""
+        """Yield sentences with the counts and the path."""
         yield f"{format_count(self.queries, 'text')}: {format_count(self.rows, 'row')} -> {self.path}"
+        if self.empty:
+            yield f"{self.empty:,} without text {'has' if self.empty == 1 else 'have'} no rows"
+        if self.cut:
+            yield f"{self.cut:,} longer than {self.length} tokens, whose ends were not read"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,10 +140,11 @@ class SearchJob(TextJob):
         return self.rows.count
 
     def results(self, window: Sequence[Row], tally: Mapping[str, int]) -> Results:
-        queries = [tuple(row.values[name] for name in self.rows.columns.texts) for row in window]
+        texts = [tuple(row.values[name] for name in self.rows.columns.texts) for row in window]
+        queries = {row: query for row, query in enumerate(texts) if any(map(str.strip, query))}
         rows: list[tuple[Row, RowResult]] = []
-        neighbourhoods = self.search.find(queries, self.top)
-        for query, neighbourhood in zip(window, neighbourhoods, strict=True):
+        neighbourhoods = self.search.find([*queries.values()], self.top)
+        for query, neighbourhood in zip((window[row] for row in queries), neighbourhoods, strict=True):
             for rank, neighbour in enumerate(neighbourhood.nearest, 1):
                 assert not isinstance(neighbour, FusedNeighbour | RerankedNeighbour)
                 score = "" if neighbour.score is None else round(neighbour.score, 6)
@@ -142,7 +153,8 @@ class SearchJob(TextJob):
                     values.append(neighbour.describe_words())
                 result = ValueResult(values=dict(zip(self.form.layout.headings, values, strict=True)))
                 rows.append((Row(line=query.line, values={}), result))
-        return rows, {}
+        cut = sum(neighbourhood.unread > 0 for neighbourhood in neighbourhoods)
+        return rows, {"empty": len(window) - len(queries), "cut": cut}
 
 
 def search_file(request: SearchRequest, file: TextFile, *, out: Path, watch: Watch = ignore) -> SearchTally:
@@ -166,5 +178,7 @@ def search_file(request: SearchRequest, file: TextFile, *, out: Path, watch: Wat
         output=RowOutput(path=out),
         request=request,
     )
-    _, tally = write_table(source, watch)
-    return SearchTally(path=out, queries=tally.get(READ, 0), rows=tally.get(ROWS, 0))
+    job, tally = write_table(source, watch)
+    queries, rows, empty, cut = (tally.get(name, 0) for name in (READ, ROWS, "empty", "cut"))
+    length = job.search.embedder.packer.length
+    return SearchTally(path=out, queries=queries, rows=rows, empty=empty, cut=cut, length=length)
