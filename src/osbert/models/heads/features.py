@@ -111,7 +111,7 @@ class FrozenEncoder:
             digest.update(key)
         for name, weight in self.backbone.state_dict().items():
             if not name.startswith("pooler."):  # it is not read, and a new pooler depends on the seed
-                digest.update(weight.detach().cpu().contiguous().numpy().tobytes())
+                digest.update(weight.detach().cpu().contiguous().numpy())
         return digest.hexdigest()
 
 
