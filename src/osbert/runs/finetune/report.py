@@ -113,7 +113,7 @@ def _task_sections(
         ]
     return [
         Section(heading=result.heading(f"Scores of the {run.scores.keep} epoch"), parts=parts),
-        Section(heading=result.heading("Data"), parts=[*data_parts(rows)]),
+        Section(heading=result.heading("Data"), parts=[*data_parts(rows, result.lengths)]),
         *result_sections(result, temperature),
     ]
 
@@ -160,10 +160,11 @@ SHOWN, LONGEST = 5, 80
 SPLITS = ("training", "development")
 
 
-def data_parts(rows: TaskRows) -> Iterator[str]:
-    """Yield tables and plots of a task's training and development rows."""
+def data_parts(rows: TaskRows, development: Sequence[int]) -> Iterator[str]:
+    """Yield tables and plots of a task's training and development rows; `development`: the tokens of the latter."""
     splits = dict(zip(SPLITS, (rows.training, rows.development)))
-    lengths = [text_lengths(records[:: -(-len(records) // MEASURED) or 1], rows.packer) for records in splits.values()]
+    training_step, development_step = (-(-len(records) // MEASURED) or 1 for records in splits.values())
+    lengths = [text_lengths(rows.training[::training_step], rows.packer), development[::development_step]]
     figures = [["rows", *[f"{len(records):,}" for records in splits.values()]]]
     for name, figure in (("median", statistics.median), ("longest", max)):
         figures.append([f"tokens of a row, {name}", *[f"{figure(split):,.0f}" if split else "" for split in lengths]])
