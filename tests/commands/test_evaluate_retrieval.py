@@ -234,6 +234,19 @@ def test_damaged_runs_are_refused_with_their_line(beir: Path, tmp_path: Path, li
         osbert.evaluate_retrieval(results=[path], qrels=beir / "qrels" / "test.tsv")
 
 
+@pytest.mark.parametrize("ends", ["\n", "\r\n"])
+def test_a_first_judgement_with_the_name_of_a_column_is_no_header(tmp_path: Path, ends: str) -> None:
+    for name, lines in (
+        ("a.trec", ["query 0 id 1", "q 0 d 0"]),
+        ("b.tsv", ["query-id\tcorpus-id\tscore", "query\tid\t1"]),
+    ):
+        (tmp_path / name).write_text(ends.join([*lines, ""]), newline="")
+        found = osbert.evaluate_retrieval(
+            qrels=tmp_path / name, results={"run": {"query": {"id": 1.0}, "q": {"d": 1.0}}}, measures="mrr"
+        )
+        assert found.by_query["query"]["mrr"] == 1
+
+
 def test_an_interrupted_run_leaves_nothing_behind(encoder: Path, tmp_path: Path) -> None:
     def stop(event: Any) -> None:
         if isinstance(event, runs.RetrievalProgress):

@@ -308,7 +308,8 @@ def _fields(path: Path, encoding: str, problems: Problems) -> Iterator[tuple[str
     usual, first = headings("query key", "document key", "relevance"), True
     for number, line in _lines(path, encoding):
         fields = [part.strip() for part in line.split("\t")] if "\t" in line else line.split()
-        is_header, first = first and any(field.lower() in usual for field in fields), False
+        named = first and any(field.lower() in usual for field in fields)
+        is_header, first = named and _number(fields[-1]) is None, False
         if len(fields) not in (3, 4):
             problems.add(
                 f"{path}, line {number}: {one_line(line.strip())[:40]!r} has {format_count(len(fields), 'field')}. "
