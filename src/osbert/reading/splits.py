@@ -198,21 +198,15 @@ def hold_out(labels: Sequence[Hashable], fraction: float, *, stratified: bool = 
 
 
 def _limit(sizes: NDArray[np.int64], counts: NDArray[np.int64], most: int) -> NDArray[np.int64]:
-    """Return sizes (L,) whose sum is `most` where it was more: labels of most rows keep one, and the rest is shared.
+    """Return sizes (L,) whose sum is at most `most`: labels of most rows keep one, and the rest is shared by size.
 
     `counts`: the rows of each label. Labels of as many rows are drawn: a file may be sorted by label.
     """
-    if sizes.sum() <= most:
-        return sizes
-    limited = np.zeros_like(sizes)
     drawn = np.random.default_rng(0).permutation(len(sizes))
-    limited[drawn[np.argsort(-counts[drawn], kind="stable")][: min(most, np.count_nonzero(sizes))]] = 1
-    beyond_one = np.maximum(sizes - 1, 0)
-    quotas = beyond_one * (most - limited.sum()) / max(beyond_one.sum(), 1)
-    limited += quotas.astype(np.int64)
-    # The largest fractions are rounded up.
-    limited[np.argsort(np.floor(quotas) - quotas, kind="stable")[: most - limited.sum()]] += 1
-    return limited
+    labels = np.repeat(np.arange(len(sizes)), sizes)  # (S,): the label of each row of all sizes
+    earlier = np.arange(len(labels)) - np.repeat(np.cumsum(sizes) - sizes, sizes)  # (S,): the rows of it before
+    order = np.lexsort((drawn[labels], -counts[labels], earlier / sizes[labels]))
+    return np.bincount(labels[order[:most]], minlength=len(sizes))
 
 
 def hold_out_known(kinds: Sequence[Collection[Hashable]], fraction: float) -> NDArray[np.bool_]:
