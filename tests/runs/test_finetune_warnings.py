@@ -128,6 +128,18 @@ def test_a_problem_of_both_splits_is_listed_once() -> None:
     assert str(raised.value).count("there is nothing to learn") == 1
 
 
+def test_labels_that_no_development_row_has_are_named() -> None:
+    notices: list[str] = []
+    read_tasks(
+        ["classify"],
+        {},
+        model=Path("none"),
+        data=rows("a", "b", "c", each=3),
+        watch=lambda event: notices.append(event.text),
+    )
+    assert "dev: none of them has a, c" in notices
+
+
 def test_several_labels_and_entities_are_labels_too() -> None:
     train = [{"text": f"text {number}", "labels": ["art", "war"][: 1 + number % 2]} for number in range(40)]
     train.append({"text": "one", "labels": ["Art", "peace"]})

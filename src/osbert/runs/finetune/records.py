@@ -17,7 +17,7 @@ from osbert.runs.finetune.plan import FinetunePlan, call_schema, name_of, read_p
 from osbert.runs.seen_texts import TELLING, size_of, text_key
 from osbert.tasks import Record, Task, findings, load
 from osbert.tasks.record import records_per_step
-from osbert.tasks.tables.classes import plain_label
+from osbert.tasks.tables.classes import list_labels, plain_label
 from osbert.terminal import format_count, one_line
 
 SPLITS = ("train", "dev")
@@ -181,6 +181,9 @@ def data_notices(task: Task, records: Splits, repeats: Overlap) -> Iterator[str]
     yield from map(one_line, findings(task))
     for split, split_records in records.items():
         yield f"{split}: {one_line(task.description.describe_split(split_records))}"
+        names = {name for record in split_records for name in task.names(record)}
+        if absent := [name for name in task.classes if name not in names]:
+            yield f"{split}: none of them has {list_labels(absent)}"
     if skipped := [record for record in records["train"] if task.lacks(record)]:
         yield one_line(
             f"train: {len(skipped):,} of {len(records['train']):,} have no {task.lacks(skipped[0])} "

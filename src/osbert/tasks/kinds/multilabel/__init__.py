@@ -55,6 +55,7 @@ from osbert.tasks.tables.classes import (
 )
 from osbert.tasks.tables.soft_labels import SoftRecord
 from osbert.tasks.tables.texts import TextSource, TextTask
+from osbert.terminal import format_count
 
 if TYPE_CHECKING:
     from osbert.models.contract import Backbone, Head
@@ -144,9 +145,7 @@ class LabelsDescription(TableDescription):
     def describe_split(self, records: Sequence[Record]) -> str:
         counts = Counter(label for record in records for label in record.label or ())
         without = sum(not record.label for record in records)
-        rows = f"{len(records):,} rows ({list_counts(counts, 'more labels')}; {without:,} without)"
-        absent = [label for label in self.task.labels if not counts[label]]
-        return f"{rows}; none of them has {list_labels(absent)}" if absent else rows
+        return f"{format_count(len(records), 'row')} ({list_counts(counts, 'more labels')}; {without:,} without)"
 
     def only_answer(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> str:
         """Return an answer also if values differ only because thresholds lie between nearly equal probabilities."""
