@@ -92,6 +92,15 @@ def build(schema: type[Settings], table: Mapping[str, Any], *, where: str) -> Se
     return typing.cast(Settings, built)
 
 
+@functools.cache  # a class a call would never be freed
+def make_schema(name: str, tables: tuple[tuple[str, type], ...], bases: tuple[type, ...] = ()) -> type:
+    """Return the dataclass with a field for each of the `tables`, by name, behind those of its last base to its first.
+
+    Equal arguments give the same class.
+    """
+    return dataclasses.make_dataclass(name, tables, bases=bases, frozen=True, kw_only=True)
+
+
 class Word(str):
     """A value typed on a command line; `override` parses it by the type of its setting."""
 

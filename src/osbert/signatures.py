@@ -6,11 +6,10 @@ A function takes them as `**settings: Unpack[X]`, where X is a class of keywords
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache, cached_property, reduce
+from functools import cached_property, reduce
 from operator import or_
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -104,13 +103,8 @@ def read_settings(function: Callable[..., Any], options: Mapping[str, Any]) -> A
 
     schemas = [schema for source in function.__signature__.sources for schema in _find_schemas(source)]  # type: ignore[attr-defined]
     tables = {schema.__name__.removesuffix("Options").lower(): schema for schema in schemas}
-    call: Any = recipe.settings(_call_schema(tuple(tables.items())), options)
+    call: Any = recipe.settings(recipe.make_schema("Call", tuple(tables.items())), options)
     return tuple(getattr(call, name) for name in tables)
-
-
-@cache  # a class a call would never be freed
-def _call_schema(tables: tuple[tuple[str, type], ...]) -> type:
-    return dataclasses.make_dataclass("Call", tables)
 
 
 def _find_schemas(source: str | type) -> list[type]:

@@ -20,6 +20,8 @@ from osbert.interop.files.weight_files import fingerprint, read_file
 from osbert.runs.contract import Notice
 from osbert.runs.events import Epoch, Measurement, TrainingStart
 from osbert.runs.finetune.finetune import FinetuneRun, Mistake, finetune
+from osbert.runs.finetune.plan import call_schema
+from osbert.runs.pretrain.settings import schema
 from osbert.tasks.kinds.classify import Classify
 from osbert.training.interruption import Interruption, StopRequest
 from osbert.training.progress import Progress
@@ -86,6 +88,12 @@ def test_the_events_are_all_that_the_command_prints(watched: tuple[FinetuneRun, 
     said = " ".join(str(event) for event in events if isinstance(event, Notice))
     for part in ("model: ", "train: 144 rows (", "length: 24 tokens", "last: epoch ", "try: osbert predict "):
         assert part in said
+
+
+def test_calls_share_the_classes_of_their_settings() -> None:
+    """A class a call would never be freed: recipes keep the names and types of every class."""
+    assert call_schema("classify") is call_schema("classify")
+    assert schema(["mlm", "nsp"]) is schema(["mlm", "nsp"])
 
 
 def test_nothing_is_printed_and_no_signal_is_caught(

@@ -287,7 +287,7 @@ def schema(task: str) -> type:
     """Return the dataclass of all settings, with the task's under its name. Raises UserError for an unknown task."""
     task = name_of(task)
     kind = components.find("tasks", task, base=Task, trust=True)  # the user has typed the name
-    parts: list[Any] = [
+    tables = (
         ("training", FinetuneSettings),
         ("optimizer", FinetuneOptimizer),
         ("scores", ScoreSettings),
@@ -295,8 +295,8 @@ def schema(task: str) -> type:
         ("defaults", Defaults),
         ("report", ReportSettings),
         (task.rpartition(".")[2], kind),
-    ]
-    return dataclasses.make_dataclass("Recipe", parts, frozen=True, kw_only=True)
+    )
+    return recipe.make_schema("Recipe", tables)
 
 
 def schemas(tasks: Sequence[str]) -> list[type]:
@@ -313,10 +313,17 @@ def schemas(tasks: Sequence[str]) -> list[type]:
     return task_schemas
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CallOptions:
+    """The further keywords of a call."""
+
+    from_scratch: bool = False
+    opening: Opening
+
+
 def call_schema(task: str) -> type:
     """Return the schema with the further keywords of a call: `from_scratch`, and those for opening the model."""
-    parts: list[Any] = [("from_scratch", bool, dataclasses.field(default=False)), ("opening", Opening)]
-    return dataclasses.make_dataclass("Call", parts, bases=(schema(task),), frozen=True, kw_only=True)
+    return recipe.make_schema("Call", (), (CallOptions, schema(task)))
 
 
 @contextmanager

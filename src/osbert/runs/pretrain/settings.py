@@ -178,7 +178,7 @@ def schema(objectives: Sequence[str], *, family: str | None = None, trust: bool 
         ("optimizer", OptimizerSettings),
         ("training", TrainingSettings),
     ]
-    return dataclasses.make_dataclass("FullRecipe", parts, bases=(Recipe,), frozen=True, kw_only=True)
+    return recipe.make_schema("FullRecipe", tuple(parts), (Recipe,))
 
 
 class Method(Protocol):
