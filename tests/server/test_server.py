@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 import os
 import signal
@@ -274,6 +275,8 @@ def test_what_is_no_request_is_refused(server: Any) -> None:
     )
     assert refusal(chunks)[:2] == (413, "body")
     assert refusal(post(good, content_type="text/plain"))[0] == 415
+    status, _, message = refusal(post(gzip.compress(good), content_encoding="gzip"))
+    assert status == 415 and "gzip" in message and post(good, content_encoding="identity").status_code == 200
     assert refusal(post(good, x_deadline="soon"))[:2] == (422, "X-Deadline")
     assert refusal(post(good, x_deadline="1e-9"))[0] == 504
     assert refusal(server.client.get("/v1/predict"))[0] == 405

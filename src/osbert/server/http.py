@@ -154,6 +154,8 @@ class Service:
         deadline = begin + self._seconds(request.headers.get("x-deadline"))
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
             raise Refusal(415, "Send JSON with the header Content-Type: application/json.")
+        if (coding := request.headers.get("content-encoding", "identity").strip().lower()) != "identity":
+            raise Refusal(415, f"Send JSON that is not compressed, without Content-Encoding: {coding:.20}.")
         payload = await self.intake.read(self.calls[call].request, request, deadline)
         self._measure(payload)
         self.check_going()  # it may have stopped since the request began to come
