@@ -230,7 +230,7 @@ def test_a_workbook_is_a_table(tmp_path: Path) -> None:
         {"text": "", "label": "neg", "column 3": "x", "n": "2.5"},  # a formula that no program has worked out
         {"text": "bad", "label": "neg", "column 3": "", "n": ""},
     ]
-    assert open_table(path).place(3) == f"{path}, row 3"
+    assert open_table(path).place(3) == f"{path}, row 3" and "first sheet" in open_table(path).describe()
     with refusal("empty-text", "row 4"):
         Problems(heading="x").stop_if_any()
         problems = Problems(heading=f"{path} cannot be used")

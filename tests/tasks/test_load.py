@@ -96,6 +96,14 @@ def test_a_text_that_is_an_object_or_a_list_is_refused(
     assert f"{path}, line 1: '{name}' is a list or an object ({json.dumps(text)})" in problems.messages[0]
 
 
+def test_a_file_without_rows_is_called_the_data(tmp_path: Path) -> None:
+    path = tmp_path / "empty.csv"
+    path.write_text("text,label\n")
+    with refusal("no-data", path.name) as raised:
+        load(Classify(data=str(path), labels=("a", "b")), ("all",), fit=False)
+    assert "all file" not in str(raised.value)
+
+
 def test_a_table_in_one_object_is_advised_to_be_rows(tmp_path: Path) -> None:
     path = tmp_path / "pandas.json"
     path.write_text(json.dumps({"text": {"0": "good"}, "label": {"0": "pos"}}))

@@ -30,7 +30,7 @@ _LOOKED = 1000
 class Workbook(FileForm):
     """An .xlsx file. The value of a formula is the one that Excel saved; empty rows are skipped."""
 
-    title: ClassVar[str] = "Excel workbook"
+    title: ClassVar[str] = "Excel workbook, first sheet"
     unit: ClassVar[str] = "row"
     suffixes = (".xlsx",)
 
