@@ -9,16 +9,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from osbert import components
 from osbert.data.example import Booleans, Example
-from osbert.errors import Problems
+from osbert.errors import Problems, UserError
 from osbert.reading.table import Origin
 from osbert.tasks import Description, Inputs, Prediction, Record, Source, Task
 from osbert.tasks.record import RecordOutcome
 from osbert.tasks.tables import READING, TableTask
 from osbert_lab.writing.generate import Generate, WritingDescription
+
+if TYPE_CHECKING:
+    from osbert.models.sizes import Sizes
+    from osbert.text.file_tokenizer import AnyTokenizer
 
 NO_LABEL = "no label"
 """The class of a generated text that is not a label: it is always wrong."""
@@ -159,6 +163,22 @@ class TextToText(Generate):
         # T5 sorts the fields by name: "hypothesis" comes before "premise".
         named = sorted(zip(self.texts.texts, record.texts, strict=True))
         return " ".join((self.data_set, *(f"{name}: {text}" for name, text in named)))
+
+    def for_model(self, sizes: Sizes, tokenizer: AnyTokenizer, **options: Any) -> Self:
+        """Return the task with `sight` and `most` resolved. Raises UserError if a label has more pieces than `most`."""
+        task = super().for_model(sizes, tokenizer, **options)
+        self.require_room(tokenizer, task.most)
+        return task
+
+    def require_room(self, tokenizer: AnyTokenizer, most: int) -> None:
+        """Raise UserError if a label has more than `most` pieces, so that it could not be written."""
+        counts = {label: len(tokenizer.encode(label)) for label in self.classes}
+        if long := [f"{label} ({count})" for label, count in counts.items() if count > most]:
+            raise UserError(
+                f"--most {most}: the labels {', '.join(long)} of {self.data_set} have more pieces and "
+                f"could never be written. With this vocabulary set --most {max(counts.values())} or more.",
+                code="invalid-setting",
+            )
 
     def words_of(self, label: Any) -> str:
         """Return the target text of a label or a number; halves are rounded to the even multiple of the step.

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,11 +16,15 @@ from osbert.data.example import Example, Places
 from osbert.errors import Problems
 from osbert.tasks import Description, Prediction, Record, Source, Task
 from osbert.tasks.record import RecordOutcome
-from osbert_lab.data_sets.text_to_text import SETTLED
+from osbert_lab.data_sets.text_to_text import SETTLED, TextToText
 from osbert_lab.text_mixture.mixing import draw_rows, epoch_rows, mixing_rates
 from osbert_lab.text_mixture.parts import PartRecord, opening_of, part_name, part_task, reading_settings
 from osbert_lab.text_mixture.source import MixtureDescription, MixtureSource
 from osbert_lab.writing.generate import Generate as Generate
+
+if TYPE_CHECKING:
+    from osbert.models.sizes import Sizes
+    from osbert.text.file_tokenizer import AnyTokenizer
 
 MEAN = "mean"
 """Name of the mean of the data sets' own criteria, by which the best epoch is kept."""
@@ -82,6 +86,14 @@ class TextMixture(Generate):
         """Return a sample argument of `osbert predict RUN`: the words of the first data set, and a text."""
         openings: list[str] = [opening_of(part) for part in self.parts.values()]
         return f'"{openings[0]}a text of yours"' if openings else Task.sample
+
+    def for_model(self, sizes: Sizes, tokenizer: AnyTokenizer, **options: Any) -> Self:
+        """Return the task for a model. Raises UserError if a label of a data set has more pieces than `most`."""
+        task = super().for_model(sizes, tokenizer, **options)
+        for part in self.parts.values():
+            if isinstance(part, TextToText):
+                part.require_room(tokenizer, task.most)
+        return task
 
     # Mixing.
 

@@ -197,3 +197,14 @@ def test_text_tasks_of_one_run_share_an_untied_output_table(tmp_path: Path) -> N
     tables = [read_file(run.folder / name / "model.safetensors")["lm_head.weight"] for name in data]
     assert torch.equal(*tables) and not torch.equal(tables[0], before)
     assert [len(osbert.load(run.folder / name).predict(["film"])) for name in data] == [1, 1]
+
+
+def test_labels_that_are_too_long_to_be_written_are_refused() -> None:
+    tokenizer = Tokenizer([*SPECIALS, "positive", "negative", "not", "_", "entailment"])
+    sizes: dict[str, Any] = {"layers": 1, "heads": 2, "width": 16, "length": 32, "vocabulary": len(tokenizer)}
+    pair = PairArchitecture(**sizes, **VALUES | {"distance_scores": 8, "activation": "relu"})
+    for task in (TextToText(data_set="rte", most=2), TextMixture(data_sets=("sst2", "rte"), most=2)):
+        with refusal("invalid-setting", "not_entailment (3)", "--most 3"):
+            task.for_model(pair, tokenizer)
+    assert TextToText(data_set="rte", most=3).for_model(pair, tokenizer).most == 3
+    assert TextMixture(data_sets=("sst2",), most=1).for_model(pair, tokenizer).most == 1
