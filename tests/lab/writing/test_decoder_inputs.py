@@ -12,7 +12,7 @@ from osbert.data.batch import Batch, collate, halves, micro_batches, read_batche
 from osbert.data.example import Example
 from osbert.data.examples import Examples
 from osbert.data.pack import Packer
-from osbert.data.rectangles import rectangles
+from osbert.inference.onnx_backend import rectangles
 from osbert.text.file_tokenizer import starting_piece
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 from osbert_lab.writing.decoder_inputs import decoder_example

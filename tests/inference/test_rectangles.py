@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from osbert.data.example import Example
-from osbert.data.rectangles import rectangles
+from osbert.inference.onnx_backend import rectangles
 
 
 def example(length: int, seed: int = 0) -> Example:
