@@ -77,8 +77,6 @@ class Folder:
         self.commit = location.commit
         self.opening = opening
         self.foreign = foreign
-        self.unusable_heads: dict[str, str] = {}
-        """Why a head of pretraining that has weights here is not among `heads`, by name; set by `heads`."""
 
     def __str__(self) -> str:
         return str(self.path)
@@ -185,8 +183,7 @@ class Folder:
             filled = folders.fill_heads(self.tensors, Learner(self.backbone, heads))
             Report(rows=tuple(filled)).require_complete(str(self))
             return heads
-        heads, self.unusable_heads = self.defer_heads()()
-        return heads
+        return self.defer_heads()()[0]
 
     def defer_heads(self) -> Callable[[], tuple[dict[str, Head], dict[str, str]]]:
         """Return a function that makes the heads of pretraining (`read_pretraining_heads`), also after `release`.
