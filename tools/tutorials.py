@@ -110,7 +110,8 @@ def printed(command: str, folder: Path) -> str:
     )
     if done.returncode:
         raise SystemExit(f"`{command}` ended with {done.returncode}:\n{done.stdout}")
-    lines = done.stdout.replace(sys.prefix, ".venv").splitlines()  # .venv: where `make install` puts it
+    output = re.sub(r"\S+(?=/lib/python3\.\d+/site-packages/)", ".venv", done.stdout)  # where `make install` puts them
+    lines = output.replace(sys.prefix, ".venv").splitlines()
     return "".join(f"{line.rstrip()}\n" for line in lines if not BAR.search(line))
 
 

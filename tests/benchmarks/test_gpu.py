@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.lab  # the benchmarks measure its models too
 WORDS = ("joy", "grief", "rain", "music", "war", "love")
 
 

@@ -237,6 +237,7 @@ def test_layers_that_are_alike_are_one_row() -> None:
     assert merge_layers((alone,)) == [alone]
 
 
+@pytest.mark.lab
 def test_the_folder_that_one_is_in_can_be_read_and_not_written(
     encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

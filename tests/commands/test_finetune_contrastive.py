@@ -108,6 +108,7 @@ def test_plain_texts_are_learnt_from_twice(encoder: Path, tmp_path: Path, capsys
     assert [part["type"].rpartition(".")[2] for part in modules] == ["Transformer", "Pooling", "Normalize"]
 
 
+@pytest.mark.lab
 def test_in_every_form_the_vectors_are_those_of_the_run(
     encoder: Path, pairs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -51,7 +51,7 @@ def rows(kind: str, count: int = 48) -> list[dict[str, str]]:
         ("pairs", "classify", "concat-ends"),
         ("regress", "regress", "last"),
         ("multilabel", "multilabel", "sum-all"),
-        ("choose", "choose", "concat-last-four"),
+        pytest.param("choose", "choose", "concat-last-four", marks=pytest.mark.lab),
         ("span", "span", "mix"),
     ],
 )

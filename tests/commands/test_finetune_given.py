@@ -80,6 +80,7 @@ def calls() -> Iterator[dict[str, str]]:
     yield from (dict(pair) for pair in combinations(every, 2) if pair[0][0] != pair[1][0])
 
 
+@pytest.mark.lab
 @pytest.mark.parametrize("rows", TABLES)
 def test_a_given_setting_changes_that_setting_alone_or_a_line_names_it(
     rows: str, encoder: Path, tables: dict[str, Path]

@@ -278,7 +278,7 @@ def test_columns_on_request(runs: dict[str, Path], file: Path, tmp_path: Path) -
     [
         ("labeller", "text\nthe good play . films\nbad film\n"),
         ("tagger", "text\nthe good play . films\nbad film a good actor\n"),
-        ("chooser", "start,a,b\na good,film,bad play\nthe,actor,bad film .\n"),
+        pytest.param("chooser", "start,a,b\na good,film,bad play\nthe,actor,bad film .\n", marks=pytest.mark.lab),
         ("reader", "question,paragraph\ngood film,a good film . the play\nbad,the bad actor films\n"),
     ],
 )

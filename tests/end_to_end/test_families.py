@@ -167,8 +167,12 @@ def test_a_run_on_it_stands_alone_and_opens_in_transformers(encoder: Path, table
     np.testing.assert_allclose(
         list(exported.probabilities.values()), list(ours.probabilities.values()), rtol=0, atol=2e-5
     )
+
+
+@pytest.mark.lab
+def test_only_bert_has_the_form_of_google(encoder: Path, tmp_path: Path) -> None:
     with refusal("not-convertible"):
-        convert(run, tmp_path / "google", to="google")
+        convert(encoder, tmp_path / "google", to="google")
 
 
 def test_what_it_reads_texts_with_is_known_before_its_weights_are(encoder: Path) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.lab  # the benchmarks serve its models too
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
 

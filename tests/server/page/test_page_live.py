@@ -100,7 +100,7 @@ def test_what_models_say_is_shown(page: Page, server: Any, choose: Any) -> None:
     expect(said(page)).to_have_text(f"{best['piece']}, {percent(best['probability'])}")
 
 
-def test_answers_and_choices_are_shown(page: Page, server: Any, choose: Any) -> None:
+def test_answers_are_shown(page: Page, server: Any, choose: Any) -> None:
     choose("reader-of-all", "Finds the answer")
     page.get_by_label("Question", exact=True).fill("the film")
     page.get_by_label("Paragraph").fill(f"{CHARACTERS} {TEXT}")
@@ -110,6 +110,9 @@ def test_answers_and_choices_are_shown(page: Page, server: Any, choose: Any) -> 
     expect(said(page)).to_have_text(f"{told['text']}, {percent(told['probability'])}")
     assert page.locator("mark").all_inner_texts() == [told["text"]]
 
+
+@pytest.mark.lab
+def test_choices_are_shown(page: Page, server: Any, choose: Any) -> None:
     choose("chooser", "Picks the choice")
     page.get_by_label("Context", exact=True).fill("the actor")
     page.get_by_label("Choice 1").fill("plays")
