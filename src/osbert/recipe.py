@@ -17,7 +17,6 @@ import json
 import linecache
 import re
 import sys
-import tomllib
 import types
 import typing
 from collections.abc import Iterator, Mapping
@@ -77,7 +76,7 @@ def read(name_or_path: str | Path) -> Table:
         )
     try:
         return guarded.parse_toml(text)
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:
         raise UserError(f"{name_or_path}: not valid TOML: {error}", code="invalid-recipe") from error
 
 
