@@ -346,7 +346,7 @@ def test_the_columns_of_a_table_of_pairs_keep_their_order(encoder: Path, kind: t
         pickle.loads(pickle.dumps(estimator)).predict(table)
 
 
-@pytest.mark.parametrize("missing", [None, float("nan"), np.datetime64("NaT")])
+@pytest.mark.parametrize("missing", [None, float("nan"), np.datetime64("NaT", "D")])
 def test_a_label_that_is_missing_is_named(encoder: Path, missing: Any) -> None:
     with pytest.raises(ValueError, match=r"y\[39\]"):
         TextClassifier(encoder).fit(TEXTS, np.array([*LABELS[1:], missing], dtype=object))

@@ -22,7 +22,7 @@ from osbert_lab.demo.stages import Stage
 from terminal import run
 from tiny_runs import write_run
 
-PACKAGES = ("asyncio", "email", "tkinter", "unittest", "multiprocessing")
+PACKAGES = ("asyncio", "email", "importlib", "unittest", "multiprocessing")
 
 
 @pytest.fixture(scope="module")
