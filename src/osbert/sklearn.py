@@ -133,7 +133,8 @@ class FinetuneEstimator(ModelEstimator):
         self.random_state = random_state
         self.out = out
 
-    def _finetune(self, task: str, rows: list[tuple[Any, ...]], watch: Watch) -> None:
+    def _finetune(self, task: str, X: Any, rows: list[tuple[Any, ...]], watch: Watch) -> None:
+        """Fine-tune on `rows`, made of the texts X and their labels, whose columns `_predict` expects again."""
         seed = self.random_state
         # scikit-learn's convention: a RandomState gives each fit another seed, an int always the same one.
         if seed is not None and not isinstance(seed, (int, np.integer)):
@@ -147,6 +148,7 @@ class FinetuneEstimator(ModelEstimator):
         files = ModelFiles(None if self.out is None else Path(self.out).absolute())
         osbert.finetune(task, model=self.model, data=rows, out=files.folder, **given)
         self.files_ = files
+        self.columns_ = tuple(getattr(X, "columns", ()))
 
     def _predict(self, X: Any) -> list[Prediction]:
         """Return the predictions. Raises ValueError if X is a table of pairs with other columns than that of `fit`."""
@@ -197,8 +199,7 @@ class TextClassifier(ClassifierMixin, FinetuneEstimator):
             raise ValueError(
                 f"{soft[0]} is a probability for each label, which osbert.finetune learns, not an estimator"
             )
-        self._finetune("classify", [(*text, str(label)) for text, label in zip(texts, labels)], watch)
-        self.columns_ = tuple(getattr(X, "columns", ()))
+        self._finetune("classify", X, [(*text, str(label)) for text, label in zip(texts, labels)], watch)
         self.classes_ = classes
         return self
 
@@ -239,8 +240,7 @@ class TextRegressor(RegressorMixin, FinetuneEstimator):
         check_consistent_length(texts, numbers)
         if not np.isfinite(numbers).all():
             raise ValueError("y has NaN or infinite numbers")
-        self._finetune("regress", [(*text, float(number)) for text, number in zip(texts, numbers)], watch)
-        self.columns_ = tuple(getattr(X, "columns", ()))
+        self._finetune("regress", X, [(*text, float(number)) for text, number in zip(texts, numbers)], watch)
         return self
 
     def predict(self, X: Any) -> NDArray[np.floating]:

@@ -168,7 +168,12 @@ class Table:
             if not cells:
                 if not (form.hint and line == 1):
                     yield Row(line=line, values={form.columns[0]: ""}, blank=True)
-            elif form.header and len(cells) > 1 and tuple(cell.strip(" \ufeff") for cell in cells) == form.columns:
+            elif (
+                form.header
+                and len(cells) > 1
+                and form.columns[0] in cells[0]  # quicker than the comparison of all, which few rows need
+                and tuple(cell.strip(" \ufeff") for cell in cells) == form.columns
+            ):
                 problems.add(f"{self.path}, line {line}: the header again. Remove this line.", code="unusable-row")
             elif len(cells) in (len(form.columns), len(form.columns) + form.surplus):
                 yield Row(line=line, values=dict(zip(form.columns, cells)))

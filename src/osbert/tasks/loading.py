@@ -59,7 +59,7 @@ def load(task: TaskT, splits: Sequence[str], *, fit: bool = True) -> tuple[TaskT
                 f"no row can be held out for development (--held-out): {task.source.indivisible}. Add rows, or give a "
                 "file of development rows: --dev FILE."
                 if task.source.is_held_out(split)
-                else f"the {split.replace('all', 'data')} file has no rows. Add rows, or remove the file.",
+                else f"the {'data' if split == 'all' else split} file has no rows. Add rows, or remove the file.",
                 code="no-data",
             )
     problems.stop_if_any()

@@ -44,8 +44,9 @@ class TrainingSettings:
     """With several processes (torchrun): whether each has all weights (ddp) or a shard of each weight (fsdp)."""
 
     def __post_init__(self) -> None:
-        none = ("seed", "checkpoint_every", "evaluate_every", "models_every")
-        for name, least in (("steps", 1), ("log_every", 1), ("keep", 1), *((name, 0) for name in none)):
+        least_values = dict.fromkeys(("steps", "log_every", "keep"), 1)
+        least_values |= dict.fromkeys(("seed", "checkpoint_every", "evaluate_every", "models_every"), 0)
+        for name, least in least_values.items():
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, not {getattr(self, name)}")
         if self.seed >= 2**63:  # torch's own limit is 2**64, and parts of a model are drawn from the seeds after it

@@ -362,9 +362,11 @@ class OwnCall(Call):
         texts: list[str] = []
         for field in self.edge.request:
             value = values[field.name]
-            texts += (given := [value] if isinstance(value, str) else value)
+            is_single = isinstance(value, str)
+            given = [value] if is_single else value
             for index, text in enumerate(given):
-                require_text(model, text, field.name if given is not value else f"{field.name}[{index}]")
+                require_text(model, text, field.name if is_single else f"{field.name}[{index}]")
+            texts += given
         # With `empty` what is too long is not refused; that no text is empty is known by now.
         return [item_of(model, texts, self.edge.request[0].name, empty=self.edge.cuts)]
 
