@@ -21,7 +21,6 @@ from osbert.tasks.tables import READING, TableTask
 from osbert_lab.writing.generate import Generate, WritingDescription
 
 if TYPE_CHECKING:
-    from osbert.models.sizes import Sizes
     from osbert.text.file_tokenizer import AnyTokenizer
 
 NO_LABEL = "no label"
@@ -163,12 +162,6 @@ class TextToText(Generate):
         # T5 sorts the fields by name: "hypothesis" comes before "premise".
         named = sorted(zip(self.texts.texts, record.texts, strict=True))
         return " ".join((self.data_set, *(f"{name}: {text}" for name, text in named)))
-
-    def for_model(self, sizes: Sizes, tokenizer: AnyTokenizer, **options: Any) -> Self:
-        """Return the task with `sight` and `most` resolved. Raises UserError if a label has more pieces than `most`."""
-        task = super().for_model(sizes, tokenizer, **options)
-        self.require_room(tokenizer, task.most)
-        return task
 
     def require_room(self, tokenizer: AnyTokenizer, most: int) -> None:
         """Raise UserError if a label has more than `most` pieces, so that it could not be written."""

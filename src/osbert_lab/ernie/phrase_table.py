@@ -48,24 +48,13 @@ class PhraseRow:
     behind: float
 
 
-@dataclass(frozen=True, kw_only=True)
-class PhraseThresholds:
-    """What makes a run of words a phrase.
-
-    `longest`: most words; `count`: least occurrences; `cohesion` and `freedom`: least mutual information of two parts,
-    and least entropy of the neighbours on either side, in nats.
-    """
-
-    longest: int = LONGEST
-    count: int = COUNT
-    cohesion: float = COHESION
-    freedom: float = FREEDOM
-
-
 def find_phrases(
     sentences: Iterable[str],
-    thresholds: PhraseThresholds = PhraseThresholds(),
     *,
+    longest: int = LONGEST,
+    count: int = COUNT,
+    cohesion: float = COHESION,
+    freedom: float = FREEDOM,
     limit: int = MOST,
     remark: Callable[[str], None] = lambda text: None,
 ) -> list[PhraseRow]:
@@ -76,14 +65,13 @@ def find_phrases(
     rarest are forgotten, and `remark` gets a line that says so. Raises OSError if the disk is full.
 
     >>> text = ["We saw New York, and he left New York again.", "New York is big. I like it.", "In New York she ran."]
-    >>> thresholds = PhraseThresholds(count=9, freedom=0.5, cohesion=1)
-    >>> [(row.phrase, row.count) for row in find_phrases(text * 3, thresholds)]
+    >>> [(row.phrase, row.count) for row in find_phrases(text * 3, count=9, freedom=0.5, cohesion=1)]
     [('New York', 12)]
     """
     with TemporaryDirectory(prefix="osbert-phrases-") as folder:
         runs = itertools.chain.from_iterable(map(split_runs, sentences))
         text = SpilledText(Path(folder) / "words", runs, limit=limit)
-        rows, forgotten = _select(text, thresholds)
+        rows, forgotten = _select(text, longest=longest, count=count, cohesion=cohesion, freedom=freedom)
         if text.forgotten or forgotten:
             remark(
                 f"The text has more than {limit:,} different words, or runs of words of one length. The rarest were "
@@ -117,22 +105,24 @@ def table_lines(rows: Iterable[PhraseRow]) -> Iterator[str]:
         yield f"{row.phrase}\t{row.count}\t{row.cohesion:.2f}\t{row.before:.2f}\t{row.behind:.2f}"
 
 
-def _select(text: SpilledText, thresholds: PhraseThresholds) -> tuple[list[PhraseRow], bool]:
+def _select(
+    text: SpilledText, *, longest: int, count: int, cohesion: float, freedom: float
+) -> tuple[list[PhraseRow], bool]:
     """Return the phrases of a text, and whether some runs or neighbours were forgotten."""
     counts = KeyCounts(limit=text.limit)
-    levels = [count_level(text, [], counts, count=thresholds.count)]
+    levels = [count_level(text, [], counts, count=count)]
     forgotten = counts.forgotten
     rows: list[PhraseRow] = []
-    while len(levels) < thresholds.longest and len(levels[-1].counts):
+    while len(levels) < longest and len(levels[-1].counts):
         counts = KeyCounts(limit=text.limit)
-        levels.append(level := count_level(text, levels, counts, count=thresholds.count))
+        levels.append(level := count_level(text, levels, counts, count=count))
         scores = _cohesion(levels, text.words)
-        chosen = np.flatnonzero(scores >= thresholds.cohesion)
+        chosen = np.flatnonzero(scores >= cohesion)
         (before, fewer), (behind, fewer_behind) = (
             entropies(text, level, chosen, offset=offset) for offset in (-1, len(levels))
         )
         forgotten |= counts.forgotten or fewer or fewer_behind
-        for index in np.flatnonzero(np.minimum(before, behind) >= thresholds.freedom).tolist():
+        for index in np.flatnonzero(np.minimum(before, behind) >= freedom).tolist():
             number = chosen[index]
             begin = level.examples[number]
             row = PhraseRow(

@@ -16,14 +16,13 @@ from osbert.data.example import Example, Places
 from osbert.errors import Problems
 from osbert.tasks import Description, Prediction, Record, Source, Task
 from osbert.tasks.record import RecordOutcome
-from osbert_lab.data_sets.text_to_text import SETTLED, TextToText
+from osbert_lab.data_sets.text_to_text import SETTLED
 from osbert_lab.text_mixture.mixing import draw_rows, epoch_rows, mixing_rates
 from osbert_lab.text_mixture.parts import PartRecord, opening_of, part_name, part_task, reading_settings
 from osbert_lab.text_mixture.source import MixtureDescription, MixtureSource
 from osbert_lab.writing.generate import Generate as Generate
 
 if TYPE_CHECKING:
-    from osbert.models.sizes import Sizes
     from osbert.text.file_tokenizer import AnyTokenizer
 
 MEAN = "mean"
@@ -87,13 +86,10 @@ class TextMixture(Generate):
         openings: list[str] = [opening_of(part) for part in self.parts.values()]
         return f'"{openings[0]}a text of yours"' if openings else Task.sample
 
-    def for_model(self, sizes: Sizes, tokenizer: AnyTokenizer, **options: Any) -> Self:
-        """Return the task for a model. Raises UserError if a label of a data set has more pieces than `most`."""
-        task = super().for_model(sizes, tokenizer, **options)
+    def require_room(self, tokenizer: AnyTokenizer, most: int) -> None:
+        """Raise UserError if a label of a data set has more than `most` pieces."""
         for part in self.parts.values():
-            if isinstance(part, TextToText):
-                part.require_room(tokenizer, task.most)
-        return task
+            part.require_room(tokenizer, most)
 
     # Mixing.
 

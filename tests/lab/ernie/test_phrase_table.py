@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import osbert
 from osbert_lab.ernie import phrase_search
-from osbert_lab.ernie.phrase_table import WORD, PhraseRow, PhraseThresholds, find_phrases, table_lines
+from osbert_lab.ernie.phrase_table import WORD, PhraseRow, find_phrases, table_lines
 
 
 def plain_table(sentences: list[str], *, longest: int, count: int) -> dict[str, PhraseRow]:
@@ -67,13 +67,12 @@ def assert_equal(rows: list[PhraseRow], expected: dict[str, PhraseRow]) -> None:
     assert rows == sorted(rows, key=lambda row: (-row.count, row.phrase))
 
 
-def every_run(*, longest: int, count: int) -> PhraseThresholds:
-    return PhraseThresholds(longest=longest, count=count, cohesion=-math.inf, freedom=-math.inf)
+EVERY_RUN = {"cohesion": -math.inf, "freedom": -math.inf}
 
 
 @given(st.lists(st.text("abcd ,", max_size=40), max_size=8), st.integers(1, 4), st.integers(2, 5))
 def test_numbers_are_those_of_a_plain_count(sentences: list[str], count: int, longest: int) -> None:
-    rows = find_phrases(sentences, every_run(longest=longest, count=count))
+    rows = find_phrases(sentences, longest=longest, count=count, **EVERY_RUN)
     assert_equal(rows, plain_table(sentences, longest=longest, count=count))
 
 
@@ -81,7 +80,7 @@ def test_numbers_are_those_of_a_plain_count(sentences: list[str], count: int, lo
 def test_a_bound_that_is_not_reached_changes_nothing(sentences: list[str], count: int, limit: int) -> None:
     """The text is counted in blocks of a quarter of the limit. Where something is forgotten, a remark tells."""
     remarks: list[str] = []
-    rows = find_phrases(sentences, every_run(longest=3, count=count), limit=limit, remark=remarks.append)
+    rows = find_phrases(sentences, longest=3, count=count, **EVERY_RUN, limit=limit, remark=remarks.append)
     expected = plain_table(sentences, longest=3, count=count)
     if not remarks:
         assert_equal(rows, expected)
@@ -95,9 +94,9 @@ def test_frequent_phrases_outlive_the_bound() -> None:
     rng = random.Random(0)
     sentences = [f"w{rng.randrange(10**9)} new york w{rng.randrange(10**9)}" for _ in range(500)]
     remarks: list[str] = []
-    rows = find_phrases(sentences, PhraseThresholds(cohesion=1), limit=100, remark=remarks.append)
+    rows = find_phrases(sentences, cohesion=1, limit=100, remark=remarks.append)
     assert [row.phrase for row in rows] == ["new york"] and 450 < rows[0].count <= 500 and len(remarks) == 1
-    assert [row.count for row in find_phrases(sentences, PhraseThresholds(cohesion=1))] == [500]
+    assert [row.count for row in find_phrases(sentences, cohesion=1)] == [500]
 
 
 def test_thresholds_select() -> None:
@@ -110,12 +109,7 @@ def test_thresholds_select() -> None:
         sentences.append(" ".join(text))
     found = {row.phrase: row for row in find_phrases(sentences)}
     assert {"New York", "Republic of China"} <= {*found} and "Republic of" not in found and "of China" not in found
-    assert (
-        find_phrases(sentences, PhraseThresholds(count=10**6))
-        == []
-        == find_phrases([])
-        == find_phrases(["", "a", ",,,"])
-    )
+    assert find_phrases(sentences, count=10**6) == [] == find_phrases([]) == find_phrases(["", "a", ",,,"])
     assert [*table_lines([found["New York"]])][1].split("\t")[:2] == ["New York", str(found["New York"].count)]
 
 

@@ -325,7 +325,11 @@ class Generate(TableTask):
             )
         # The target can have no more pieces than the shorter of the two limits leaves.
         most = self.writing.fitting(min(self.length, sizes.length)).most
+        self.require_room(tokenizer, most)
         return dataclasses.replace(self, sight=sight, most=most, prediction=prediction)
+
+    def require_room(self, tokenizer: AnyTokenizer, most: int) -> None:
+        """Raise UserError if a target that is known before training has more than `most` pieces; by default none is."""
 
     def names(self, record: Record) -> tuple[str, ...]:
         """Return no names, because generated texts are not classes."""
