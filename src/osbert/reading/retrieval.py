@@ -145,7 +145,7 @@ def read_mapping(data: Mapping[Any, Any], kind: str) -> Scores:
                 message = f"query {query!r:.60}, document {name!r:.60}: {value!r:.60} is not a finite number."
                 problems.add(message, code="unusable-row")
             elif row.setdefault(str(name), number) != number:
-                message = f"query {query!r:.60}, document {name!r:.60}: the same id stands twice. Keep one."
+                message = f"query {query!r:.60}, document {name!r:.60}: the id has two numbers. Keep one."
                 problems.add(message, code="duplicate-name")
     problems.stop_if_any()
     if not scores:

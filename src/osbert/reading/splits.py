@@ -204,8 +204,8 @@ def _limit(sizes: NDArray[np.int64], counts: NDArray[np.int64], most: int) -> ND
     """
     drawn = np.random.default_rng(0).permutation(len(sizes))
     labels = np.repeat(np.arange(len(sizes)), sizes)  # (S,): the label of each row of all sizes
-    earlier = np.arange(len(labels)) - np.repeat(np.cumsum(sizes) - sizes, sizes)  # (S,): the rows of it before
-    order = np.lexsort((drawn[labels], -counts[labels], earlier / sizes[labels]))
+    rows_before = np.arange(len(labels)) - np.repeat(np.cumsum(sizes) - sizes, sizes)  # (S,): those of its label
+    order = np.lexsort((drawn[labels], -counts[labels], rows_before / sizes[labels]))
     return np.bincount(labels[order[:most]], minlength=len(sizes))
 
 

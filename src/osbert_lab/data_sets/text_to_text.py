@@ -94,8 +94,8 @@ class LabelledSource(Source):
 
     def switch_data(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
         """Return the task for other data, a file or a folder, without the settings that read the training file."""
-        usual = {name: getattr(TextToText, name) for name in READING}
-        return super().switch_data(data, usual | dict(given))
+        defaults = {name: getattr(TextToText, name) for name in READING}
+        return super().switch_data(data, defaults | dict(given))
 
     def inputs(self, data: Origin) -> Inputs:
         """Return a file of plain input. Raises UserError if it cannot be read as such."""

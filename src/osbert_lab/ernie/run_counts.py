@@ -44,12 +44,12 @@ class KeyCounts:
     def add(self, keys: Numbers) -> None:
         """Count keys (n,). If there are too many different ones, keep the most frequent, at most half of the limit."""
         unique, numbers = np.unique(keys.astype(np.int64), return_counts=True)
-        both = np.concatenate([self.keys, unique])
-        order = np.argsort(both, kind="stable")  # linear: both parts are sorted
-        both = both[order]
-        firsts = np.flatnonzero(np.diff(both, prepend=both[:1] - 1))
+        merged = np.concatenate([self.keys, unique])
+        order = np.argsort(merged, kind="stable")  # linear: both parts are sorted
+        merged = merged[order]
+        firsts = np.flatnonzero(np.diff(merged, prepend=merged[:1] - 1))
         counts = np.concatenate([self.counts, numbers])[order]
-        self.keys = both[firsts]
+        self.keys = merged[firsts]
         self.counts = np.add.reduceat(counts, firsts) if len(firsts) else counts
         if len(self.keys) > self.limit:
             self.forgotten = True
@@ -146,9 +146,9 @@ def count_level(text: SpilledText, levels: Sequence[Level], counts: KeyCounts, *
     run_numbers = np.memmap(path, np.int32, mode="w+", shape=(len(text),))
     examples = np.zeros(len(keys), np.int64)
     for part in text.blocks():
-        wanted = _keys(text, levels, part)
-        positions = np.minimum(np.searchsorted(keys, wanted), max(0, len(keys) - 1))
-        known = keys[positions] == wanted if len(keys) else np.zeros(len(wanted), np.bool_)
+        run_keys = _keys(text, levels, part)
+        positions = np.minimum(np.searchsorted(keys, run_keys), max(0, len(keys) - 1))
+        known = keys[positions] == run_keys if len(keys) else np.zeros(len(run_keys), np.bool_)
         run_numbers[part] = np.where(known, positions, -1)
         examples[positions[known]] = part.start + np.flatnonzero(known)
     return Level(numbers=run_numbers, counts=numbers, examples=examples)

@@ -50,9 +50,9 @@ class SearchTally:
         """Yield sentences with the counts and the path."""
         yield f"{format_count(self.queries, 'text')}: {format_count(self.rows, 'row')} -> {self.path}"
         if self.empty:
-            yield f"{self.empty:,} without text {'has' if self.empty == 1 else 'have'} no rows"
+            yield f"no rows for {format_count(self.empty, 'empty query', 'empty queries')}"
         if self.cut:
-            yield f"{self.cut:,} longer than {self.length} tokens, whose ends were not read"
+            yield f"{format_count(self.cut, 'query', 'queries')} cut to {self.length} tokens"
 
 
 @dataclass(frozen=True, kw_only=True)

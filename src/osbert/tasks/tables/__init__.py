@@ -275,8 +275,8 @@ class TableSource(Source):
             if any(given.get(option) for other in self.forms if other != form for option in other)
             for name in form
         ]
-        usual = {name: getattr(type(self.task), name) for name in (*READING, *other_forms)}
-        task = super().switch_data(data, usual | dict(given))
+        defaults = {name: getattr(type(self.task), name) for name in (*READING, *other_forms)}
+        task = super().switch_data(data, defaults | dict(given))
         source = task.source
         if source.alone is None:
             return task

@@ -123,8 +123,8 @@ class ContrastiveSource(NumberSource):
 
     def switch_data(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
         """Return the task for other data: pairs, which are scored if there is a column with numbers."""
-        usual = {name: getattr(type(self.task), name) for name in (*READ, "negative")}
-        task = Source.switch_data(self, data, usual | dict(given))
+        defaults = {name: getattr(type(self.task), name) for name in (*READ, "negative")}
+        task = Source.switch_data(self, data, defaults | dict(given))
         source = type(self)(task)
         source.pairs = None if isinstance(data, Path) else data
         path = str(data) if isinstance(data, Path) else IN_MEMORY
