@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import importlib.util
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -17,6 +19,9 @@ from hypothesis import strategies as st
 import osbert
 import tiny_runs
 from osbert.interop.sentence_files import Prompts, SentenceModel, write_sentence_model
+from osbert.server.access import Hosts
+from osbert.server.call_table import all_calls
+from osbert.server.http import application
 from osbert.tasks.kinds.rerank import Rerank
 from serving import Serving
 
@@ -186,6 +191,7 @@ def test_jinas_route_is_osberts_with_further_fields(serving: Serving, folders: d
     assert refused.status_code == 422 and refused.json()["detail"] == refused.json()["error"]["message"]
 
 
+@pytest.mark.lab
 def test_teis_routes(serving: Serving, folders: dict[str, Path]) -> None:
     def post(path: str, **asked: Any) -> Any:
         answer = serving.client.post(path, json=asked)
@@ -210,6 +216,7 @@ def test_teis_routes(serving: Serving, folders: dict[str, Path]) -> None:
     assert told["max_client_batch_size"] == 128 and httpx.get(f"{serving.url}/info").status_code == 401
 
 
+@pytest.mark.lab
 def test_teis_route_of_sparse_vectors(serving: Serving, folders: dict[str, Path]) -> None:
     answer = serving.client.post("/embed_sparse", json={"inputs": TEXTS, "prompt_name": "query", "truncate": True})
     assert answer.status_code == 200, answer.text
@@ -220,6 +227,7 @@ def test_teis_route_of_sparse_vectors(serving: Serving, folders: dict[str, Path]
         )
 
 
+@pytest.mark.lab
 def test_the_hubs_client_embeds_by_teis_route(
     serving: Serving, folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -232,6 +240,7 @@ def test_the_hubs_client_embeds_by_teis_route(
     huggingface_hub.close_session()
 
 
+@pytest.mark.lab
 @pytest.mark.parametrize(
     ("path", "asked", "status", "kind"),
     [
@@ -255,8 +264,9 @@ def test_teis_refusals(serving: Serving, path: str, asked: dict[str, Any], statu
     assert (refused.status_code, refused.json()["error_type"]) == (status, kind) and refused.json()["error"]
 
 
-FORMS = {"/v1/embeddings": "error", "/v1/rerank": "detail", "/v2/rerank": "message", "/embed": "error_type",
-         "/embed_sparse": "error_type", "/rerank": "error_type", "/predict": "error_type"}  # fmt: skip
+FORMS = {"/v1/embeddings": "error", "/v1/rerank": "detail", "/v2/rerank": "message"}
+if importlib.util.find_spec("osbert_lab"):
+    FORMS |= dict.fromkeys(("/embed", "/embed_sparse", "/rerank", "/predict"), "error_type")
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.just("a film"),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["text", "a"]), inner, max_size=2),
@@ -298,6 +308,13 @@ def test_what_is_no_request_is_refused_in_the_form_of_the_client(serving: Servin
 
 
 def test_without_a_reranker_its_routes_are_absent() -> None:
-    from osbert.server.call_table import all_calls
-
     assert not {"/v2/rerank", "/rerank", "rerank"} & set(all_calls([]))
+
+
+def test_without_the_lab_teis_routes_are_absent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("osbert.server.call_table.extensions", lambda group: {})
+    monkeypatch.setattr("osbert.server.http.extensions", lambda group: {})
+    service: Any = SimpleNamespace(pool=SimpleNamespace(edges=[]), calls=all_calls([Rerank.edge]), refusal=None)
+    paths = {getattr(route, "path", "") for route in application(service, hosts=Hosts(names=(), origins=())).routes}
+    assert {"/v1/embeddings", "/v2/rerank", "/health"} <= paths
+    assert not {"/embed", "/embed_sparse", "/rerank", "/predict", "/info"} & paths

@@ -16,7 +16,6 @@ from osbert.server.calls.predict import AnswerCall, OwnCall, PredictCall, TagCal
 from osbert.server.calls.search import SearchCall
 from osbert.server.clients.openai import EmbeddingsCall
 from osbert.server.clients.rerank import CohereCall, JinaCall, is_ranking
-from osbert.server.clients.tei import TEIEmbedCall, TEIPredictCall, TEIRerankCall, TEISparseCall
 from osbert.tasks.edges import Edge
 
 CALLS: Mapping[str, Call] = {
@@ -63,17 +62,15 @@ def all_calls(edges: Iterable[Edge]) -> dict[str, Call]:
 def client_calls(edges: Iterable[Edge]) -> dict[str, Call]:
     """Return the calls of other APIs by path, those for rankings only if a reranker is among the served kinds.
 
-    Jina's path is that of a reranker's own call, by whose name it is in the table.
+    Jina's path is that of a reranker's own call, by whose name it is in the table. Other packages add calls by entry
+    points in the group `osbert.server.clients`: functions of the edge of the reranker, None without one.
     """
-    calls: dict[str, Call] = {
-        "/v1/embeddings": EmbeddingsCall(),
-        "/embed": TEIEmbedCall(),
-        "/embed_sparse": TEISparseCall(),
-        "/predict": TEIPredictCall(),
-    }
+    calls: dict[str, Call] = {"/v1/embeddings": EmbeddingsCall()}
     ranking = next((edge for edge in edges if edge.call == RERANK and is_ranking(edge)), None)
     if ranking:
-        calls |= {RERANK: JinaCall(ranking), "/v2/rerank": CohereCall(ranking), "/rerank": TEIRerankCall(ranking)}
+        calls |= {RERANK: JinaCall(ranking), "/v2/rerank": CohereCall(ranking)}
+    for extension in extensions("osbert.server.clients").values():
+        calls |= extension.load()(ranking)
     return calls
 
 

@@ -1,7 +1,8 @@
 """The server: HTTP in, JSON out. It checks who asks and whether a request can be taken on; workers do the rest.
 
 POST /v1/predict, embed, fill-mask, generate, answer, tag, explain, attention, annotate, the calls that served kinds
-declare, and those of other APIs (clients/); GET /v1/models, /info, /health, /ready, /metrics, /openapi.json.
+declare, and those of other APIs (clients/); GET /v1/models, /health, /ready, /metrics, /openapi.json, and what other
+packages add by entry points in the group `osbert.server.states`: functions of the application and its Service.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 import osbert
+from osbert.extensions import extensions
 from osbert.reports.attention_page import BROWSER
 from osbert.server.access import HostCheck, Hosts, Keys
 from osbert.server.call_table import all_calls, path_of
 from osbert.server.calls import schemas
 from osbert.server.calls.models import kinds
 from osbert.server.calls.schemas import Refusal
-from osbert.server.clients.tei import TEIError, model_info
 from osbert.server.intake import Intake
 from osbert.server.limits import ServerLimits
 from osbert.server.metrics import ServerMetrics
@@ -312,7 +313,7 @@ def application(service: Service, *, hosts: Hosts) -> FastAPI:
             methods=["POST"],
             summary=(call.request.__doc__ or "").strip(),
             operation_id=name if not name.startswith("/") else f"client{name.replace('/', '_')}",
-            responses=_responses(call.reply, *REFUSALS, error=call.error),
+            responses=describe_responses(call.reply, *REFUSALS, error=call.error),
             openapi_extra={
                 "requestBody": {
                     "required": True,
@@ -321,6 +322,8 @@ def application(service: Service, *, hosts: Hosts) -> FastAPI:
             },
         )
     _add_states(app, service)
+    for extension in extensions("osbert.server.states").values():
+        extension.load()(app, service)
 
     async def other(request: HttpRequest, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
@@ -369,7 +372,7 @@ def _add_states(app: FastAPI, service: Service) -> None:
 
     listed = schemas.models_schema(dict.fromkeys([*kinds(), *(edge.kind for edge in service.pool.edges)]))
 
-    @app.get("/v1/models", responses=_responses(listed, 401, 503))
+    @app.get("/v1/models", responses=describe_responses(listed, 401, 503))
     async def models(request: HttpRequest) -> Response:
         service.check_key(request)
         listed = [
@@ -378,23 +381,13 @@ def _add_states(app: FastAPI, service: Service) -> None:
         ]
         return respond({"object": "list", "data": listed, "models": service.pool.models})
 
-    @app.get("/info", responses=_responses(dict[str, Any], 401, error=TEIError))
-    async def info(request: HttpRequest) -> Response:
-        service.check_key(request)
-        limits = {
-            "max_concurrent_requests": service.limits.queue,
-            "max_batch_tokens": service.limits.batch_tokens,
-            "max_client_batch_size": service.limits.texts,
-        }
-        return respond(model_info(service.pool.models[0], limits, osbert.__version__))
-
     @app.head("/health", include_in_schema=False)
-    @app.get("/health", responses=_responses(schemas.ServerState))
+    @app.get("/health", responses=describe_responses(schemas.ServerState))
     async def health() -> Response:
         return respond({"status": "alive"} | problem())
 
     @app.head("/ready", include_in_schema=False)
-    @app.get("/ready", responses=_responses(schemas.ServerState, 503))
+    @app.get("/ready", responses=describe_responses(schemas.ServerState, 503))
     async def ready() -> Response:
         service.check_going()
         if not service.pool.ready:
@@ -408,7 +401,7 @@ def _add_states(app: FastAPI, service: Service) -> None:
         return Response(service.metrics.text(), media_type="text/plain; version=0.0.4")
 
 
-def _responses(reply: Any, *refusals: int, error: Any = schemas.Error) -> dict[int | str, dict[str, Any]]:
+def describe_responses(reply: Any, *refusals: int, error: Any = schemas.Error) -> dict[int | str, dict[str, Any]]:
     """Return the schemas of a path's responses by status, for /openapi.json."""
     answers: dict[int | str, dict[str, Any]] = {200: {"model": reply}}
     return answers | {status: {"model": error, "description": REFUSALS[status]} for status in refusals}

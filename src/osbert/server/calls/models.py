@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from osbert import components
 from osbert.errors import Problems, UserError, nearest
+from osbert.extensions import extensions
 from osbert.inference.vectors.settings import EmbeddingOptions
 from osbert.server.calls import MOST_BEAMS, MOST_PIECES
 from osbert.server.calls.schemas import Refusal, shorten
@@ -218,7 +219,7 @@ class ServerModel:
             embedder = self.engine.embedder(options)
             kind = embedder.settings.kind
             if kind == "multi" or (kind == "sparse" and not sparse):
-                call = "/embed_sparse" if kind == "sparse" else "no call"
+                call = "/embed_sparse" if kind == "sparse" and extensions("osbert.server.clients") else "no call"
                 raise Refusal(
                     422,
                     f"The vectors of {self.name} are {kind}, for which there is {call}. Name a pooling, such as "

@@ -1,1 +1,1 @@
-"""The paths of other APIs, whose clients work unchanged: OpenAI, Jina, Cohere and text-embeddings-inference (TEI)."""
+"""The paths of other APIs, whose clients work unchanged: OpenAI, Jina and Cohere."""

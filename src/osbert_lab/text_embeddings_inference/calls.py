@@ -1,4 +1,4 @@
-"""Calls of Hugging Face's text-embeddings-inference (TEI): POST /embed, /embed_sparse, /rerank, /predict, GET /info.
+"""Calls of Hugging Face's text-embeddings-inference (TEI): POST /embed, /embed_sparse, /rerank, /predict.
 
 They name no model: the first that can answers. A text that is too long is refused unless `truncate` is true. Errors are
 {"error", "error_type"}.
@@ -6,14 +6,13 @@ They name no model: the first that can answers. A text that is too long is refus
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import islice
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import BaseModel, Field
 
-from osbert.server.calls.contract import Item, Items, RequestFields, Results
+from osbert.server.calls.contract import Call, Item, Items, RequestFields, Results
 from osbert.server.calls.embed import EmbedCall
 from osbert.server.calls.models import EMBED_SPARSE, ServerModel
 from osbert.server.calls.predict import PredictCall
@@ -21,6 +20,7 @@ from osbert.server.calls.schemas import Refusal, RequestBody, Texts
 from osbert.server.clients.contract import ClientCall, ClientVectors, as_array, vector_request
 from osbert.server.clients.openai import ClientTexts
 from osbert.server.clients.rerank import RankedResults
+from osbert.tasks.edges import Edge
 
 ERROR_TYPES = {429: "Overloaded", 500: "Backend", 503: "Unhealthy", 504: "Backend"}
 Sequence1or2 = Annotated[list[str], Field(min_length=1, max_length=2)]
@@ -255,25 +255,7 @@ def _inputs(inputs: Any) -> list[Any]:
     return [inputs] if isinstance(inputs[0], str) else list(inputs)
 
 
-def model_info(facts: Mapping[str, Any], limits: Mapping[str, int], version: str) -> dict[str, Any]:
-    """Return what GET /info answers, of the first served model.
-
-    `facts`: its entry in /v1/models. `limits`: the server's, by TEI's names.
-    """
-    names = facts.get("labels") or []
-    labels = {
-        "id2label": {str(index): name for index, name in enumerate(names)},
-        "label2id": {name: index for index, name in enumerate(names)},
-    }
-    ranks = any(field["type"] == "ranking" for field in facts.get("call", {}).get("answer", ()))
-    kinds: dict[str, Any] = {"embedding": {"pooling": facts.get("pooling", "mean")}}
-    kinds = {"classifier": labels} if names else {"reranker": labels} if ranks else kinds
-    return {
-        "model_id": facts["name"],
-        "served_model_name": facts["name"],
-        "model_type": kinds,
-        **limits,
-        "max_input_length": facts["length"],
-        "auto_truncate": False,
-        "version": version,
-    }
+def client_calls(ranking: Edge | None) -> dict[str, Call]:
+    """Return the calls of TEI by path. `ranking`: the edge of the served reranker; without one there is no /rerank."""
+    calls: dict[str, Call] = {"/embed": TEIEmbedCall(), "/embed_sparse": TEISparseCall(), "/predict": TEIPredictCall()}
+    return calls | ({"/rerank": TEIRerankCall(ranking)} if ranking else {})
