@@ -18,6 +18,7 @@ from osbert.console.output import OPTIONS, Output, watching
 from osbert.console.verbs import CORE, OLDER, VerbPackage, group_by_purpose, verb_packages
 from osbert.errors import UnknownSetting, UserError
 from osbert.files import disk_full
+from osbert.interop.hub import name_packaged_models
 from osbert.lock import LockWarning
 from osbert.remote import explain_addresses
 from osbert.runs.contract import Notice
@@ -167,7 +168,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     except UserError as error:
         message = str(_with_options(error, app, words) if isinstance(error, UnknownSetting) else error)
-        output.print_error(explain_addresses(message), code=error.code, codes=error.codes)
+        output.print_error(name_packaged_models(explain_addresses(message)), code=error.code, codes=error.codes)
         return 2 if "usage" in error.codes else 1
     except BrokenPipeError:  # the reader of our output went away, as `| head` does
         sys.stderr.close()

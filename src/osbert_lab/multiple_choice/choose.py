@@ -276,7 +276,10 @@ def record_of(row: Row, columns: ChoiceColumns, *, counting: Counting, path: str
     choice_label = (
         ChoiceLabel(label=row.values[columns.label], choices=choices, called=called) if columns.label else None
     )
-    label = called[choice_index(choice_label, counting)] if choice_label else None
+    right = choice_index(choice_label, counting) if choice_label else None
+    if right is not None and choices.count(choices[right]) > 1:
+        raise ValueError(f"the right choice, {choices[right]!r:.60}, is there twice. Correct it, or remove the row")
+    label = None if right is None else called[right]
     return Choices(number=0, texts=texts, names=called, label=label, path=path, line=row.line)
 
 
@@ -362,7 +365,9 @@ class ChoiceDescription(TableDescription):
     def describe_split(self, records: Sequence[Record]) -> str:
         counts = sorted({len(record.texts) - 1 for record in records})
         ways = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else f"{counts[0]}" if counts else "no"
-        return f"{len(records):,} rows ({ways} choices each)"
+        repeated = [record.place for record in records if len({*record.texts[1:]}) < len(record.texts) - 1]
+        remark = f"; equal wrong choices in {len(repeated):,}, the first being {repeated[0]}" if repeated else ""
+        return f"{len(records):,} rows ({ways} choices each{remark})"
 
 
 @dataclass(frozen=True, kw_only=True)

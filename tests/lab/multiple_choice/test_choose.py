@@ -154,6 +154,7 @@ def test_labels_that_cannot_be_told_are_refused_until_counting_says(write: Calla
         (HEADER + "a,b,c,,,,0\n", ("unusable-row", "line 2", "1 choice")),
         (HEADER + "a,b,c,,e,f,0\n", ("unusable-row", "line 2", "choice 2 of 4")),
         (HEADER + ",,,,,,0\n", ("empty-text", "line 2")),
+        (HEADER + "a,b,c,d,e,c,0\n", ("unusable-row", "line 2", "'c'", "twice")),
         (HEADER + ",b,c,d,e,f,0\n", ("unusable-row", "line 2", "context")),
         ("sent1,sent2,ending0,ending1,ending2,label\na,b,c,d,e,0\n", ("unknown-column", "'ending3'", "--choices")),
         ("sent1,sent2,ending0,ending1,ending2,ending3\na,b,c,d,e,f\n", ("unknown-column", "'label'", "--label")),
@@ -188,6 +189,11 @@ def test_swag_that_cannot_be_used(write: Callable[..., Path], text: str, refused
 def test_tables_that_cannot_be_used(write: Callable[..., Path], text: str, refused: tuple[str, ...]) -> None:
     with refusal(*refused):
         read(write(text, "rows.jsonl" if text.startswith("{") else "rows.csv"))
+
+
+def test_equal_wrong_choices_are_counted(write: Callable[..., Path]) -> None:
+    task, records = read(write(HEADER + "a,b,c,d,e,f,0\na,b,c,d,d,f,0\n"), SWAG)
+    assert "1, the first being" in task.description.describe_split(records)
 
 
 def test_one_label_for_all_is_nothing_to_learn(write: Callable[..., Path]) -> None:

@@ -24,6 +24,7 @@ from osbert.tasks.tables import TableDescription
 from osbert.tasks.tables.classes import (
     check_temperature,
     check_weights,
+    describe_fractions,
     describe_joined,
     fit_temperature,
     label_weights,
@@ -49,7 +50,7 @@ class ClassDescription(TableDescription):
 
     def warnings(self) -> list[str]:
         advice = "each combination is a separate class. For several labels per row: osbert finetune multilabel."
-        return describe_joined(self.task.labels, advice)
+        return [*describe_joined(self.task.labels, advice), *describe_fractions(self.task.labels)]
 
     def details(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> list[list[str]]:
         if len(self.task.labels) > SHOWN:

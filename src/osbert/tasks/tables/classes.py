@@ -46,6 +46,8 @@ def list_counts(counts: Mapping[str, int], items: str = "more") -> str:
 SEPARATORS = (",", ";", "|")
 _DECIMAL = re.compile(r"\s*[+-]?\d+,\d+\s*")
 _BETWEEN_LETTERS = re.compile(r"(?<=[^\W\d_])[\s_-]+(?=[^\W\d_])")
+_NUMBER = re.compile(r"[+-]?\d*[.,]?\d+")
+_FRACTION = re.compile(r"[.,]\d*[1-9]")
 _WHOLE = re.compile(r"^([+-]?\d+)\.0+$")
 _ITEM = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\d+\.?\d*""")
 _ARRAY = re.compile(rf"\[\s*(?:{_ITEM.pattern})(?:\s+(?:{_ITEM.pattern}))+\s*\]")
@@ -147,6 +149,20 @@ def describe_joined(labels: Sequence[str], advice: str) -> list[str]:
         return []
     examples = ", ".join(f"'{label}'" for label in joined[:3])
     return [f"{len(joined):,} of {len(labels):,} labels look like several in one cell ({examples}): {advice}"]
+
+
+def describe_fractions(labels: Sequence[str]) -> list[str]:
+    """Return a warning about more than LISTED labels that are all numbers, some with a fraction; [] for others.
+
+    >>> len(describe_fractions([f"{n},5" for n in range(20)])), describe_fractions([f"{n}.0" for n in range(20)])
+    (1, [])
+    """
+    if len(labels) <= LISTED or not all(map(_NUMBER.fullmatch, labels)) or not any(map(_FRACTION.search, labels)):
+        return []
+    return [
+        f"all {len(labels):,} labels are numbers ({', '.join(labels[:3])}, ...), and each is a class of its own. To "
+        "learn the numbers: osbert finetune regress."
+    ]
 
 
 def plain_label(label: str) -> str:
