@@ -53,7 +53,31 @@ def test_bm25_alone_ranks_without_a_model(tmp_path: Path) -> None:
     )
     # Ranks and a margin of more.
     assert all(row["negative_1"] == "" for row in mined(tmp_path / "none.jsonl", last_rank=1)[1])
-    assert mined(tmp_path / "wide.jsonl", margin=0.99)[0].negatives == 0
+    tally, rows, _ = mined(tmp_path / "wide.jsonl", margin=0.99)
+    # The one that is judged not relevant needs no margin.
+    assert tally.negatives == 2 and [row["negative_1"] for row in rows] == ["a good play", "a good play", ""]
+
+
+def test_a_document_that_is_judged_not_relevant_is_a_negative_at_any_score(tmp_path: Path) -> None:
+    judged = {**QRELS, "q1": {**QRELS["q1"], "d6": 0, "d1": 0}}
+    for above, rejected in ((0.0, judged), (1.0, {"q1": {"d0": 2, "d6": 1, "d1": 1}})):
+        tally = osbert.mine(
+            tmp_path / "mined.jsonl", corpus=DOCUMENTS, queries=QUERIES, qrels=rejected, negatives=2, above=above
+        )
+        row = json.loads(tally.path.read_text().splitlines()[0])
+        # d6 is above d0 and the first of equals of d1 is d5, whose text is judged.
+        assert (row["positive"], row["negative_1"]) == ("a good film", "good film good film")
+        assert row["negative_2"] == "the good film" and tally.doubtful == 0
+        assert tally.review.read_text() == ""
+
+
+def test_no_negative_is_relevant_to_another_query_of_the_same_text(tmp_path: Path) -> None:
+    qrels = {"q1": {"d0": 1, "d6": 0}, "q2": {"d6": 1, "d0": 0}}
+    tally = osbert.mine(
+        tmp_path / "mined.jsonl", corpus=DOCUMENTS, queries={"q1": "good film", "q2": "good film"}, qrels=qrels
+    )
+    for row in map(json.loads, tally.path.read_text().splitlines()):
+        assert not {"a good film", "good film good film"} & {row[f"negative_{number}"] for number in range(1, 6)}
 
 
 def test_an_encoder_ranks_as_its_cosines(encoder: Path, tmp_path: Path) -> None:
@@ -70,10 +94,14 @@ def test_an_encoder_ranks_as_its_cosines(encoder: Path, tmp_path: Path) -> None:
             alike = {""} | {DOCUMENTS[name] for name, value in QRELS[[*QUERIES][query]].items() if value > 0}
             best = max(cosines[texts.index(text)] for text in alike if text)
             chosen = {texts[i]: cosines[i] for i in np.argsort(-cosines, kind="stable") if texts[i] not in alike}
-            expected = [text for text, cosine in chosen.items() if cosine <= own - 0.01 * abs(own)]
-            expected = [text for text in expected if chosen[text] < best + 0.01 * abs(best)]
+            rejected = {DOCUMENTS[name] for name, value in QRELS[[*QUERIES][query]].items() if value == 0}
+            expected = [
+                text
+                for text, cosine in chosen.items()
+                if text in rejected or (cosine <= own - 0.01 * abs(own) and cosine < best + 0.01 * abs(best))
+            ]
             assert [row[f"negative_{n}"] for n in range(1, 9)] == [*expected, *[""] * (8 - len(expected))]
-            doubtful = [text for text, cosine in chosen.items() if cosine >= best + 0.01 * abs(best)]
+            doubtful = [text for text in chosen if text not in rejected and chosen[text] >= best + 0.01 * abs(best)]
             assert [line["document"] for line in review if line["query"] == row["query"]] == doubtful
 
 
@@ -89,6 +117,7 @@ def test_a_negative_is_below_and_a_doubtful_document_above(
         relevant_scores=np.array(alike),
         others=np.arange(len(others)),
         other_scores=scores,
+        rejected=np.zeros(len(others), bool),
     )
     negatives, doubtful, close = documents.choose(margin, 3)
     for own, row in zip(alike, negatives, strict=True):

@@ -1,13 +1,15 @@
 """Mines hard negatives for contrastive training: documents that an encoder or BM25 ranks high for a query.
 
-Where a document scores far above all that are judged relevant to the query, it is likelier that a judgement is missing
-than that the ranking is wrong: such a document is no negative, and goes into a file for review.
+Where an unjudged document scores far above all that are judged relevant to the query, it is likelier that a judgement
+is missing than that the ranking is wrong: such a document is no negative, and goes into a file for review. A document
+that is judged not relevant is a negative at any score.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
@@ -52,7 +54,8 @@ class MiningOptions(CorpusOptions):
     """A negative scores at least this fraction less than the relevant document. One that scores at least this fraction
     more than all relevant documents of its query may be relevant, too, and is written for review."""
     above: float = 0.0
-    """A document is relevant if its judgement is above this number."""
+    """A document is relevant if its judgement is above this number. One with another judgement is a negative at any
+    score."""
     review: str = ""
     """The table of doubtful documents. Default: beside --out, with .review before the ending."""
     scores: str = ""
@@ -108,28 +111,33 @@ class MiningTally:
 
 @dataclass(frozen=True, kw_only=True)
 class ScoredDocuments:
-    """The documents of a query by index: `relevant` (A,) and `others` (C,), with their scores."""
+    """The documents of a query by index: `relevant` (A,) and `others` (C,), with their scores.
+
+    `rejected`: which of the others (C,) are judged not relevant.
+    """
 
     relevant: NDArray[np.int64]
     relevant_scores: NDArray[np.floating]
     others: NDArray[np.int64]
     other_scores: NDArray[np.floating]
+    rejected: NDArray[np.bool_]
 
     def choose(self, margin: float, count: int) -> Choice:
         """Return the negatives of each relevant document, the best first; doubtful ones; and the number of close ones.
 
         >>> documents = ScoredDocuments(
         ...     relevant=np.array([7]), relevant_scores=np.array([0.8]),
-        ...     others=np.array([3, 1, 2, 5]), other_scores=np.array([0.9, 0.79, 0.2, 0.7]),
+        ...     others=np.array([3, 1, 2, 5, 4]), other_scores=np.array([0.9, 0.79, 0.2, 0.7, 0.78]),
+        ...     rejected=np.array([False, False, False, False, True]),
         ... )
         >>> documents.choose(0.05, 5)
-        ([array([5, 2])], array([3]), 1)
+        ([array([4, 5, 2])], array([3]), 1)
         """
         order = np.lexsort((self.others, -self.other_scores))
-        others, scores = self.others[order], self.other_scores[order]
+        others, scores, rejected = self.others[order], self.other_scores[order], self.rejected[order]
         width = margin * np.abs(self.relevant_scores)  # (A,)
-        doubtful = scores >= (self.relevant_scores + width).max()
-        below = (scores <= (self.relevant_scores - width)[:, None]) & ~doubtful  # (A, C)
+        doubtful = (scores >= (self.relevant_scores + width).max()) & ~rejected
+        below = (scores <= (self.relevant_scores - width)[:, None]) & ~doubtful | rejected  # (A, C)
         close = int((~doubtful & ~below.any(axis=0)).sum())
         return [others[row][:count] for row in below], others[doubtful], close
 
@@ -167,12 +175,13 @@ class Miner:
     """Scores the documents of queries. The vectors of the corpus are in memory a block at a time.
 
     `relevant`: for each query the indices (A,) of its relevant documents. `document_numbers` (n,),
-    `query_numbers` (Q,): of `number_texts`.
+    `query_numbers` (Q,), and those of each query's documents with any judgement, `judged`: of `number_texts`.
     """
 
     search: CorpusSearch
     options: MiningOptions
     relevant: Sequence[NDArray[np.int64]]
+    judged: Sequence[NDArray[np.int64]]
     document_numbers: NDArray[np.int64]
     query_numbers: NDArray[np.int64]
 
@@ -181,7 +190,11 @@ class Miner:
         for query, (scores, relevant) in enumerate(zip(self._score_words(), self.relevant, strict=True)):
             others = self._drop_known(query, self._rank(scores))
             yield ScoredDocuments(
-                relevant=relevant, relevant_scores=scores[relevant], others=others, other_scores=scores[others]
+                relevant=relevant,
+                relevant_scores=scores[relevant],
+                others=others,
+                other_scores=scores[others],
+                rejected=np.isin(self.document_numbers[others], self.judged[query]),
             )
 
     def by_vectors(self, model: Path, opening: Opening) -> Iterator[ScoredDocuments]:
@@ -219,7 +232,16 @@ class Miner:
                 relevant_scores=cosines[:size],
                 others=others,
                 other_scores=np.array([by_index[index] for index in others.tolist()]),
+                rejected=np.isin(self.document_numbers[others], self.judged[query]),
             )
+
+    @cached_property
+    def _known(self) -> dict[int, set[int]]:
+        """For the text of a query: itself, and the documents that are relevant to one of the queries with this text."""
+        known: dict[int, set[int]] = {}
+        for number, relevant in zip(self.query_numbers.tolist(), self.relevant, strict=True):
+            known.setdefault(number, {EMPTY, number}).update(self.document_numbers[relevant].tolist())
+        return known
 
     def _score_words(self) -> Iterator[NDArray[np.float64]]:
         queries = [*self.search.queries.texts()]
@@ -232,7 +254,7 @@ class Miner:
 
     def _drop_known(self, query: int, indices: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the documents without those whose text is the query's, a relevant document's or another one's."""
-        known = {EMPTY, int(self.query_numbers[query]), *self.document_numbers[self.relevant[query]].tolist()}
+        known = {*self._known[int(self.query_numbers[query])]}
         chosen = []
         for index in indices.tolist():
             if (number := int(self.document_numbers[index])) not in known:
@@ -285,10 +307,12 @@ def mine_negatives(
         search = CorpusSearch(corpus=data.corpus, queries=queries, depth=options.last_rank, watch=watch)
         numbers = number_texts(data.corpus)
         indices = (np.array(relevant[query], np.int64) for query in queries.ids)
+        judged = [[rows[name] for name in data.judgements[query] if name in rows] for query in queries.ids]
         miner = Miner(
             search=search,
             options=options,
             relevant=[row[numbers[row] != EMPTY] for row in indices],
+            judged=[numbers[row] for row in judged],
             document_numbers=numbers,
             query_numbers=number_texts(queries),
         )
