@@ -21,6 +21,7 @@ from osbert.inference.multi_vectors import reading
 from osbert.inference.vectors.reading import open_vectors
 from osbert.interop.sentence_files import Prompts, SentenceModel, write_sentence_model
 from osbert.interop.sentence_parts import Dense, TokenMask
+from osbert.runs.contract import WorkProgress
 from osbert.runs.rows import vector_parts
 from refusals import refusal, refused
 
@@ -113,6 +114,33 @@ def test_the_command_searches_and_names_the_matches(
     assert len(fused.nearest) == len(TEXTS)
 
 
+def test_a_file_is_updated_as_if_it_were_made_anew(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(event: object) -> None:
+        if isinstance(event, WorkProgress) and event.done == 4:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(vector_parts, "ROWS", 2)
+    file, path = tmp_path / "texts.txt", tmp_path / "x.npz"
+    file.write_text("\n".join(TEXTS[:4]))
+    osbert.embed(model, file, out=path)
+    before = path.read_bytes()
+    file.write_text("\n".join(["good", *TEXTS[::-1], "bad bad"]))
+    with pytest.raises(KeyboardInterrupt):
+        osbert.embed(model, file, out=path, update=True, watch=stop)
+    assert path.read_bytes() == before
+    updated = osbert.embed(model, file, out=path, update=True)
+    assert updated.tally["reused"] == 4
+    actual = read(path).vectors
+    anew = osbert.embed(model, file, out=path)
+    assert updated.shape == anew.shape and {**updated.tally, "reused": 0} == {**anew.tally, "reused": 0}
+    np.testing.assert_allclose(actual, read(path).vectors, atol=1e-5)
+    for texts in (TEXTS[:1], TEXTS):
+        file.write_text("\n".join(texts))
+        assert osbert.embed(model, file, out=path, update=True).tally["rows"] == len(texts)
+
+
 def test_a_search_is_measured(model: Path) -> None:
     corpus = {str(number): text for number, text in enumerate(TEXTS)}
     found = osbert.evaluate_retrieval(model, corpus=corpus, queries={"q": "bad film"}, qrels={"q": {"3": 1}})
@@ -137,8 +165,6 @@ def test_what_they_cannot_do_is_refused(
         (("search", out, "film", "--model", runs["encoder"]), "mismatched-base"),
     ):
         refused(terminal.told(capsys, *words), code)
-    done = terminal.told(capsys, "embed", model, lines, "--out", tmp_path / "y.npz", "--update")
-    refused(done, "options-exclude-each-other", "--update", "--pooling")
     with refusal("options-exclude-each-other"):
         osbert.search(out, np.ones((1, 8)))
 

@@ -23,6 +23,7 @@ from osbert.inference.vectors.approximate import index_path
 from osbert.inference.vectors.lexical import BM25Index
 from osbert.inference.vectors.nearest import NearestRows
 from osbert.interop.sentence_files import PROMPTS
+from osbert.runs.contract import Notice
 from osbert.runs.similarity import search as runs
 from osbert.runs.similarity.settings import SearchOptions
 from osbert.tasks.kinds.rerank import Rerank
@@ -281,6 +282,24 @@ def test_a_reranker_comes_last(encoder: Path, lines: Path, tmp_path: Path) -> No
         osbert.search(path, "bad", rerank=str(encoder))
     with refusal("options-exclude-each-other"):
         osbert.search(path, np.ones((1, 16)), rerank=str(ranker))
+
+
+def test_what_a_reranker_did_not_read_is_counted(encoder: Path, tmp_path: Path) -> None:
+    ranker, events = write_run(tmp_path / "ranker", Rerank()), list[Any]()
+    length = load(ranker).packer.length
+    texts = ["good film", "bad " * length, "the actor", "poor " * (length + 9)]
+    (tmp_path / "long.txt").write_text("\n".join(texts))
+    embed(encoder, tmp_path / "long.txt", out=tmp_path / "x.npz")
+    (found,) = osbert.search(tmp_path / "x.npz", "film", rerank=str(ranker), watch=events.append)
+    unread = {near.line: near.unread for near in found.nearest}
+    assert unread == {1: 0, 2: 4, 3: 0, 4: 13}
+    (notice,) = (str(event) for event in events if isinstance(event, Notice) and "reranker" in str(event))
+    assert "17 pieces of 2 of 4 texts" in notice and f"{length} tokens" in notice
+    events.clear()
+    osbert.search(tmp_path / "x.npz", "film", top=1, model=encoder, watch=events.append)
+    assert not [event for event in events if "reranker" in str(event)]
+    osbert.search(tmp_path / "x.npz", "film " * length, rerank=str(ranker), watch=events.append)
+    assert [event for event in events if "reranker" in str(event)]
 
 
 def test_weights_decide_between_vectors_and_words(encoder: Path, lines: Path, tmp_path: Path) -> None:

@@ -51,10 +51,13 @@ class MultiVectors(Sequence[NDArray[np.float32]]):
     def __getitem__(self, key: int) -> NDArray[np.float32]: ...
 
     @overload
-    def __getitem__(self, key: slice) -> MultiVectors: ...
+    def __getitem__(self, key: slice | NDArray[np.int64]) -> MultiVectors: ...
 
-    def __getitem__(self, key: int | slice) -> NDArray[np.float32] | MultiVectors:
-        """Return the vectors (tokens, D) of a text, or those of a run of texts."""
+    def __getitem__(self, key: int | slice | NDArray[np.int64]) -> NDArray[np.float32] | MultiVectors:
+        """Return the vectors (tokens, D) of a text, or those of a run of texts, or of the texts at indices (k,)."""
+        if isinstance(key, np.ndarray):
+            rows, starts = rows_of(self.starts, key)
+            return MultiVectors(self.vectors[rows], starts, self.ids[rows])
         if isinstance(key, slice):
             first, last, _ = key.indices(len(self))
             starts = self.starts[first : max(first, last) + 1]
@@ -85,6 +88,17 @@ def maxsim(queries: MultiVectors, texts: MultiVectors, *, mean: bool = False) ->
     if mean:
         scores /= np.diff(queries.starts)[:, None]
     return scores
+
+
+def rows_of(starts: NDArray[np.int64], indices: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the rows (N,) of the texts at indices (k,), and their `starts` (k + 1,) there.
+
+    >>> [array.tolist() for array in rows_of(np.array([0, 2, 3, 6]), np.array([2, 0]))]
+    [[3, 4, 5, 0, 1], [0, 3, 5]]
+    """
+    sizes = starts[indices + 1] - starts[indices]
+    chosen = np.concatenate([[0], np.cumsum(sizes)])
+    return np.arange(chosen[-1]) + np.repeat(starts[indices] - chosen[:-1], sizes), chosen
 
 
 def spans(starts: NDArray[np.int64], most: int) -> Iterator[tuple[int, int]]:

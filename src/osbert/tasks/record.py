@@ -96,6 +96,11 @@ class Prediction:
         return self.value
 
     @property
+    def unread(self) -> tuple[int, ...]:
+        """Return the truncated pieces of each text for which the value has a number, or of all together."""
+        return (self.truncated,)
+
+    @property
     def answer(self) -> str:
         """Return the value as text, to follow "every row is"."""
         return repr(self.value)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osbert import __version__
-from osbert.data.multi_vectors import MultiVectors, maxsim
+from osbert.data.multi_vectors import MultiVectors, maxsim, rows_of
 from osbert.files import replacing
 from osbert.guarded import parse_json
 from osbert.inference.multi_vectors.nearest import NearestMultiRows
@@ -94,9 +94,7 @@ class ResidualIndex:
 
     def _decode(self, indices: NDArray[np.int64]) -> MultiVectors:
         """Return the vectors of these texts, nearly as they were."""
-        sizes = self.starts[indices + 1] - self.starts[indices]
-        starts = np.concatenate([[0], np.cumsum(sizes)])
-        rows = np.arange(starts[-1]) + np.repeat(self.starts[indices] - starts[:-1], sizes)
+        rows, starts = rows_of(self.starts, indices)
         vectors = self.codec.decode(self.codes[rows], self.residuals[rows])
         vectors = normalize_vectors(vectors) if self.normalized else vectors
         return MultiVectors(vectors, starts, np.zeros(len(rows), np.int64))

@@ -94,7 +94,7 @@ def fitting(options: VectorOptions, form: str, out: Output) -> VectorOptions:
         )
     if options.update and (form == ".jsonl" or options.pooling == "tokens" or is_streamed(out)):
         raise UserError(
-            f"{describe_output(out)}: --update is for one vector a text, in a file of .npy, .npz or .parquet.",
+            f"{describe_output(out)}: --update is for the vectors of texts, in a file of .npy, .npz or .parquet.",
             code="options-exclude-each-other",
         )
     if options.pooling != "tokens":
@@ -145,13 +145,12 @@ def require_form(form: str, options: VectorOptions, kind: VectorKind) -> None:
             "--pooling such as mean.",
             code="unknown-output-format",
         )
-    for name, given in ((f"dtype {options.dtype}", options.dtype != "float32"), ("update", options.update)):
-        if given:
-            raise UserError(
-                f"--{name} is for dense vectors, and this model's are {kind}: remove it, and all texts are embedded as "
-                "they are; or give a --pooling such as mean, for dense vectors of its encoder.",
-                code="options-exclude-each-other",
-            )
+    if options.dtype != "float32":
+        raise UserError(
+            f"--dtype {options.dtype} is for dense vectors, and this model's are {kind}: remove it; or give a "
+            "--pooling such as mean, for dense vectors of its encoder.",
+            code="options-exclude-each-other",
+        )
 
 
 def refuse_half(out: Path) -> None:

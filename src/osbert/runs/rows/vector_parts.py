@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from osbert.data.example import Example
 from osbert.data.multi_vectors import MultiVectors
 from osbert.inference.embedder import Embedder
+from osbert.inference.kinds import KINDS
 from osbert.inference.vectors.files import ENDS, Column
 from osbert.inference.vectors.sparse import name_piece, name_pieces
 from osbert.reading.table import Row
@@ -91,10 +92,11 @@ class RowBatches:
         if self.earlier is None:
             return {}, self.embedder.vectors(groups)
         indices = self.earlier.find(texts)
-        values = np.empty((len(groups), *self.embedder.shape), np.float32)
-        values[indices >= 0] = self.earlier.vectors(indices[indices >= 0])
-        if new := [group for group, index in zip(groups, indices) if index < 0]:
-            values[indices < 0] = self.embedder.vectors(new)
+        known = indices >= 0
+        values = self.earlier.vectors(indices[known])
+        if new := [group for group, reused in zip(groups, known) if not reused]:
+            values = KINDS[self.embedder.settings.kind].stack([values, self.embedder.vectors(new)])
+            values = values[np.argsort(np.argsort(~known, kind="stable"))]  # in the order of the texts again
         return {"reused": len(groups) - len(new)}, values
 
     def _vectors(self, values: Any, sink: RowSink) -> dict[str, bytes]:

@@ -13,8 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from osbert.data.multi_vectors import MultiVectors, rows_of
 from osbert.errors import UserError
 from osbert.inference.embedder import Embedder
+from osbert.inference.kinds import KINDS
+from osbert.inference.vectors.files import map_array
 from osbert.inference.vectors.reading import open_vectors
 
 HASH = np.dtype([("first", "<u8"), ("second", "<u8")])
@@ -22,16 +25,16 @@ HASH = np.dtype([("first", "<u8"), ("second", "<u8")])
 
 
 class EarlierVectors:
-    """The vectors of a file, by their texts. Memory holds 24 bytes of each text; the vectors are in an unnamed file.
+    """The vectors of a file, by their texts. Memory holds 24 bytes of each text.
 
-    `reduced`: whether they are int8, without their lengths.
+    Dense vectors are in an unnamed file; others are mapped. `reduced`: whether they are int8, without their lengths.
     """
 
     def __init__(self, path: Path, facts: Mapping[str, Any], embedder: Embedder, dtype: str) -> None:
         """Open and read a file of `osbert embed`.
 
-        Raises UserError if it is damaged, or has sparse vectors or those of tokens, or if its model, settings or
-        columns are not those of `facts` and `embedder`; and if new vectors, of a `dtype`, are to be more exact.
+        Raises UserError if it is damaged, or if its model, settings or columns are not those of `facts` and `embedder`;
+        and if new vectors, of a `dtype`, are to be more exact.
         """
         opened = open_vectors(path)
         stored = opened.settings
@@ -46,14 +49,21 @@ class EarlierVectors:
                 "to embed all texts.",
                 code="mismatched-base",
             )
-        with TemporaryFile(dir=path.parent) as file:
-            for block in opened.blocks():
-                file.write(block.tobytes())
-            file.flush()
-            shape = (opened.count, *embedder.shape)
-            self._vectors = (
-                np.memmap(file, np.float32, "r", shape=shape) if opened.count else np.empty(shape, np.float32)
-            )
+        self._width, self._kind = embedder.shape[-1], opened.kind
+        if opened.kind == "dense":
+            with TemporaryFile(dir=path.parent) as file:
+                for block in opened.blocks():
+                    file.write(block.tobytes())
+                file.flush()
+                shape = (opened.count, *embedder.shape)
+                self._vectors = (
+                    np.memmap(file, np.float32, "r", shape=shape) if opened.count else np.empty(shape, np.float32)
+                )
+        else:
+            for _ in KINDS[opened.kind].blocks(opened):  # which compares the checksums
+                pass
+            arrays = ("indptr", "data", "indices") if opened.kind == "sparse" else ("starts", "vectors", "ids")
+            self._arrays = [map_array(path, name) for name in arrays]
         hashes = np.fromiter((_hash(row.texts) for row in opened.all_rows()), HASH, opened.count)
         order = np.argsort(hashes["first"], kind="stable")
         self._order, self._firsts, self._seconds = order, hashes["first"][order], hashes["second"][order]
@@ -67,10 +77,17 @@ class EarlierVectors:
         known = (self._firsts[indices] == hashes["first"]) & (self._seconds[indices] == hashes["second"])
         return np.where(known, self._order[indices], -1)
 
-    def vectors(self, indices: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Return the vectors (k, ...) of rows."""
-        rows: NDArray[np.float32] = self._vectors[indices]
-        return rows
+    def vectors(self, indices: NDArray[np.int64]) -> Any:
+        """Return the vectors of rows, of the embedder's kind; dense ones (k, ...)."""
+        if self._kind == "dense":
+            return self._vectors[indices]
+        starts, numbers, pieces = self._arrays
+        rows, starts = rows_of(starts, indices)
+        if self._kind == "multi":
+            return MultiVectors(numbers[rows], starts, pieces[rows])
+        from scipy.sparse import csr_array  # which dense vectors do not need
+
+        return csr_array((numbers[rows], pieces[rows], starts), shape=(len(indices), self._width))
 
 
 def _hash(texts: Sequence[str]) -> tuple[int, int]:

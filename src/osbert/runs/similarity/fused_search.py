@@ -18,6 +18,7 @@ from osbert.inference.engine import Engine, load
 from osbert.inference.vectors.lexical import BM25Index
 from osbert.inference.vectors.reading import VectorFile, VectorRow
 from osbert.interop.folder import open_folder
+from osbert.interop.opening import Opening
 from osbert.runs.contract import Notice, Watch, ignore, report_remarks
 from osbert.runs.similarity.search import (
     QUERIES,
@@ -36,6 +37,7 @@ from osbert.runs.similarity.search import (
     search,
 )
 from osbert.runs.similarity.settings import SearchOptions
+from osbert.terminal import format_count
 
 BM25 = "bm25"
 """The name of the ranking by words."""
@@ -58,11 +60,9 @@ def search_files(
         if isinstance(queries, np.ndarray) or any(len(query) != 1 for query in queries):
             raise UserError("A reranker reads queries that are single texts.", code="options-exclude-each-other")
         request.open_file()  # which checks the options
-        engine = load(open_folder(name, request.opening, watch=watch), device=request.options.device)
-        require_reranker(engine, name)
-        report_remarks(engine, watch)
+        engine = open_reranker(name, request.opening, device=request.options.device, watch=watch)
         deeper = replace(request, options=replace(request.options, rerank="", top=max(top, DEPTH)))
-        return [rerank(engine, neighbourhood, top) for neighbourhood in search_files(deeper, queries, watch=watch)]
+        return rerank(engine, search_files(deeper, queries, watch=watch), top, watch=watch)
     if not request.also and (isinstance(queries, np.ndarray) or not request.options.hybrid):
         return search(request, queries, watch=watch)
     if isinstance(queries, np.ndarray):
@@ -204,30 +204,62 @@ class HybridSearch(FusedSearch):
         return file.finder.describe(text, rankings[name].get(row), words[name].get(row, {}))
 
 
-def require_reranker(engine: Engine, name: str) -> None:
+def open_reranker(name: str, opening: Opening, *, device: str, option: str = "rerank", watch: Watch = ignore) -> Engine:
+    """Return the reranker in a folder, or by its name. Raises UserError for another model; `option`: what named it."""
+    engine = load(open_folder(name, opening, watch=watch), device=device)
+    require_reranker(engine, name, option)
+    report_remarks(engine, watch)
+    return engine
+
+
+def require_reranker(engine: Engine, name: str, option: str = "rerank") -> None:
     """Raise UserError unless the model ranks texts."""
     edge = engine.task.edge if engine.task else None
     if edge is None or not any(field.type == "ranking" for field in edge.answer):
         raise UserError(
-            f"{name} is no reranker: fine-tune one (osbert finetune rerank), or remove --rerank.",
+            f"{name} is no reranker: fine-tune one (osbert finetune rerank), or remove --{option}.",
             code="unsupported-model",
         )
 
 
-def rerank(engine: Engine, neighbourhood: Neighbourhood, top: int) -> Neighbourhood:
-    """Return the `top` texts of a query that a reranker scores highest."""
-    nearest = neighbourhood.nearest
-    texts = [(*neighbourhood.query, *(near.texts[0] for near in nearest))] if nearest else []
-    scores = [float(score) for prediction in engine.predict(texts) for score in prediction.value]
-    order = sorted(range(len(nearest)), key=lambda index: -scores[index])[:top]
-    reranked = []
-    for index in order:
-        before = nearest[index]
-        assert not isinstance(before, RerankedNeighbour)
-        reranked.append(
-            RerankedNeighbour(score=scores[index], line=before.line, texts=before.texts, rank=index + 1, before=before)
-        )
-    return replace(neighbourhood, nearest=reranked)
+def rerank(
+    engine: Engine, neighbourhoods: Sequence[Neighbourhood], top: int, *, watch: Watch = ignore
+) -> list[Neighbourhood]:
+    """Return the `top` texts of each query that a reranker scores highest. A Notice says how many it read in part."""
+    cut, results = list[int](), []
+    for neighbourhood in neighbourhoods:
+        nearest = neighbourhood.nearest
+        texts = [(*neighbourhood.query, *(near.texts[0] for near in nearest))] if nearest else []
+        predictions = engine.predict(texts)
+        scores = [float(score) for prediction in predictions for score in prediction.value]
+        cut += (unread := [pieces for prediction in predictions for pieces in prediction.unread])
+        order = sorted(range(len(nearest)), key=lambda index: -scores[index])[:top]
+        reranked = []
+        for index in order:
+            before = nearest[index]
+            assert not isinstance(before, RerankedNeighbour)
+            reranked.append(
+                RerankedNeighbour(
+                    score=scores[index],
+                    line=before.line,
+                    texts=before.texts,
+                    rank=index + 1,
+                    unread=unread[index],
+                    before=before,
+                )
+            )
+        results.append(replace(neighbourhood, nearest=reranked))
+    report_unread(engine, cut, watch)
+    return results
+
+
+def report_unread(engine: Engine, unread: Sequence[int], watch: Watch) -> None:
+    """Call `watch` with a Notice if a reranker read some documents in part; `unread` (n,): pieces left out of each."""
+    if cut := sum(map(bool, unread)):
+        texts = f"{cut:,} of {format_count(len(unread), 'text')}"
+        longer = f"together they are longer than {engine.packer.length} tokens"
+        pieces = format_count(sum(unread), "piece")
+        watch(Notice(f"The reranker did not read {pieces} of {texts}, or of the query: {longer}."))
 
 
 def require_same_texts(opened: Sequence[VectorFile]) -> None:

@@ -283,6 +283,7 @@ def mine_negatives(
     Raises UserError for invalid options and data, before any computation.
     """
     from osbert.runs.rows.table import require_output, write_values  # loads torch
+    from osbert.runs.similarity.fused_search import open_reranker, report_unread
 
     options = options or MiningOptions()
     options.check()
@@ -292,7 +293,9 @@ def mine_negatives(
         require_output(path, [*data_input.files, other])
     if not (model or options.bm25):
         raise UserError("There is nothing to rank with. Give --model, or remove --no-bm25.", code="missing-option")
-    reranker = _open_reranker(options, opening, watch) if options.scores else None
+    reranker = None
+    if options.scores:
+        reranker = open_reranker(options.scores, opening, device=options.device, option="scores", watch=watch)
     with reading_copies():
         data = data_input.read(options, watch, labelled=False)
         assert data.corpus is not None and data.queries is not None
@@ -322,22 +325,9 @@ def mine_negatives(
         write_values(out, ["query", *names, *scores], writer.rows())
         columns = ["query", "document", "score", "positive", "positive_score"]
         write_values(review, columns, writer.doubtful)
+    if reranker:
+        report_unread(reranker, writer.unread, watch)
     return MiningTally(path=out, review=review, **writer.counts)
-
-
-def _open_reranker(options: MiningOptions, opening: Opening, watch: Watch) -> Engine:
-    """Return the model that scores documents. Raises UserError if it is no reranker."""
-    from osbert.inference.engine import load
-    from osbert.interop.hub import locate
-
-    folder = locate(options.scores, watch=watch).path
-    engine = load(folder, device=options.device, opening=opening)
-    if engine.task is None or engine.task.values != "relevance":
-        raise UserError(
-            f"{folder} does not score documents. Give --scores a reranker (osbert finetune rerank).",
-            code="unsupported-model",
-        )
-    return engine
 
 
 class MinedRows:
@@ -350,6 +340,7 @@ class MinedRows:
         self.model = model
         self.opening = opening
         self.doubtful: list[list[object]] = []
+        self.unread: list[int] = []
         self.counts = dict.fromkeys(("rows", "negatives", "fewer", "none", "doubtful", "close"), 0)
 
     def rows(self) -> Iterator[list[object]]:
@@ -380,6 +371,7 @@ class MinedRows:
             return {}
         order = sorted({*indices})
         [ranking] = self.reranker.predict([(query, *(texts[index] for index in order))])
+        self.unread += ranking.unread
         return dict(zip(order, (round(score, 6) for score in ranking.value)))
 
     def _texts(self, group: Sequence[tuple[str, ScoredDocuments]], choices: Sequence[Choice]) -> dict[int, str]:

@@ -107,12 +107,16 @@ class FusedNeighbour:
 
 @dataclass(frozen=True, kw_only=True)
 class RerankedNeighbour:
-    """A text with its line number, the score that a reranker gave it, and its rank and entry in the search before."""
+    """A text with its line number, the score that a reranker gave it, and its rank and entry in the search before.
+
+    `unread`: the pieces of the text that the reranker did not read; those of the query count in one of its texts.
+    """
 
     score: float
     line: int
     texts: Sequence[str]
     rank: int
+    unread: int = 0
     before: Neighbour | ScoredNeighbour | FusedNeighbour
 
     def describe(self) -> str:

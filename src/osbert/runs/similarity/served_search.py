@@ -160,5 +160,5 @@ class ServedSearch:
                 problem = str(error)
                 continue
             if self.files.stamps() == self.stamps:
-                return [rerank(self.reranker, result, top) for result in results] if self.reranker else results
+                return rerank(self.reranker, results, top) if self.reranker else results
         raise UserError(f"{self.files.vectors} has changed and cannot be searched: {problem}", code="damaged-file")

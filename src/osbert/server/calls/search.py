@@ -51,6 +51,9 @@ class SearchHit(BaseModel, title="Hit"):
     score: float
     systems: dict[str, SystemRank] = Field(description="By file of vectors, and bm25: those that ranked the text.")
     rank_before: int | None = Field(default=None, description="The rank before a reranker.")
+    truncated: int | None = Field(
+        default=None, description="The pieces that the reranker did not read, if any; of the query's in one hit alone."
+    )
 
 
 class SearchResult(BaseModel, title="Result"):
@@ -142,4 +145,5 @@ def _hit_fields(near: Any, systems: Sequence[str]) -> dict[str, Any]:
             for name, score in before.scores.items()
         },
         **({} if before is near else {"rank_before": near.rank}),
+        **({"truncated": near.unread} if before is not near and near.unread else {}),
     }

@@ -77,6 +77,10 @@ class Ranking(Prediction):
         return tuple(sorted(self.candidates, key=lambda candidate: candidate.rank))
 
     @property
+    def unread(self) -> tuple[int, ...]:
+        return tuple(candidate.truncated for candidate in self.candidates)
+
+    @property
     def answer(self) -> str:
         return f"scored {', '.join(f'{score:.4f}' for score in self.value)}"
 
