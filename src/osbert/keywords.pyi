@@ -445,6 +445,7 @@ class PretrainKeywords(OptimizerKeywords, total=False):
     micro_tokens: int | Literal["auto"]
     pool: int
     held_out: float
+    held_out_of: Literal["parts", "whole"]
     duplicates: int
     workers: int
     data_seed: int

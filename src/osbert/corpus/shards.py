@@ -272,6 +272,13 @@ class Corpus:
         sentences = self._shard(block.shard).sentences
         return int(sentences[block.last]) - int(sentences[block.first])
 
+    def cut(self, block: ShardBlock, tokens: int) -> tuple[ShardBlock, ShardBlock]:
+        """Cut a block of several sentences before the last ones, which have `tokens` pieces or more if they can."""
+        starts = self._shard(block.shard).sentences[block.first : block.last + 1].astype(np.int64)
+        before = int(np.searchsorted(starts, starts[-1] - tokens, side="right")) - 1
+        middle = block.first + min(max(1, before), len(starts) - 2)
+        return ShardBlock(block.shard, block.first, middle), ShardBlock(block.shard, middle, block.last)
+
     def outline(self, block: ShardBlock) -> tuple[int, NDArray[np.int64]]:
         """Return the number of pieces of a block, and the pieces at which documents begin (d,)."""
         shard = self._shard(block.shard)

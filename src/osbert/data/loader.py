@@ -7,7 +7,7 @@ only the position where the step ends.
 
 Of a mixture, each part is read by its fraction of an epoch's tokens. A part that gives an epoch more tokens than it has
 is read more than once; one that gives fewer goes on in the next epoch where it stopped, so that all of it is read
-before any of it again.
+before any of it again. Text is held out of every part.
 """
 
 from __future__ import annotations
@@ -48,6 +48,8 @@ TOGETHER, TOKENS_TOGETHER = 8, 2**17
 """Most steps that are made together, and roughly the most tokens."""
 TELLING = 50
 """Fewest sequences that show whether an objective learns from a corpus."""
+MOST_OF_A_PART = 0.1
+"""Largest fraction of a part of a mixture that is held out, unless `held_out` is larger."""
 UNTRIED = 4_096
 """Most tokens in one pass while `micro_tokens` is auto and no number has been chosen for it yet."""
 
@@ -66,6 +68,9 @@ class LoaderSettings:
     """Tokens of a pool, within which examples are shuffled and next-sentence partners are chosen."""
     held_out: float = 0.01
     """Fraction of the corpus that is held out for evaluation, at most one pool; 0 for none."""
+    held_out_of: Literal["parts", "whole"] = "parts"
+    """Of a mixture, parts: some text of each, by its weight. whole: a few blocks of all, which may be of one part;
+    so do runs that earlier versions began."""
     duplicates: int = 0
     """Static masking: sample the layouts and masks of this many epochs; later epochs repeat them in turn, each in a new
     order (dupe_factor of google-research/bert: 10). More epochs where a mixture needs them to read all of its
@@ -433,20 +438,49 @@ class PretrainingLoader:
 
     def _divide(self, blocks: list[ShardBlock]) -> tuple[list[ShardBlock], list[ShardBlock]]:
         """Return (training, held-out) blocks, each in the order of the corpus."""
-        shuffled = [blocks[number] for number in self._rng(Purpose.HELD_OUT, 0).permutation(len(blocks)).tolist()]
+        order = [blocks[number] for number in self._rng(Purpose.HELD_OUT, 0).permutation(len(blocks)).tolist()]
         out: set[ShardBlock] = set()
         if self.settings.held_out:
-            block_count = min(round(self.settings.held_out * len(blocks)), self.blocks_in_pool)
-            order = in_proportion(self.corpus, shuffled) if self.corpus.mixed else shuffled
-            out.update(self._gather(order, max(1, block_count))[1])
-        training_blocks = [block for block in blocks if block not in out]
-        if sources(self._gather(training_blocks, 1)[0]) < self.fewest:
+            if self.corpus.mixed and self.settings.held_out_of == "parts":
+                order, block_count = self._order_by_part(order)
+            else:
+                block_count = max(1, min(round(self.settings.held_out * len(blocks)), self.blocks_in_pool))
+                order = in_proportion(self.corpus, order) if self.corpus.mixed else order
+            out.update(self._gather(order, block_count)[1])
+        training, held = in_order({*order} - out), in_order(out)
+        if sources(self._gather(training, 1)[0]) < self.fewest:
             raise UserError(
                 f"The corpus in {self.corpus.folder} ({self.corpus.tokens:,} tokens) is too small to hold out a "
                 f"fraction of {self.settings.held_out} and train on the rest. Set held_out = 0, or use more text.",
                 code="too-little-data",
             )
-        return training_blocks, [block for block in blocks if block in out]
+        return training, held
+
+    def _order_by_part(self, blocks: Sequence[ShardBlock]) -> tuple[list[ShardBlock], int]:
+        """Return the blocks of a mixture, first those to hold out, and the number of these.
+
+        Each part gives some of its text by its fraction of an epoch. A block that is too large for that is cut in two.
+        """
+        tokens, most = min(self.settings.held_out * self.corpus.tokens, self.settings.pool), self.settings.held_out
+        out, others = [], []
+        for part, group in zip(self.corpus.parts, by_part(self.corpus, blocks)):
+            wanted = max(part.fraction * tokens, SMALLEST_BLOCK)
+            missing = min(wanted, max(most, MOST_OF_A_PART) * part.tokens)
+            if len(group) > 1 and all(block.last - block.first == 1 for block in group):
+                missing = max(missing, min(map(self.corpus.size, group)))  # no block can be cut
+            for block in group:
+                size = self.corpus.size(block) if missing >= 1 else 0
+                if 0 < size <= missing:
+                    out.append(block)
+                    missing -= size
+                elif size and block.last - block.first > 1:
+                    rest, held = self.corpus.cut(block, round(missing))
+                    others.append(rest)
+                    out.append(held)
+                    missing = 0
+                else:
+                    others.append(block)
+        return [*out, *in_proportion(self.corpus, others)], len(out)
 
     def _too_small(self) -> UserError:
         names = [name for name, objective in self.objectives.items() if objective.fewest_documents == self.fewest]
@@ -467,10 +501,15 @@ class PretrainingLoader:
         return int(seed_of(self.settings.seed, purpose, *key).generate_state(1, np.uint64)[0])
 
 
+def in_order(blocks: Iterable[ShardBlock]) -> list[ShardBlock]:
+    """Return blocks in the order of the corpus."""
+    return sorted(blocks, key=lambda block: (block.shard, block.first))
+
+
 def merge_blocks(blocks: Iterable[ShardBlock]) -> list[ShardBlock]:
     """Sort blocks in the order of the corpus and merge neighbours, so that documents are not cut between them."""
     whole: list[ShardBlock] = []
-    for block in sorted(blocks, key=lambda block: (block.shard, block.first)):
+    for block in in_order(blocks):
         if whole and (whole[-1].shard, whole[-1].last) == (block.shard, block.first):
             whole[-1] = ShardBlock(block.shard, whole[-1].first, block.last)
         else:

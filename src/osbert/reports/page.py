@@ -354,6 +354,7 @@ def _figures(lines: MetricLines, facts: Mapping[str, Any]) -> Iterable[tuple[str
         ("Corpus documents", facts.get("documents")),
         ("Corpus tokens", facts.get("tokens")),
         ("Vocabulary", facts.get("vocabulary")),
+        *((f"Held-out tokens of {part}", tokens) for part, tokens in finished.get("held_out", [])),
     ):
         if value is not None:
             yield name, f"{value:,}"

@@ -3,7 +3,7 @@
 Larger passes are faster, because every pass adds its gradients to those of all weights, but they need more memory. On a
 CPU the gain has ended at PASS_BYTES of activations (docs/results.md#memory); a GPU needs more tokens to be busy. The
 cut of a step into passes changes its rounding and its dropout, so the number is kept in run.json, and a resumed run
-takes it from there.
+takes it from there. So it does with data.held_out_of.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ MOST = 2**16
 """Most tokens of a pass on a GPU."""
 ROOM = 0.7
 """Fraction of the free memory that a run may take; the rest is for what grows later, and for other programs."""
+HELD_OUT_BEFORE = "whole"
+"""The setting data.held_out_of of runs that were begun before there was one."""
 ACTIVATION = 5.0
 """Bytes of memory for each number that is kept for the backward pass, at the peak of a step in float32."""
 WEIGHT = 16
@@ -48,6 +50,15 @@ def with_passes(plan: PretrainPlan, out: Path, watch: Watch = ignore, group: Gro
         if tokens:
             watch(Notice(f"A pass takes at most {tokens:,} tokens. See data.micro_tokens."))
     return replace(plan, settings=replace(plan.settings, data=replace(data, micro_tokens=tokens)))
+
+
+def with_division(plan: PretrainPlan, out: Path, group: Group = ALONE) -> PretrainPlan:
+    """Return the plan with the division of the run that was started in `out`, if there is one and none was given."""
+    before = group.first(lambda: RunFolder(out).facts.get("settings", {}).get("data"))
+    if not isinstance(before, dict) or "data.held_out_of" in plan.given:
+        return plan
+    data = replace(plan.settings.data, held_out_of=before.get("held_out_of", HELD_OUT_BEFORE))
+    return replace(plan, settings=replace(plan.settings, data=data))
 
 
 def read_pass_tokens(folder: RunFolder) -> int | None:

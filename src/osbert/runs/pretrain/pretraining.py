@@ -18,7 +18,7 @@ from osbert.lock import claim, hold_lock
 from osbert.remote import FolderForm, OutputFolder, output_folder
 from osbert.runs.contract import Notice, Run, Watch, ignore
 from osbert.runs.pretrain.first_weights import with_general
-from osbert.runs.pretrain.passes import with_passes
+from osbert.runs.pretrain.passes import with_division, with_passes
 from osbert.runs.pretrain.pretraining_run import MODELS, PretrainingRun
 from osbert.runs.pretrain.settings import Method, PretrainPlan, find_method, read_plan
 from osbert.training.checkpoint import CHECKPOINTS, MANIFEST
@@ -127,7 +127,7 @@ def _pretrain(request: PretrainRequest, group: Group, watch: Watch, wish: Interr
             with nullcontext() if group.size > 1 else wish.at_once():
                 plan = group.each(request.plan)
                 fresh = group.first(partial(_hold, request.out, held))
-                plan = with_passes(plan, request.out, watch, group)
+                plan = with_passes(with_division(plan, request.out, group), request.out, watch, group)
                 if plan.settings.minutes:
                     from osbert.runs.pretrain.budget import within_minutes
 

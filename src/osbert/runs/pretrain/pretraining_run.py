@@ -14,7 +14,7 @@ from torch import Tensor
 
 from osbert import recipe
 from osbert.data.batch import Batch, write_batches
-from osbert.data.loader import PretrainingLoader
+from osbert.data.loader import PretrainingLoader, by_part
 from osbert.data.stages import Stages
 from osbert.data.step import Phases
 from osbert.errors import UserError
@@ -27,6 +27,7 @@ from osbert.reports.page import pretraining_report
 from osbert.runs.contract import Notice, Watch
 from osbert.runs.events import Measurement, TrainingStart
 from osbert.runs.pretrain.first_weights import build_learner, first_weights, forgotten, other_text
+from osbert.runs.pretrain.passes import HELD_OUT_BEFORE
 from osbert.runs.pretrain.settings import PretrainPlan
 from osbert.runs.pretrain.start import KEPT_OUT
 from osbert.training import memory, tensors
@@ -123,9 +124,9 @@ class PretrainingRun:
     def _begin(self) -> bool:
         """Write run.json, recipe and tokenizer; return whether the run is finished already."""
         settings, self.resumed = self.plan.settings, self.folder.begun
-        self.changes = self.folder.begin(
-            recipe.as_table(settings), self.plan.facts(), inputs=INPUTS, defaults=recipe.defaults(type(settings))
-        )
+        defaults: Any = recipe.defaults(type(settings))
+        defaults["data"]["held_out_of"] = HELD_OUT_BEFORE
+        self.changes = self.folder.begin(recipe.as_table(settings), self.plan.facts(), inputs=INPUTS, defaults=defaults)
         if self.folder.finished:
             if not self.report.exists():
                 pretraining_report(self.out, self.plan.objectives)
@@ -171,6 +172,11 @@ class PretrainingRun:
             f"({corpus.tokens:,} tokens, {len(self.plan.tokenizer):,} pieces): {settings.training.steps:,} steps of "
             f"{settings.data.batch:,} sequences of at most {settings.data.length:,} tokens, {device}"
         )
+        if self.loader.held and corpus.mixed:
+            held_out = self.held_out_tokens()
+            self._say(f"Held out: {', '.join(f'{tokens:,} tokens of {name}' for name, tokens in held_out)}.")
+            if missing := [name for name, tokens in held_out if not tokens]:
+                self._notice(f"The held-out loss says nothing of {' and '.join(missing)}.")
         for course in filter(None, (objective.course() for objective in self.plan.objectives.values())):
             self._say(course)
         needed = disk_bytes(parameters, settings.training)
@@ -180,6 +186,12 @@ class PretrainingRun:
                 f"{self.out} has {free / 1e6:,.0f} MB of free disk, but checkpoints and the model may take "
                 f"{needed / 1e6:,.0f} MB. A checkpoint that cannot be written is reported, and the one before is kept."
             )
+
+    def held_out_tokens(self) -> list[tuple[str, int]]:
+        """Return the name of each part of the corpus, and the number of its tokens that are held out."""
+        corpus = self.plan.corpus
+        groups = by_part(corpus, self.loader.held)
+        return [(part.name, sum(map(corpus.size, group))) for part, group in zip(corpus.parts, groups)]
 
     def _adapt(self) -> None:
         """Apply and report settings that have changed since the run was stopped."""
@@ -348,6 +360,8 @@ class PretrainingRun:
             write_batches(self.out / KEPT_OUT, held_out)
         parameters = sum(weight.numel() for weight in learner.parameters())
         facts: dict[str, Any] = {"processor": str(trainer.processor), "parameters": parameters}
+        if held_out:
+            facts["held_out"] = self.held_out_tokens()
         if self.plan.budget is not None:
             facts |= {"wall_seconds": round(time.monotonic() - self.plan.begun, 6), "resumed": self.resumed}
         if ended := trainer.memory.get(ENDED):
