@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from osbert.models.architecture import Architecture
 from osbert.models.transformer.added_layers import Recurrent
@@ -26,6 +27,34 @@ def test_each_sequence_gets_what_it_gets_alone_and_padded(make_batch, layers: in
         packed = torch.nn.utils.rnn.pack_padded_sequence(padded, [len(state)], batch_first=True)
         unpadded, _ = torch.nn.utils.rnn.pad_packed_sequence(theirs(packed)[0], batch_first=True)
         torch.testing.assert_close(mixed, unpadded[0])
+
+
+class WrittenNumbers(TorchDispatchMode):
+    """Counts the numbers that operations write."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **kwargs or {})
+        self.count += sum(value.numel() for value in torch.utils._pytree.tree_leaves(out) if torch.is_tensor(value))
+        return out
+
+
+def test_gradients_are_torchs_at_a_cost_that_grows_with_the_tokens(make_batch) -> None:
+    torch.manual_seed(0)
+    top, costs = Recurrent(16, 2, dropout=0.0), []
+    for length in (40, 80):
+        batch = make_batch([length, length - 3])
+        top.zero_grad()
+        hidden = torch.randn(batch.tokens, 16)
+        with WrittenNumbers() as written:
+            top(hidden, batch).square().sum().backward()
+        costs.append(written.count)
+    assert costs[1] < 2.5 * costs[0]  # that of torch's packed sequences is 3.4 times as high
+    learnt = [weight.grad.clone() for weight in top.parameters()]
+    top.zero_grad()
+    sum(top.lstm(part[:, None])[0].square().sum() for part in hidden.split(list(batch.lengths))).backward()
+    torch.testing.assert_close(learnt, [weight.grad for weight in top.parameters()])
 
 
 def test_it_is_on_top_of_the_blocks_and_under_the_pooler(make_backbone, make_batch) -> None:

@@ -8,8 +8,11 @@ Recurrent layers: a bidirectional LSTM over the states of each sequence (section
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.nn.utils.rnn import pack_sequence, unpack_sequence
 
 from osbert.data.batch import Batch
@@ -52,6 +55,41 @@ class Recurrent(nn.Module):
         Always in float32: rounding errors would accumulate over the tokens.
         """
         with torch.autocast(hidden.device.type, enabled=False):
-            packed = pack_sequence(hidden.float().split(list(batch.lengths)), enforce_sorted=False)
-            mixed, _ = self.lstm(packed)
-        return self.dropout(torch.cat(unpack_sequence(mixed)))
+            return self.dropout(run_lstm(self.lstm, hidden.float().split(list(batch.lengths))))
+
+
+def run_lstm(lstm: nn.LSTM, sequences: Sequence[Tensor]) -> Tensor:
+    """Return the states (N, D) of a bidirectional LSTM without dropout, of all tokens of sequences (n, inputs).
+
+    Where a CPU learns it runs step by step: the time of torch's backward pass of packed sequences grows with the square
+    of their length there.
+    """
+    packed = pack_sequence([*sequences], enforce_sorted=False)
+    if not packed.data.is_cpu or not torch.is_grad_enabled():
+        return torch.cat(unpack_sequence(lstm(packed)[0]))
+    sizes = packed.batch_sizes  # (T,): the sequences that have a token t, of which the longest are first
+    ranks = torch.cat([torch.arange(size) for size in sizes.tolist()])
+    lengths = (sizes[:, None] > torch.arange(int(sizes[0]))).sum(0)  # of each sequence
+    behind = lengths[ranks] - 1 - torch.arange(len(sizes)).repeat_interleave(sizes)
+    back = (sizes.cumsum(0) - sizes)[behind] + ranks  # (N,): the token as far from the end; its own inverse
+    values = packed.data
+    for layer in range(lstm.num_layers):
+        forth = _run_direction(lstm, f"l{layer}", values, sizes.tolist())
+        values = torch.cat([forth, _run_direction(lstm, f"l{layer}_reverse", values[back], sizes.tolist())[back]], 1)
+    return torch.cat(unpack_sequence(packed._replace(data=values)))
+
+
+def _run_direction(lstm: nn.LSTM, layer: str, values: Tensor, sizes: list[int]) -> Tensor:
+    """Return the states (N, D / 2) of one direction of a layer, for values (N, inputs) in the order of steps."""
+    inward, recurrent, *biases = (
+        lstm.get_parameter(f"{name}_{layer}") for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+    )
+    gates = functional.linear(values, inward, biases[0] + biases[1])  # of all tokens in one product
+    state = cell = values.new_zeros(sizes[0], lstm.hidden_size)
+    states = []
+    for step in gates.split(sizes):  # shorter sequences, the last rows, have ended
+        into, forget, new, out = torch.addmm(step, state[: len(step)], recurrent.t()).chunk(4, 1)
+        cell = forget.sigmoid() * cell[: len(step)] + into.sigmoid() * new.tanh()
+        state = out.sigmoid() * cell.tanh()
+        states.append(state)
+    return torch.cat(states)
