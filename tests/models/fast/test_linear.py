@@ -7,7 +7,11 @@ import torch
 from torch.nn import functional
 
 from osbert.models.fast import linear as module
-from osbert.models.fast.linear import MANY, ROWS, Linear, multiply
+from osbert.models.fast.linear import FEW, MANY, ROWS, Linear, multiply
+
+needs_onednn = pytest.mark.skipif(
+    not hasattr(torch.ops.mkldnn, "_linear_pointwise"), reason="torch is built without oneDNN"
+)
 
 
 @pytest.fixture
@@ -56,7 +60,7 @@ def test_in_float32_nothing_is_added(shapes) -> None:
     assert shapes == [5]
 
 
-@pytest.mark.skipif(not hasattr(torch.ops.mkldnn, "_linear_pointwise"), reason="torch is built without oneDNN")
+@needs_onednn
 @pytest.mark.parametrize("count", [MANY, MANY + 1])
 @pytest.mark.parametrize("biases", [True, False])
 def test_in_float32_onednn_gives_mkls_products_and_gradients(monkeypatch, count: int, biases: bool) -> None:
@@ -80,3 +84,81 @@ def test_few_rows_are_no_work_for_onednn(monkeypatch, shapes) -> None:
     monkeypatch.setattr(module, "spares_time", lambda: True)
     assert len(multiply(torch.zeros(MANY - 1, 4), torch.zeros(8, 4))) == MANY - 1
     assert shapes == [MANY - 1]
+
+
+@pytest.fixture
+def orders(monkeypatch) -> list[int]:
+    """Products of few rows are oneDNN's on any CPU; return the sizes of the weights that are rearranged for them."""
+    seen: list[int] = []
+    reorder = torch.ops.mkldnn._reorder_linear_weight
+
+    def listen(weight, batch):
+        seen.append(weight.numel())
+        return reorder(weight, batch)
+
+    monkeypatch.setattr(module, "spares_time", lambda: True)
+    monkeypatch.setattr(torch.ops.mkldnn, "_reorder_linear_weight", listen)
+    return seen
+
+
+@needs_onednn
+@pytest.mark.parametrize("biases", [True, False])
+def test_a_weight_is_rearranged_once_for_few_rows_of_any_number(orders, biases: bool) -> None:
+    torch.manual_seed(0)
+    layer = Linear(256, 300, bias=biases)
+    for count in (0, 1, 2, 15, 17, 33, FEW - 1, FEW, FEW + 1):
+        rows = torch.randn(count, 256)
+        expected = functional.linear(rows, layer.weight, layer.bias)
+        with torch.inference_mode():
+            torch.testing.assert_close(layer(rows), expected, rtol=1e-5, atol=1e-5)
+    assert orders == [layer.weight.numel()]
+
+
+@needs_onednn
+def test_a_changed_weight_is_rearranged_again(orders) -> None:
+    torch.manual_seed(0)
+    layer, rows = Linear(256, 256, bias=False), torch.ones(1, 256)
+
+    def changed() -> float:
+        with torch.inference_mode():
+            return float(layer(rows).sum()) / float(layer.weight.sum())
+
+    assert changed() == pytest.approx(1, abs=1e-3)
+    with torch.no_grad():
+        layer.weight.fill_(2)  # in place, as an optimizer does
+    assert changed() == pytest.approx(1)
+    layer.weight.data = torch.full((256, 256), 3.0)
+    assert changed() == pytest.approx(1)
+    layer.load_state_dict({"weight": torch.full((256, 256), 4.0)})
+    assert changed() == pytest.approx(1)
+    assert len(orders) == 4
+
+
+@needs_onednn
+def test_training_and_small_weights_do_not_keep_a_second_copy(orders) -> None:
+    small, large = Linear(8, 8), Linear(256, 256)
+    with torch.no_grad():
+        large(torch.ones(3, 256))
+    large(torch.ones(3, 256)).sum().backward()
+    with torch.inference_mode():
+        small(torch.ones(3, 8))
+        functional.linear(torch.ones(3, 256), large.weight)
+        module.linear(torch.ones(3, 256), large.weight[:128])
+    assert orders == []
+
+
+def test_few_numbers_of_rows_are_computed(monkeypatch) -> None:
+    computed = set()
+
+    def product(rows, weight, *others):
+        computed.add(len(rows))
+        return torch.zeros(len(rows), 256)
+
+    monkeypatch.setattr(module, "spares_time", lambda: True)
+    monkeypatch.setattr(module, "rearranged", lambda weight: weight)
+    monkeypatch.setattr(torch.ops.mkldnn, "_linear_pointwise", product)
+    layer = Linear(256, 256)
+    with torch.inference_mode():
+        for count in range(1, FEW + 1):
+            assert len(layer(torch.zeros(count, 256))) == count
+    assert len(computed) <= 40 and max(computed) == FEW

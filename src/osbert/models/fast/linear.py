@@ -5,7 +5,8 @@ is slow and takes gigabytes if every batch has another shape. So in bf16, inside
 up to a multiple of ROWS.
 
 MKL computes products in float32. It uses AVX-512 on Intel CPUs only. On AMD CPUs with AVX-512, oneDNN computes float32
-products of many rows in half the time, so it is used there.
+products of many rows in half the time, so it is used there. Both libraries rearrange the weight for each product, which
+takes a third of the time of a short text: a model that predicts keeps the rearranged weights of such products.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
+from torch.utils.weak import WeakIdKeyDictionary
 
 from osbert.models.fast.threads import threads_for
 
@@ -24,6 +26,13 @@ ROWS = 128
 """The number of rows is made a multiple of this."""
 MANY = 2 * ROWS
 """Fewest rows for which oneDNN in float32 saves more than the padding rows cost."""
+
+FEW = 128
+"""Most rows of a product for which rearranging its weight takes a tenth of the time or more."""
+LARGE = 2**16
+"""Fewest elements of a weight that is kept rearranged."""
+
+_rearranged = WeakIdKeyDictionary()
 
 
 class Linear(nn.Linear):
@@ -80,14 +89,30 @@ class _Product(torch.autograd.Function):
 
 def multiply(rows: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return rows @ weight.T + bias (N, outputs), all of one precision, without gradients, by the fastest library."""
-    # For few rows, other precisions and other devices, torch's own choice of library is kept.
-    few = len(rows) < MANY or rows.dtype != torch.float32 or rows.device.type != "cpu"
-    if torch.compiler.is_compiling() or few or not spares_time():
+    # For other precisions and other devices, torch's own choice of library is kept.
+    if torch.compiler.is_compiling() or rows.dtype != torch.float32 or rows.device.type != "cpu" or not spares_time():
         return functional.linear(rows, weight, bias)
-    missing = -len(rows) % ROWS
+    count, step = len(rows), ROWS
+    if count < MANY:
+        constant = torch.is_inference_mode_enabled() and isinstance(weight, nn.Parameter) and not weight.is_inference()
+        if not (constant and 0 < count <= FEW and weight.numel() >= LARGE):
+            return functional.linear(rows, weight, bias)
+        # oneDNN keeps half a megabyte for each number of rows: these are at most 40 numbers, a sixteenth apart.
+        step, weight = max(1, 1 << count.bit_length() >> 4), rearranged(weight)
+    missing = -count % step
     padded = functional.pad(rows, (0, 0, 0, missing)) if missing else rows
     product: Tensor = torch.ops.mkldnn._linear_pointwise(padded, weight, bias, "none", [], "")
-    return product[: len(rows)]
+    return product[:count]
+
+
+def rearranged(weight: Tensor) -> Tensor:
+    """Return a weight in oneDNN's own order: the one of the call before, unless the weight has changed since."""
+    state = weight.data_ptr(), weight._version
+    known, tensor = _rearranged.get(weight, (None, None))
+    if known != state:
+        tensor = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), None)
+        _rearranged[weight] = state, tensor
+    return tensor
 
 
 @cache
