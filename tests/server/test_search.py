@@ -128,6 +128,41 @@ def test_a_reranker_comes_last_and_the_ranks_before_it_are_shown(made: SimpleNam
     assert [(hit["line"], hit["rank_before"]) for hit in hits] == [(near.line, near.rank) for near in expected.nearest]
     assert [hit["score"] for hit in hits] == pytest.approx([near.score for near in expected.nearest], abs=1e-5)
     assert all("dense.npy" in hit["systems"] for hit in hits)
+    assert [hit.get("truncated", 0) for hit in hits] == [near.unread for near in expected.nearest]
+
+
+def test_one_request_cannot_have_a_reranker_read_more_than_a_thousand_texts(made: SimpleNamespace) -> None:
+    worker = open_worker(made.files["dense"], rerank=str(made.ranker))
+    for values, field in (
+        ({"query": "bad", "k": 1001}, "k"), ({"queries": ["bad"] * 11, "k": 1}, "queries"),
+        ({"queries": ["bad"] * 9, "k": 200}, "queries"),
+    ):  # fmt: skip
+        status, reply = answer(worker, **values)
+        assert (status, reply["error"]["field"]) == (413, field)
+    assert answer(worker, query="bad", k=1000)[0] == answer(worker, queries=["bad"] * 10)[0] == 200
+    assert answer(open_worker(made.files["dense"]), queries=["bad"] * 11)[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("name", "backend"),
+    [("bits", "binary"), ("multi", "plaid"), ("multi", "plaid-2bit"), ("dense", "faiss"), ("dense", "usearch")],
+)
+def test_approximate_searches_are_served_as_those_of_a_search(
+    made: SimpleNamespace, tmp_path: Path, name: str, backend: str
+) -> None:
+    if name == "dense":
+        pytest.importorskip(backend)
+    path = shutil.copy(made.files["multi" if name == "multi" else "dense"], tmp_path)
+    if name != "multi":
+        path = tmp_path / "x.npz"
+        dtype = "binary" if name == "bits" else "float32"
+        osbert.embed(made.folders["dense"], made.lines, out=path, role="document", dtype=dtype)
+    worker = open_worker(Path(path), backend=backend)
+    hits = answer(worker, query="bad film", k=4)[1]["results"][0]["hits"]
+    (expected,) = osbert.search(path, "bad film", top=4, backend=backend)
+    assert [(hit["line"], hit["score"]) for hit in hits] == [
+        (near.line, pytest.approx(near.score, abs=1e-6)) for near in expected.nearest
+    ]
 
 
 def test_a_reranker_alone_needs_no_fingerprint(made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,6 +243,8 @@ def test_files_that_cannot_be_searched_are_refused_before_the_server_answers(
         open_worker(tmp_path / "alone.npy")
     for name, ranking, code in (
         ("dense", {"backend": "plaid"}, "options-exclude-each-other"),
+        ("dense", {"backend": "binary"}, "wrong-format"),
+        ("sparse", {"backend": "usearch"}, "options-exclude-each-other"),
         ("dense", {"weights": "1,1"}, "missing-option"),
         ("dense", {"rerank": str(made.folders["dense"])}, "unsupported-model"),
         ("dense", {"role": "nobody"}, "invalid-value"),

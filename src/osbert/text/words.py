@@ -38,8 +38,12 @@ KEPT = 1 << 12
 
 _IDEOGRAPHS = re.compile("([" + "".join(f"{chr(first)}-{chr(last)}" for first, last in CJK) + "]+)")
 _KANA = "\u3041-\u30ff"
-_UNSPACED = "".join(f"{chr(first)}-{chr(last)}" for first, last in CJK) + _KANA
-_MARKS = "\u0300-\u036f\u064b-\u065f\u0900-\u0963\u0966-\u0dff\u0e00-\u0eff"
+_THAI_LAO = "\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0ebd\u0ec0-\u0ece\u0edc-\u0edf"
+_BURMESE = "\u1000-\u103f\u1050-\u108f\u109a-\u109d\ua9e0-\ua9ef\ua9fa-\ua9fe\uaa60-\uaa76\uaa7a-\uaa7f"
+_KHMER = "\u1780-\u17d3\u17d7\u17dc\u17dd"
+_UNSPACED = "".join(f"{chr(first)}-{chr(last)}" for first, last in CJK) + _KANA + _THAI_LAO + _BURMESE + _KHMER
+"""Characters of scripts without spaces between words: letters and their marks, without digits and punctuation."""
+_MARKS = "\u0300-\u036f\u064b-\u065f\u0900-\u0963\u0966-\u0dff"
 """Combining marks in words, which are not letters themselves."""
 
 
@@ -133,10 +137,12 @@ def _term_patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
 
 
 def terms(text: str) -> list[str]:
-    """Return the terms of a text in order; Chinese and Japanese yield bigrams of characters.
+    """Return the terms of a text in order; scripts without spaces between words yield bigrams of characters.
 
-    >>> terms("The Café's 2 films"), terms("我喜欢")
-    (['the', 'café', 's', '2', 'films'], ['我喜', '喜欢'])
+    Those are Chinese characters, kana, Thai, Lao, Burmese and Khmer.
+
+    >>> terms("The Café's 2 films"), terms("我喜欢"), terms("แมว 5")
+    (['the', 'café', 's', '2', 'films'], ['我喜', '喜欢'], ['แม', 'มว', '5'])
     """
     term_list: list[str] = []
     term, unspaced = _term_patterns()
@@ -149,7 +155,7 @@ def terms(text: str) -> list[str]:
 
 
 def characters_within(text: str) -> list[str]:
-    """Return the characters of Chinese and Japanese text that are no terms by themselves, which a query may be.
+    """Return the characters of text without spaces that are no terms by themselves, which a query may be.
 
     >>> characters_within("一 My 黑猫")
     ['黑', '猫']

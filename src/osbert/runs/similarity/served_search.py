@@ -139,12 +139,17 @@ class ServedSearch:
         """Return what /v1/models says of the search."""
         return {"systems": self.search.systems, "columns": self.columns, "reranks": self.reranker is not None}
 
+    def depth(self, top: int) -> int:
+        """Return how many texts are ranked for a query before a reranker, if there is one, chooses `top` of them."""
+        from osbert.evaluation.fusion import DEPTH
+
+        return max(top, DEPTH) if self.reranker else top
+
     def find(self, queries: Sequence[Texts], top: int) -> list[Neighbourhood]:
         """Return the `top` texts nearest to each query, all of one state of the files.
 
         Raises UserError if the files are damaged, or of another model now.
         """
-        from osbert.evaluation.fusion import DEPTH
         from osbert.runs.similarity.fused_search import rerank
 
         problem = "it is being replaced"
@@ -153,7 +158,7 @@ class ServedSearch:
                 if self.files.stamps() != self.stamps:
                     self._open()
                     self.report(f"osbert serve: {self.files.vectors} has changed and was opened again.")
-                results = self.search.find(queries, max(top, DEPTH) if self.reranker else top)
+                results = self.search.find(queries, self.depth(top))
             except (UserError, OSError) as error:
                 if self.files.stamps() == self.stamps:
                     raise

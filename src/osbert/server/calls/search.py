@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 MOST_HITS = 10_000
 """Most hits of a request: queries times k."""
+MOST_RERANKED = 1_000
+"""Most texts that a reranker reads for a request: one pass of it takes as long as reading them all."""
 Query = str | Annotated[list[str], Field(min_length=2, max_length=2)]
 
 
@@ -89,6 +91,14 @@ class SearchCall(Call):
         queries = [values["query"]] if values["queries"] is None else values["queries"]
         if (hits := len(queries) * values["k"]) > MOST_HITS:
             raise Refusal(413, f"Queries times k is at most {MOST_HITS:,}, not {hits:,}.", field="k")
+        depth = search.depth(values["k"])
+        if search.reranker and len(queries) * depth > MOST_RERANKED:
+            raise Refusal(
+                413,
+                f"A reranker reads at most {MOST_RERANKED:,} texts for a request, not {depth:,} for each of "
+                f"{len(queries):,} queries. Ask for fewer at a time.",
+                field="k" if depth > MOST_RERANKED else "queries",
+            )
         items = []
         for index, query in enumerate(queries):
             field = "query" if values["queries"] is None else f"queries[{index}]"

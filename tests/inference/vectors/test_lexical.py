@@ -1,0 +1,39 @@
+"""BM25 in scripts without spaces between words: words within texts are found, and other scripts have the same terms."""
+
+from __future__ import annotations
+
+import pytest
+
+from osbert.inference.vectors.lexical import BM25Index
+from osbert.text.words import terms
+
+TEXTS = [
+    "ฉันรักแมวสีดำที่บ้าน", "สุนัขกินข้าว ๒๕ จาน", "ຂ້ອຍຮັກແມວສີດຳ", "ខ្ញុំស្រលាញ់ឆ្មាខ្មៅ។ ឆ្កែ",
+    "ကျွန်တော်ကြောင်ကိုချစ်တယ်။", "我喜欢黑猫", "iPhoneราคาถูก",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("query", "index"),
+    [("แมว", 0), ("ข้าว", 1), ("๒๕", 1), ("ແມວ", 2), ("ឆ្មា", 3), ("ကြောင်", 4), ("猫", 5), ("ราคา", 6), ("iphone", 6)],
+)
+def test_words_are_found_within_texts_without_spaces(query: str, index: int) -> None:
+    for bm25 in (BM25Index(TEXTS), BM25Index.of_queries(TEXTS, [query])):
+        [(first, _), *_] = bm25.rank(query, len(TEXTS))
+        assert first == index and sum(bm25.explain(query, index).values()) == pytest.approx(1)
+
+
+def test_punctuation_and_digits_of_these_scripts_end_a_word() -> None:
+    assert terms("ဆိုး။ ကောင်း") == terms("ဆိုး") + terms("ကောင်း") and terms("៥០៕ก") == ["៥០", "ก"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("हिन्दी में बिल्ली", ["हिन्दी", "में", "बिल्ली"]), ("قِطّة سوداء", ["قِطّة", "سوداء"]),
+        ("검은 고양이가", ["검은", "고양이가"]), ("猫とネコ", ["猫と", "とネ", "ネコ"]),
+        ("Ärger2 χθές", ["ärger2", "χθές"]), ("བོད་ཡིག", ["བ", "ད", "ཡ", "ག"]),
+    ],
+)  # fmt: skip
+def test_other_scripts_have_the_terms_of_before(text: str, expected: list[str]) -> None:
+    assert terms(text) == expected
