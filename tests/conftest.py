@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import gc
 import importlib.util
 import os
 import signal
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -103,6 +105,15 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip the tests of the lab's verbs and functions where osbert stands alone."""
     if item.get_closest_marker("lab") and importlib.util.find_spec("osbert_lab") is None:
         pytest.skip("needs osbert_lab, which is not installed")
+    keep_operators()
+
+
+def keep_operators() -> None:
+    """Once torch's exporter is there, let it read onnxscript's operators only once: a fifth of each export to ONNX."""
+    exporter = sys.modules.get("torch.onnx._internal.exporter._registration")
+    registry = getattr(exporter, "ONNXRegistry", None)
+    if registry is not None and not hasattr(registry.from_torchlib, "cache_info"):
+        registry.from_torchlib = staticmethod(functools.cache(registry.from_torchlib))
 
 
 @pytest.hookimpl(wrapper=True)

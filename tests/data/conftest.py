@@ -11,9 +11,12 @@ import numpy as np
 import pytest
 
 import unique
+from forked import forked
 from osbert.corpus.shards import Part, ShardBlock
 from osbert.text.document import Document, Documents
 from osbert.text.tokenizer import Tokenizer
+
+__all__ = ["forked"]
 
 
 class FakeCorpus:

@@ -76,6 +76,7 @@ def test_processes_that_share_a_step_mask_at_its_rate(make) -> None:
         assert labels[0] == labels[1] + labels[2]
 
 
+@pytest.mark.usefixtures("forked")
 def test_workers_make_the_same_steps(make) -> None:
     with closing(make(STAGES, settings=replace(SETTINGS, workers=2)).steps(Cursor())) as stream:
         found = [plain(step) for step in islice(stream, STEPS)]

@@ -54,6 +54,7 @@ def plain(step: Step) -> tuple[object, ...]:
     return batches, step.cursor, step.cursor.step
 
 
+@pytest.mark.usefixtures("forked")
 def test_workers_make_the_same_steps_and_a_killed_one_is_replaced(loader: PretrainingLoader) -> None:
     start = [step.cursor for step in islice(loader.steps(Cursor()), 2)][-1]
     expected = [plain(step) for step in islice(loader.steps(start), STEPS)]

@@ -15,6 +15,7 @@ import pytest
 import torch
 
 import osbert
+from forked import start_osbert
 from osbert.interop.huggingface.folders import write_model
 from osbert.interop.tokenizers import write_tokenizer
 from osbert.models.architecture import Architecture
@@ -47,10 +48,10 @@ def command(*words: str | Path) -> subprocess.Popen[str]:
     return subprocess.Popen(line, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
-def finetune(inputs: Path, out: Path) -> subprocess.Popen[str]:
+def words(inputs: Path, out: Path) -> list[str]:
     files = ("--model", inputs / "encoder", "--data", inputs / "reviews.csv", "--out", out)
     exact = ("--precision", "fp32", "--device", "cpu", "--checkpoint-every", "7", "--log-every", "5")
-    return command("finetune", "classify", *files, "--epochs", "6", "--learning-rate", "1e-2", *exact)
+    return [*map(str, ("finetune", "classify", *files, "--epochs", "6", "--learning-rate", "1e-2", *exact))]
 
 
 def checkpoints(out: Path) -> list[Path]:
@@ -58,20 +59,20 @@ def checkpoints(out: Path) -> list[Path]:
 
 
 def test_killed_it_ends_in_the_same_bits_and_the_run_is_complete(inputs: Path, tmp_path: Path) -> None:
-    calm, killed = tmp_path / "calm", tmp_path / "killed"
-    undisturbed = finetune(inputs, calm)
-    process = finetune(inputs, killed)
+    calm, killed, log = tmp_path / "calm", tmp_path / "killed", tmp_path / "log"
+    undisturbed = command(*words(inputs, calm))
+    process = start_osbert(words(inputs, killed), log)
     deadline = time.monotonic() + 90
-    while not checkpoints(killed) and time.monotonic() < deadline and process.poll() is None:
+    while not checkpoints(killed) and time.monotonic() < deadline and process.is_alive():
         time.sleep(0.002)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-    assert process.returncode == -signal.SIGKILL and not (killed / "model.safetensors").exists()
+    process.kill()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL and not (killed / "model.safetensors").exists()
     said, _ = undisturbed.communicate(timeout=120)
     assert undisturbed.returncode == 0, said
-    again = finetune(inputs, killed)
-    said, _ = again.communicate(timeout=120)
-    assert again.returncode == 0 and "going on from step" in said, said
+    again = start_osbert(words(inputs, killed), log)
+    again.join(timeout=120)
+    assert again.exitcode == 0 and "going on from step" in log.read_text(), log.read_text()
     assert (killed / "model.safetensors").read_bytes() == (calm / "model.safetensors").read_bytes()
 
     opened_by_transformers(calm)
@@ -80,19 +81,22 @@ def test_killed_it_ends_in_the_same_bits_and_the_run_is_complete(inputs: Path, t
 @pytest.mark.lab
 def test_killed_a_comparison_loses_no_finished_trial(inputs: Path, tmp_path: Path) -> None:
     out = tmp_path / "compared"
-    words = ("finetune", "classify", "--model", inputs / "encoder", "--data", inputs / "reviews.csv", "--out", out)
+    files = ("finetune", "classify", "--model", inputs / "encoder", "--data", inputs / "reviews.csv", "--out", out)
     seeds = ("--seeds", "2", "--epochs", "3", "--learning-rate", "1e-2", "--checkpoint-every", "7", "--device", "cpu")
+    words, log = [*map(str, (*files, *seeds))], tmp_path / "log"
     first, second = out / "trials" / "seed-0", out / "trials" / "seed-1"
-    process = command(*words, *seeds)
+    process = start_osbert(words, log)
     deadline = time.monotonic() + 120
-    while not checkpoints(second) and time.monotonic() < deadline and process.poll() is None:
+    while not checkpoints(second) and time.monotonic() < deadline and process.is_alive():
         time.sleep(0.002)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-    assert process.returncode == -signal.SIGKILL and not (out / "model.safetensors").exists()
+    process.kill()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL and not (out / "model.safetensors").exists()
     written = (first / "model.safetensors").stat().st_mtime_ns
-    said, _ = (again := command(*words, *seeds)).communicate(timeout=120)
-    assert again.returncode == 0 and "already finished" in said and "going on from step" in said, said
+    again = start_osbert(words, log)
+    again.join(timeout=120)
+    said = log.read_text()
+    assert again.exitcode == 0 and "already finished" in said and "going on from step" in said, said
     assert (first / "model.safetensors").stat().st_mtime_ns == written
     assert (second / "model.safetensors").exists() and osbert.load(out).predict(["good"])
 

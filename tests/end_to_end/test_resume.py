@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import random
 import signal
@@ -14,11 +13,10 @@ from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-import pytest
 from safetensors.torch import load_file
 
 from clock import CLOCK
-from terminal import end_with
+from forked import start_osbert
 
 SETTINGS = """
 objectives = ["mlm", "nsp"]
@@ -49,19 +47,8 @@ def arguments(recipe: Path, corpus: Path, out: Path) -> list[str]:
     return ["pretrain", str(recipe), "--corpus", str(corpus), "--out", str(out)]
 
 
-@pytest.fixture
-def start(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[str]], BaseProcess]:
-    """Start osbert in a process of its own, forked from one that has imported torch: six imports would take longer."""
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch._dynamo", "osbert.runs.pretrain.pretraining_run"])
-
-    def start(words: list[str]) -> BaseProcess:
-        process = context.Process(target=end_with, args=(words,))
-        process.start()
-        return process
-
-    return start
+def start(words: list[str]) -> BaseProcess:
+    return start_osbert(words, Path(words[-1]).with_suffix(".log"))
 
 
 def lines_logged(out: Path) -> int:
@@ -88,9 +75,7 @@ def metrics(out: Path) -> list[dict[str, object]]:
     return [{key: value for key, value in line.items() if key not in CLOCK} for line in lines]
 
 
-def test_kills_interrupts_and_terminations_change_nothing(
-    tiny_corpus: Path, tmp_path: Path, start: Callable[[list[str]], BaseProcess]
-) -> None:
+def test_kills_interrupts_and_terminations_change_nothing(tiny_corpus: Path, tmp_path: Path) -> None:
     recipe = tmp_path / "tiny.toml"
     recipe.write_text(SETTINGS)
     whole, cut = tmp_path / "whole", tmp_path / "cut"
@@ -119,9 +104,7 @@ def test_kills_interrupts_and_terminations_change_nothing(
     assert not list(cut.rglob("*.unfinished"))
 
 
-def test_a_kill_changes_neither_the_generator_nor_what_is_drawn_from_it(
-    tiny_corpus: Path, tmp_path: Path, start: Callable[[list[str]], BaseProcess]
-) -> None:
+def test_a_kill_changes_neither_the_generator_nor_what_is_drawn_from_it(tiny_corpus: Path, tmp_path: Path) -> None:
     recipe = tmp_path / "tiny.toml"
     recipe.write_text(SETTINGS.replace('["mlm", "nsp"]', '["replaced"]').replace("steps = 120", "steps = 24"))
     runs = [tmp_path / name for name in ("whole", "cut")]
@@ -164,9 +147,7 @@ device = "cpu"
 """
 
 
-def test_a_killed_run_on_streams_goes_on_with_its_memory(
-    tiny_corpus: Path, tmp_path: Path, start: Callable[[list[str]], BaseProcess]
-) -> None:
+def test_a_killed_run_on_streams_goes_on_with_its_memory(tiny_corpus: Path, tmp_path: Path) -> None:
     recipe, whole, cut = tmp_path / "streams.toml", tmp_path / "whole", tmp_path / "cut"
     recipe.write_text(STREAMS)
     assert stop_when(start(arguments(recipe, tiny_corpus, cut)), lambda: lines_logged(cut) >= 7, signal.SIGKILL) < 0
