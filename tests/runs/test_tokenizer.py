@@ -87,3 +87,25 @@ def test_a_vocabulary_is_extended_in_a_thread(tmp_path: Path) -> None:
     assert made[0].vocabulary == (*old.vocabulary, "wombat")
     with refusal("output-holds-something-else"):
         osbert.extend_tokenizer(tmp_path / "old", texts, out=tmp_path / "old")
+
+
+@pytest.mark.parametrize(
+    ("text", "settings", "warned"),
+    [
+        ("สวัสดี ชาวโลก นี่คือภาษาไทย", {}, True),
+        ("नमस्ते दुनिया, मैं किताब पढ़ता हूँ", {"kind": "words"}, True),
+        ("がくせい です", {"kind": "unigram"}, True),
+        ("สวัสดี ชาวโลก นี่คือภาษาไทย", {"lowercase": False}, False),
+        ("สวัสดี ชาวโลก นี่คือภาษาไทย", {"kind": "bpe", "vocabulary": 300}, False),
+        ("Größe naïve café, мир 我们", {}, False),
+    ],
+)
+def test_vowel_signs_that_are_stripped_as_accents_are_named(
+    tmp_path: Path, text: str, settings: dict[str, Any], warned: bool
+) -> None:
+    events: list[Any] = []
+    osbert.train_tokenizer(
+        [f"{text}\n"] * 9, out=tmp_path / "out", watch=events.append, **{"vocabulary": 60} | settings
+    )
+    warnings = [str(event) for event in events if isinstance(event, Notice) and event.warning]
+    assert [("--no-lowercase" in text) for text in warnings] == [True] * warned

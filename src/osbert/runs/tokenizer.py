@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,6 +38,9 @@ LONGEST_PATH = 4096
 ALPHABET = 1000
 """Default for the most characters in a vocabulary, besides Chinese ones."""
 
+MARKED = re.compile("[\u0900-\u109f\u1780-\u17ff\u3040-\u30ff]")
+"""Letters of scripts that write vowels or voicing by marks: from Devanagari to Myanmar, Khmer, kana. Stripping accents
+removes these marks, too."""
 Kind = Literal["wordpiece", "bpe", "unigram", "words"]
 Texts: TypeAlias = str | Path | Iterable[str | Path]
 """Files and folders, or texts."""
@@ -164,6 +168,10 @@ def train_tokenizer(
         few = "no further piece makes the text likelier" if settings.kind == "unigram" else few
         few = f"no further word occurs {settings.minimum:,} times" if settings.kind == "words" else few
         watch(Notice(f"{settings.vocabulary:,} pieces were requested, but {few}."))
+    marked = sum(count for word, count in words.items() if MARKED.search(word))
+    if settings.kind != "bpe" and settings.lowercase is not False and marked > words.total() / 100:
+        lost = f"{marked:,} words are in scripts whose vowel and voicing signs were stripped as accents"
+        watch(Notice(f"{lost}. To keep them: --no-lowercase.", warning=True))
     _report(repairs, counter, watch)
     watch(Notice(f"fingerprint {tokenizer.fingerprint}"))
     read = f"{words.total() + counter.forgotten:,} words ({len(words):,} different)"
