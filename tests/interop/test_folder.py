@@ -147,7 +147,7 @@ def test_weights_are_read_once(folder: Path, reads: Counter[str], tmp_path: Path
 def begun(folder: Path) -> None:
     """Go on from an encoder as `osbert pretrain --from` does."""
     origin = Origin.open(folder)
-    assert origin.fingerprint
+    assert origin.source.fingerprint
     origin.learner({"mlm": MaskedLanguage()}, origin.architecture, origin.tokenizer, seed=0)
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,8 +33,7 @@ PIECES = ("ids.npy", "words.npy", "capitals.npy")
 """The files of a shard with an entry for each piece; the others divide them into sentences and documents."""
 
 
-@dataclass(frozen=True)
-class ShardBlock:
+class ShardBlock(NamedTuple):
     """Sentences [first, last) of a shard."""
 
     shard: int

@@ -447,7 +447,7 @@ class PretrainingLoader:
                 block_count = max(1, min(round(self.settings.held_out * len(blocks)), self.blocks_in_pool))
                 order = in_proportion(self.corpus, order) if self.corpus.mixed else order
             out.update(self._gather(order, block_count)[1])
-        training, held = in_order({*order} - out), in_order(out)
+        training, held = sorted({*order} - out), sorted(out)
         if sources(self._gather(training, 1)[0]) < self.fewest:
             raise UserError(
                 f"The corpus in {self.corpus.folder} ({self.corpus.tokens:,} tokens) is too small to hold out a "
@@ -501,15 +501,10 @@ class PretrainingLoader:
         return int(seed_of(self.settings.seed, purpose, *key).generate_state(1, np.uint64)[0])
 
 
-def in_order(blocks: Iterable[ShardBlock]) -> list[ShardBlock]:
-    """Return blocks in the order of the corpus."""
-    return sorted(blocks, key=lambda block: (block.shard, block.first))
-
-
 def merge_blocks(blocks: Iterable[ShardBlock]) -> list[ShardBlock]:
     """Sort blocks in the order of the corpus and merge neighbours, so that documents are not cut between them."""
     whole: list[ShardBlock] = []
-    for block in in_order(blocks):
+    for block in sorted(blocks):
         if whole and (whole[-1].shard, whole[-1].last) == (block.shard, block.first):
             whole[-1] = ShardBlock(block.shard, whole[-1].first, block.last)
         else:

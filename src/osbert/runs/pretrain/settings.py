@@ -292,7 +292,7 @@ class PretrainPlan:
             "tokens": self.corpus.tokens,
             "vocabulary": len(self.tokenizer),
             "unigram_entropy": self.corpus.unigram_entropy,
-            "origin": None if self.origin is None else self.origin.fingerprint,
+            "origin": None if self.origin is None else self.origin.source.fingerprint,
             **({"objective_inputs": read} if read else {}),
             **(hub_facts(folder) | RunFolder(folder).origin_facts if folder else {}),
             **({} if self.budget is None else {"budget": dict(self.budget)}),
@@ -315,14 +315,14 @@ def read_plan(
 
     Raises UserError that lists everything wrong with them.
     """
-    from osbert.runs.pretrain.start import Origin  # loads torch, which the settings do not need
+    from osbert.runs.pretrain.start import Origin, recipe_of  # loads torch, which the settings do not need
 
     before = None if origin is None else Origin.open(origin, opening)
     if not name and before is None:
         raise UserError("Give a recipe, such as cpu, or continue from a run with --from.", code="missing-recipe")
     user_recipe = "" if name in recipe.recipe_names() else name  # a recipe that the user wrote, or chose by its path
     model = None if before is None else before.table() | ({} if name else before.objectives())
-    name = name or before.recipe()  # type: ignore[union-attr]
+    name = name or recipe_of(before.folder)  # type: ignore[union-attr]
     settings = read_settings(name, given, model=model, opening=opening)
     chosen = recipe.resolve_names(given, schema=type(settings))
     remarks: list[str] = []

@@ -64,15 +64,6 @@ class Origin:
         """The path of the folder."""
         return self.source.path
 
-    @property
-    def fingerprint(self) -> str:
-        """A hash of the weights."""
-        return self.source.fingerprint
-
-    def recipe(self) -> str:
-        """Return the path of the encoder's recipe, or FURTHER; see `recipe_of`."""
-        return recipe_of(self.folder)
-
     def gentle_rates(self, optimizer: OptimizerSettings, given: Container[str]) -> tuple[OptimizerSettings, list[str]]:
         """Return the optimiser settings with learning rates low enough for trained weights, and lines that report them.
 
@@ -98,7 +89,7 @@ class Origin:
 
         An objective has the row of its place among the objectives, and without a curriculum all have the first one.
         """
-        before = recipe.read(self.recipe())
+        before = recipe.read(recipe_of(self.folder))
         if not self.architecture.tasks or before.get("data", {}).get("curriculum") in (None, "together"):
             return []
         rows = {name: 0 if curriculum == "together" else row for row, name in enumerate(objectives)}
@@ -117,7 +108,7 @@ class Origin:
     def objectives(self) -> dict[str, list[str]]:
         """Return the objectives that replace those of FURTHER for models without masked pieces; {} for others."""
         objective = self.architecture.language_objective
-        return {"objectives": [objective]} if objective and self.recipe() == FURTHER else {}
+        return {"objectives": [objective]} if objective and recipe_of(self.folder) == FURTHER else {}
 
     def check(self, model: Sizes, tokenizer: AnyTokenizer, problems: Problems) -> None:
         """Add a problem for each setting, or tokenizer of the corpus, that does not match the encoder."""
