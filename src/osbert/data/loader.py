@@ -272,8 +272,9 @@ class PretrainingLoader:
         single = copy.copy(self)
         single.settings = replace(self.settings, batch=1)
         single.blocks_in_pool = max(1, self.blocks_in_pool * LARGEST_BLOCK // self.settings.pool)  # one, if it is large
-        parts = next(single.draws(Cursor())).parts  # none if states of the text before are kept
-        sequences = parts[0][0].sequences if parts else None
+        draw = next(single.draws(Cursor()))
+        single.make([draw])  # here an objective refuses a corpus that it cannot learn from
+        sequences = draw.parts[0][0].sequences if draw.parts else None  # none if states of the text before are kept
         if not isinstance(sequences, Sequences) or len(sequences) < TELLING:
             return []
         return [remark for objective in self.objectives.values() if (remark := objective.idle(sequences))]

@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch.nn import functional
 
 import corpora
+import osbert
 from osbert.data.batch import Batch, collate
 from osbert.data.examples import Examples
 from osbert.data.noise import Noise
@@ -167,8 +168,10 @@ def test_what_cannot_be_learnt_is_refused_before_the_run(
     assert not (tmp_path / "run").exists()
 
 
-def test_another_vocabulary_is_refused(folder: Path) -> None:
-    other = train(corpora.invented(seed=3), vocabulary=90)
-    packer = Packer(tokenizer=other, length=32)
+def test_another_vocabulary_is_refused_before_the_run(folder: Path, tmp_path: Path) -> None:
+    other = corpora.build_corpus(tmp_path / "texts", texts := corpora.invented(seed=3), train(texts, vocabulary=90))
+    sizes = {"layers": 2, "model.width": 16, "model.heads": 2, "data.length": 32, "steps": 1, "device": "cpu"}
+    settings = sizes | {"objectives": ["soft_pieces"], "teacher": str(folder / "teacher"), "start": "random"}
     with refusal("mismatched-tokenizer", str(folder / "teacher")):
-        SoftPieces(teacher=str(folder / "teacher")).corrupt_all(Examples.of([]), packer, Noise.at(0, np.arange(0)))
+        osbert.pretrain("bert-mini", corpus=other, out=tmp_path / "run", **settings)
+    assert not (tmp_path / "run").exists()
