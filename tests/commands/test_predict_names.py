@@ -45,6 +45,8 @@ def test_one_text(runs: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> 
     assert said.err.count("\n") == 1 and "classes by name" in said.err
     with refusal("missing-value"):
         predict(runs["pretrained"], "a film", naming=LabelOptions(multi=True))
+    with refusal("invalid-value", "quote"):
+        predict(runs["pretrained"], "a film", naming=LabelOptions(labels='good,"bad play'))
 
 
 def test_files_of_labels(tmp_path: Path) -> None:
@@ -87,8 +89,8 @@ def test_rows_with_labels_of_their_own(runs: dict[str, Path], rows: Path, tmp_pa
         tops = [{row["top 1"], row["top 2"]} for row in csv.DictReader(file)]
     assert tops[:2] == [{"good", "bad"}, {row["value"] for row in _ranked(found[1])[:2]}]
     with rows.open("a") as file:
-        file.write('text,"a,a"\ntext,\ntext,film\n')
-    with refusal("duplicate-name", "line 6", "line 7", "line 8"):
+        file.write('text,"a,a"\ntext,\ntext,film\ntext,"""a,b"\n')
+    with refusal("duplicate-name", "line 6", "line 7", "line 8", "line 9: 'own': ", "quote"):
         predict(runs["pretrained"], file=rows, naming=LabelOptions(labels_column="own"))
     with refusal("unknown-column", "owns"):
         predict(runs["pretrained"], file=rows, naming=LabelOptions(labels_column="owns"))

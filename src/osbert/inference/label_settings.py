@@ -165,6 +165,13 @@ def _read_file(path: Path) -> LabelNames:
 
 
 def split_names(text: str) -> LabelNames:
-    """Return the names of a text, separated by commas."""
-    cells: Sequence[str] = next(csv.reader([text], skipinitialspace=True), [])
+    """Return the names of a text, separated by commas. Raises UserError for a quote that is not closed."""
+    try:
+        cells: Sequence[str] = next(csv.reader([text], skipinitialspace=True, strict=True), [])
+    except csv.Error:
+        raise UserError(
+            f"{one_line(text)[:80]!r}: a quote is not closed, or text follows it before the next comma. Write names as "
+            """billing,"refund, late".""",
+            code="invalid-value",
+        ) from None
     return list_names([LabelName(*(*cell.split("\t"), "")[:2]) for cell in cells])

@@ -94,8 +94,12 @@ class LabelNamesJob(PredictionJob):
     def _read_cell(self, cell: str, record: Record, problems: Problems) -> None:
         """Keep the labels in a row's cell; add those that cannot be to `problems`."""
         listed = parse_list(cell) if cell.startswith("[") else None
-        names = split_names(cell) if listed is None else list_names(map(str, listed))
         where = f"{record.place}: '{one_line(self.column)}'"
+        try:
+            names = split_names(cell) if listed is None else list_names(map(str, listed))
+        except UserError as error:
+            problems.add(f"{where}: {error}", code=error.code)
+            return
         before = problems.count
         for message, code in name_problems(names):
             problems.add(f"{where}: {message}", code=code)
