@@ -109,7 +109,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def keep_operators() -> None:
-    """Once torch's exporter is there, let it read onnxscript's operators only once: a fifth of each export to ONNX."""
+    """Once torch's exporter is there, let it read onnxscript's operators only once: a tenth of each export to ONNX."""
     exporter = sys.modules.get("torch.onnx._internal.exporter._registration")
     registry = getattr(exporter, "ONNXRegistry", None)
     if registry is not None and not hasattr(registry.from_torchlib, "cache_info"):

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -14,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from forked import start_script
 from osbert.commands.embed import VectorOptions, embed
 from osbert.inference.engine import load
 from osbert.inference.vectors.reading import open_vectors
@@ -265,15 +264,17 @@ def test_a_killed_run_goes_on_and_ends_in_the_same_bytes(
         "vector_parts.RowBatches.compute = lambda *given: (compute(*given), time.sleep(0.2))[0]\n"
         "sys.exit(main())"
     )
-    words = [sys.executable, "-c", program, "embed", encoder, path, "--out", out, "--length", "20"]
-    killed = subprocess.Popen([*map(str, words)], env={**os.environ, "OMP_NUM_THREADS": "1"})
+    words = ["embed", encoder, path, "--out", out, "--length", "20"]
+    (tmp_path / "killed.py").write_text(program)
+    killed = start_script(tmp_path / "killed.py", [*map(str, words)], {}, tmp_path / "killed.log")
     progress = tmp_path / f"{out.name}.unfinished" / "progress.json"
     deadline = time.monotonic() + 120
     while not (progress.is_file() and json.loads(progress.read_text())["tally"]["rows"] >= 60):
-        assert killed.poll() is None and time.monotonic() < deadline
+        assert killed.is_alive() and time.monotonic() < deadline
         time.sleep(0.02)
-    os.kill(killed.pid, signal.SIGKILL)
-    assert killed.wait() == -signal.SIGKILL and not out.exists()
+    killed.kill()
+    killed.join()
+    assert killed.exitcode == -signal.SIGKILL and not out.exists()
     with (progress.parent / f"{column}.bin").open("ab") as file:
         file.write(b"half a window")  # which a kill may leave
     monkeypatch.setattr(windows, "ROWS", 20)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -17,6 +15,7 @@ from typing import Any
 import pytest
 
 import osbert
+from forked import start_script
 from osbert.commands.predict import predict
 from osbert.inference.engine import Engine, load
 from osbert.runs.contract import WorkProgress
@@ -86,15 +85,17 @@ def test_a_killed_prediction_goes_on(
         "GrowingFiles.append = lambda *given: (append(*given), time.sleep(0.2))\n"
         "sys.exit(main())"
     )
-    words = [sys.executable, "-c", program, "predict", runs["classifier"], "--file", file, "--out", out]
-    killed = subprocess.Popen([*map(str, words)], env={**os.environ, "OMP_NUM_THREADS": "1"})
+    words = ["predict", runs["classifier"], "--file", file, "--out", out]
+    (tmp_path / "killed.py").write_text(program)
+    killed = start_script(tmp_path / "killed.py", [*map(str, words)], {}, tmp_path / "killed.log")
     progress = tmp_path / "out.csv.unfinished" / "progress.json"
     deadline = time.monotonic() + 120
     while not (progress.is_file() and json.loads(progress.read_text())["tally"]["read"] >= 16):
-        assert killed.poll() is None and time.monotonic() < deadline
+        assert killed.is_alive() and time.monotonic() < deadline
         time.sleep(0.02)
-    os.kill(killed.pid, signal.SIGKILL)
-    assert killed.wait() == -signal.SIGKILL and not out.exists()
+    killed.kill()
+    killed.join()
+    assert killed.exitcode == -signal.SIGKILL and not out.exists()
     for one in (out, tmp_path / "whole.csv"):
         predict(runs["classifier"], file=file, out=one)
     assert "going on after " in capsys.readouterr().err

@@ -6,8 +6,6 @@ import json
 import math
 import re
 import signal
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -18,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import corpora
+from forked import start_script
 from osbert import recipe
 from osbert.errors import UserError
 from osbert.runs.pretrain import budget as pretrain_budget
@@ -242,10 +241,12 @@ cli.main(sys.argv[1:])
 def killed(measured: str, tmp_path: Path, corpus: Path, *settings: str) -> str:
     """Run `osbert pretrain` up to its second checkpoint, with which it kills itself; return what it said."""
     words = ["pretrain", tmp_path / "tiny.toml", "--corpus", corpus, "--out", tmp_path / "run", *settings]
-    command = [sys.executable, "-c", KILLED, measured, *map(str, words)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == -signal.SIGKILL, done.stdout + done.stderr
-    return done.stdout
+    script, log = tmp_path / "killed.py", tmp_path / "killed.log"
+    script.write_text(KILLED)
+    process = start_script(script, [measured, *map(str, words)], {}, log)
+    process.join(timeout=300)
+    assert process.exitcode == -signal.SIGKILL, log.read_text()
+    return log.read_text()
 
 
 def test_a_killed_run_with_minutes_ends_as_one_that_was_not(run, fixed, corpus, tmp_path) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import runpy
+import sys
+from collections.abc import Callable
 from multiprocessing import forkserver
 from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import NoReturn
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -41,13 +44,29 @@ def forked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def start_osbert(words: list[str], log: Path) -> BaseProcess:
     """Start osbert with these words; what it prints goes to a file."""
-    process = forking().Process(target=_command, args=(words, log))
+    return _start(end_with, words, log)
+
+
+def start_script(script: Path, arguments: list[str], environment: dict[str, str], log: Path) -> BaseProcess:
+    """Start a script as Python does, with further variables in its environment; what it prints goes to a file."""
+    return _start(_run_script, (script, arguments, environment), log)
+
+
+def _start(function: Callable[[Any], object], given: object, log: Path) -> BaseProcess:
+    process = forking().Process(target=_run_logged, args=(function, given, log))
     process.start()
     return process
 
 
-def _command(words: list[str], log: Path) -> NoReturn:
+def _run_logged(function: Callable[[Any], object], given: object, log: Path) -> None:
     with log.open("wb") as file:
         for stream in (1, 2):
             os.dup2(file.fileno(), stream)
-    end_with(words)
+    function(given)
+
+
+def _run_script(given: tuple[Path, list[str], dict[str, str]]) -> None:
+    script, arguments, environment = given
+    os.environ.update(environment)
+    sys.argv = [str(script), *arguments]
+    runpy.run_path(str(script), run_name="__main__")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import shutil
 import socket
@@ -18,6 +17,7 @@ import torch
 from safetensors.torch import load_file
 
 from clock import CLOCK
+from forked import start_script
 from osbert import recipe
 from osbert.commands.pretrain import pretrain
 from osbert.corpus.build import Build
@@ -66,27 +66,24 @@ def together(*command: str) -> str:
     return done.stdout + done.stderr
 
 
-def without_torchrun(*command: str) -> str:
-    """Run a command in two processes as well, started here: torchrun itself takes as long as one of them."""
+def without_torchrun(script: Path, folder: Path) -> str:
+    """Run a script in two processes as well, forked here: torchrun itself takes as long as one of them."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
     shared = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    logs = {rank: folder / f"said-{rank}.log" for rank in ("0", "1")}
     started = [
-        subprocess.Popen(
-            [sys.executable, *command],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1", **shared, "RANK": rank, "LOCAL_RANK": rank},
-        )
-        for rank in ("0", "1")
+        start_script(script, [str(folder)], {"OMP_NUM_THREADS": "1", **shared, "RANK": rank, "LOCAL_RANK": rank}, log)
+        for rank, log in logs.items()
     ]
     try:
-        said = [process.communicate(timeout=300)[0] for process in started]
+        for process in started:
+            process.join(timeout=300)
     finally:
         for process in started:
             process.kill()
-    assert [process.returncode for process in started] == [0, 0], said
+    said = [log.read_text() for log in logs.values()]
+    assert [process.exitcode for process in started] == [0, 0], said
     return "".join(said)
 
 
@@ -122,7 +119,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     begin_at_half(folder / "one", folder / "fsdp")
     begin_at_half(folder / "muon", folder / "fsdp-muon")
     said = together("-m", "osbert", *arguments)
-    said_later = without_torchrun(str(Path(__file__).with_name("together.py")), str(folder))
+    said_later = without_torchrun(Path(__file__).with_name("together.py"), folder)
     ended = [json.loads((folder / f"ended-{rank}.json").read_text()) for rank in (0, 1)]
     return SimpleNamespace(folder=folder, said=said, said_later=said_later, ended=ended)
 
