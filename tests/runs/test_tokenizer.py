@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import os
 import threading
 from pathlib import Path
 from typing import Any
@@ -9,6 +12,9 @@ from typing import Any
 import pytest
 
 import osbert
+from osbert import files
+from osbert.errors import UserError
+from osbert.interop import tokenizers
 from osbert.interop.tokenizers import read_tokenizer
 from osbert.runs.contract import Notice
 from osbert.runs.tokenizer import VocabularyProgress
@@ -109,3 +115,24 @@ def test_vowel_signs_that_are_stripped_as_accents_are_named(
     )
     warnings = [str(event) for event in events if isinstance(event, Notice) and event.warning]
     assert [("--no-lowercase" in text) for text in warnings] == [True] * warned
+
+
+@pytest.mark.parametrize("written", range(4))
+def test_a_full_disk_is_named_by_the_output_and_leaves_no_half_of_a_tokenizer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: int
+) -> None:
+    write, calls = files.write_text, []
+
+    def fill(path: Path, text: str) -> None:
+        calls.append(path)
+        if len(calls) > written:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write(path, text)
+
+    for module in (files, tokenizers):
+        monkeypatch.setattr(module, "write_text", fill)
+    with refusal("not-written", "vocabulary could not be written", "disk is full"):
+        osbert.train_tokenizer([TEXT] * 3, out=tmp_path / "vocabulary", vocabulary=45, lowercase=False)
+    monkeypatch.undo()
+    with contextlib.suppress(UserError):
+        assert not read_tokenizer(tmp_path / "vocabulary").lowercase

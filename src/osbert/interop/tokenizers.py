@@ -140,10 +140,11 @@ def write_tokenizer(tokenizer: Tokenizer, folder: Path | str, *, length: int = 5
     }
     config = {"tokenizer_class": "BertTokenizer", "model_max_length": length, **flags, **_NAMES}
     config |= {} if segments else {"model_input_names": ["input_ids", "attention_mask"]}
-    write_text(path / "vocab.txt", "".join(f"{piece}\n" for piece in tokenizer.vocabulary))
     write_json(path / "tokenizer.json", _description(tokenizer))
     write_json(path / "tokenizer_config.json", config)
     write_json(path / "special_tokens_map.json", _NAMES)
+    # Last: alone it would be read as lowercase, also where the tokenizer is not.
+    write_text(path / "vocab.txt", "".join(f"{piece}\n" for piece in tokenizer.vocabulary))
 
 
 def _from_tokenizer_json(path: Path, content: Mapping[str, Any]) -> tuple[list[str], dict[str, bool | None]]:

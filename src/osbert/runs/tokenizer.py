@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from osbert.errors import UserError
-from osbert.files import refuse_foreign
+from osbert.files import disk_needed, refuse_foreign
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.tokenizers import WRITTEN, read_tokenizer, write_any_tokenizer, write_tokenizer
 from osbert.lock import claim
@@ -154,7 +154,7 @@ def train_tokenizer(
     what cannot be read, all of it at once, and for an `out` that holds something else.
     """
     settings, begin = settings or VocabularySettings(), time.monotonic()
-    with claim(out):
+    with claim(out), disk_needed(out, goes_on=""):
         _check_out(out)
         settings.check()
         counter = settings.counter()
@@ -194,7 +194,7 @@ def extend_tokenizer(
     which keep their ids. The rest is as with `train_tokenizer`.
     """
     settings = settings or ExtensionSettings()
-    with claim(out):
+    with claim(out), disk_needed(out, goes_on=""):
         _check_out(out)
         if out.resolve() in (folder.resolve(), folder.resolve().parent if folder.is_file() else None):
             raise UserError(
