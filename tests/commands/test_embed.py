@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import osbert
 from forked import start_script
 from osbert.commands.embed import VectorOptions, embed
 from osbert.inference.engine import load
@@ -142,6 +143,14 @@ def test_pairs_and_what_is_not_read_is_told(encoder: Path, tmp_path: Path, capsy
     with refusal("text-too-long", "pairs.csv", "3", "30", "24"):
         embed(encoder, tmp_path / "pairs.csv", out=tmp_path / "y.npz", vectors=VectorOptions(long="error"))
     assert not list(tmp_path.glob("*.unfinished"))
+
+
+def test_texts_that_the_vocabulary_lacks_are_counted(encoder: Path, tmp_path: Path) -> None:
+    (tmp_path / "thai.txt").write_text("a good film\nแมว สุนัข\nกินข้าว\n\nbad แมว film\n")
+    (tmp_path / "known.txt").write_text("a good film\n")
+    written = osbert.embed(encoder, tmp_path / "thai.txt", out=tmp_path / "x.npz")
+    assert written.tally["unknown"] == 2 and any("2 texts" in line and "unknown" in line for line in written.describe())
+    assert "unknown" not in osbert.embed(encoder, tmp_path / "known.txt", out=tmp_path / "y.npz").tally
 
 
 def test_the_originals_layout(encoder: Path, lines: Path, tmp_path: Path) -> None:

@@ -21,11 +21,10 @@ from osbert.inference.vectors.approximate import LIBRARIES, open_index
 from osbert.inference.vectors.bits import open_bit_index
 from osbert.inference.vectors.nearest import NearestRows
 from osbert.inference.vectors.reading import BLOCK, BlockReader, VectorFile
+from osbert.inference.vectors.sparse import Fractions
 
 Ranking = tuple[NDArray[np.int64], NDArray[np.float32]]
 """The indices and scores (k,) of the rows nearest to a query, the nearest first."""
-Fractions = dict[str, float]
-"""What parts of a query and a text add to their score, as fractions of it, by their names."""
 Chosen = Sequence[Sequence[int]]
 """For each query the indices of some rows."""
 

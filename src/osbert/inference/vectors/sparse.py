@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 Fractions = dict[str, float]
-"""What each piece that a query and a text have in common adds to their score, as a fraction of it."""
+"""What parts of a query and a text, such as a common piece, add to their score, as fractions of it, by their names."""
 
 
 class NearestSparseRows(RankedRows):

@@ -60,7 +60,7 @@ class FileVectors:
     """A finished file of vectors: its path (None for a stream), the shape of all vectors, their settings, and counts.
 
     `tally`: rows; pieces; empty (texts without characters); cut (truncated texts); unread (their missing pieces);
-    windowed (texts that were read in several windows).
+    windowed (texts that were read in several windows); unknown, if above 0 (texts that the vocabulary mostly lacks).
     """
 
     path: Path | None
@@ -92,6 +92,8 @@ class FileVectors:
         if empty := tally["empty"]:
             vectors = "text is empty: its vector is that" if empty == 1 else "texts are empty: their vectors are those"
             yield f"{empty:,} {vectors} of [CLS] and [SEP] alone."
+        if unknown := tally.get("unknown"):
+            yield f"{format_count(unknown, 'text')} with mostly unknown pieces: the vocabulary lacks such a script."
         longer = f"longer than {settings.length} tokens"
         if cut := tally["cut"]:
             where = "middle" if settings.long == "head+tail" else "end"

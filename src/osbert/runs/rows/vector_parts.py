@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from osbert.data.example import Example
 from osbert.data.multi_vectors import MultiVectors
+from osbert.errors import UserError
 from osbert.inference.embedder import Embedder
 from osbert.inference.kinds import KINDS
 from osbert.inference.vectors.files import ENDS, Column
@@ -85,7 +87,16 @@ class RowBatches:
             parts = self._vectors(values, sink) | _texts(texts | others, sink)
             parts["lines"] = np.array([row.line for row in rows], np.int64).tobytes()
         more = {"weights": values.nnz} if kind == "sparse" else {"vectors": len(values.ids)} if kind == "multi" else {}
-        return parts, _counts(texts, groups) | reused | more
+        return parts, _counts(texts, groups) | self._count_unknown(groups) | reused | more
+
+    def _count_unknown(self, groups: Sequence[Sequence[Example]]) -> dict[str, int]:
+        """Return how many texts are by more than half of pieces that the vocabulary lacks, if there are any."""
+        with suppress(UserError):  # of a tokenizer that spells all texts
+            unknown = self.embedder.packer.tokenizer.unknown
+            pieces = (np.concatenate([example.ids[~example.special] for example in group]) for group in groups)
+            if count := sum(2 * int((ids == unknown).sum()) > len(ids) for ids in pieces):
+                return {"unknown": count}
+        return {}
 
     def _embed(self, groups: Sequence[Sequence[Example]], texts: Sequence[Sequence[str]]) -> tuple[dict[str, int], Any]:
         """Return how many vectors were there already, and the vectors."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,14 +83,12 @@ class MiningTally:
     `doubtful`: documents in the file for `review`; `close`: further ones that score too much to be negatives.
     """
 
-    reported: ClassVar[tuple[str, ...]] = ("path", "rows", "negatives", "fewer", "none", "review", "doubtful", "close")
-
     path: Path
-    review: Path
     rows: int = 0
     negatives: int = 0
     fewer: int = 0
     none: int = 0
+    review: Path
     doubtful: int = 0
     close: int = 0
 
@@ -224,9 +222,8 @@ class Miner:
             size = len(relevant)
             every = np.concatenate([nearest_rows[skipped:], ranked[query]])
             values = np.concatenate([scores[skipped:], cosines[size:]])
-            _, first = np.unique(every, return_index=True)  # a document of both rankings once
-            by_index = dict(zip(every[first].tolist(), values[first].tolist()))
-            others = self._drop_known(query, every[np.sort(first)])
+            by_index = dict(zip(every.tolist(), values.tolist()))
+            others = self._drop_known(query, every)  # a document of both rankings once
             yield ScoredDocuments(
                 relevant=relevant,
                 relevant_scores=cosines[:size],
@@ -310,12 +307,11 @@ def mine_negatives(
         search = CorpusSearch(corpus=data.corpus, queries=queries, depth=options.last_rank, watch=watch)
         numbers = number_texts(data.corpus)
         indices = (np.array(relevant[query], np.int64) for query in queries.ids)
-        judged = [[rows[name] for name in data.judgements[query] if name in rows] for query in queries.ids]
         miner = Miner(
             search=search,
             options=options,
             relevant=[row[numbers[row] != EMPTY] for row in indices],
-            judged=[numbers[row] for row in judged],
+            judged=[numbers[[rows[name] for name in data.judgements[query] if name in rows]] for query in queries.ids],
             document_numbers=numbers,
             query_numbers=number_texts(queries),
         )

@@ -215,8 +215,14 @@ class SearchRequest:
 
     def open(self, opened: VectorFile, watch: Watch = ignore, load_model: LoadModel = load_model) -> FileSearch:
         """Return the search in the file with its model. Raises UserError if the model is not the file's."""
-        source = _source(self.model or Path(opened.settings["model"]), self.vectors, self.opening)
-        engine = load_model(source, self.options.device)
+        folder = self.model or Path(opened.settings["model"])
+        if not folder.is_dir():
+            raise UserError(
+                f"{self.vectors} was made with the model in {display_path(folder)}, which is not there, or not on this "
+                "machine. Say where: --model, with a folder or an address.",
+                code="missing-file",
+            )
+        engine = load_model(open_folder(folder, self.opening), self.options.device)
         kind = KINDS[opened.kind]
         kind.require_comparable(opened, (0,))
         stored = opened.settings["weights"], opened.settings["tokenizer"]
@@ -435,13 +441,3 @@ def _query_settings(engine: Engine, opened: VectorFile, role: str | None) -> Vec
     if model and model.late and wanted == QUERY:  # which is not as long as a document
         length = min(model.length_of(wanted) or longest, longest)
     return replace(settings, role=wanted, prompt=prompt, prompt_pooled=prompts.pooled or not prompt, length=length)
-
-
-def _source(folder: Path, vectors: Path, opening: Opening) -> Folder:
-    if not folder.is_dir():
-        raise UserError(
-            f"{vectors} was made with the model in {display_path(folder)}, which is not there, or not on this machine. "
-            "Say where: --model, with a folder or an address.",
-            code="missing-file",
-        )
-    return open_folder(folder, opening)

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 MOST_HITS = 10_000
 """Most hits of a request: queries times k."""
-MOST_RERANKED = 1_000
-"""Most texts that a reranker reads for a request: one pass of it takes as long as reading them all."""
+MOST_RERANKED = 400
+"""Most texts that a reranker reads for a request: they are one pass, during which the worker answers nobody else."""
 Query = str | Annotated[list[str], Field(min_length=2, max_length=2)]
 
 
@@ -93,12 +93,10 @@ class SearchCall(Call):
             raise Refusal(413, f"Queries times k is at most {MOST_HITS:,}, not {hits:,}.", field="k")
         depth = search.depth(values["k"])
         if search.reranker and len(queries) * depth > MOST_RERANKED:
-            raise Refusal(
-                413,
-                f"A reranker reads at most {MOST_RERANKED:,} texts for a request, not {depth:,} for each of "
-                f"{len(queries):,} queries. Ask for fewer at a time.",
-                field="k" if depth > MOST_RERANKED else "queries",
+            message = (
+                f"A reranker reads at most {MOST_RERANKED:,} texts a request, not {len(queries):,} times {depth:,}."
             )
+            raise Refusal(413, message, field="k" if depth > MOST_RERANKED else "queries")
         items = []
         for index, query in enumerate(queries):
             field = "query" if values["queries"] is None else f"queries[{index}]"
