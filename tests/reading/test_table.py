@@ -145,6 +145,39 @@ def test_the_header_within_a_file_is_no_row(tmp_path: Path) -> None:
     assert read(write(tmp_path, "one.csv", "text\ntext\n")) == [{"text": "text"}]
 
 
+RULES = {
+    "bars.md": "| text | label |\n|:---|---:|\n| a | x |\n| b | y |\n",
+    "words.md": "Satz | Klasse\n--- | :--:\na | x\nb | y\n",
+    "sqlcmd.csv": "satz,klasse\n----,------\na,x\nb,y\n",
+}
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_rule_below_the_header_is_no_row(tmp_path: Path, name: str) -> None:
+    table = open_table(write(tmp_path, name, RULES[name]))
+    found = [[cell.strip() for cell in row.values.values() if cell.strip()] for row in table.rows(problems())]
+    assert table.format.header and found == [["a", "x"], ["b", "y"]]
+
+
+def test_a_second_table_of_markdown_is_no_rows(tmp_path: Path) -> None:
+    path = write(tmp_path, "two.md", RULES["bars.md"] + "\n" + RULES["bars.md"])
+    noted = problems()
+    assert len(list(open_table(path).rows(noted))) == 4
+    with refusal("unusable-row", "two.md, line 6", "two.md, line 7"):
+        noted.stop_if_any()
+
+
+@pytest.mark.parametrize("title", ["Report 2026;;", "Report 2026", "Report 2026\n", "Report;;\n;;"])
+def test_a_header_below_a_title_is_named(tmp_path: Path, title: str) -> None:
+    path = write(tmp_path, "titled.csv", f"{title}\nid;text;label\n1;good film;x\n2;bad film;y\n")
+    with refusal("wrong-format", "titled.csv", "id, text, label"):
+        open_table(path)
+    assert open_table(path, TableReading(header="no", delimiter=";")).columns[0] == "column 1"
+    named = TableReading(names=("Satz", "Klasse"))
+    with refusal("wrong-format", "Satz, Klasse"):
+        open_table(write(tmp_path, "other.csv", f"{title}\nSatz;Klasse\ngut;x\nschlecht;y\n"), named)
+
+
 def test_bad_json_lines(tmp_path: Path) -> None:
     path = write(tmp_path, "a.jsonl", '{"text": "x", "n": null, "k": 3}\n{"text": \n["x"]\n')
     noted = problems()

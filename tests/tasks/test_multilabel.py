@@ -134,6 +134,15 @@ def test_labels_of_the_development_rows_alone_are_named(tmp_path: Path) -> None:
         load(Multilabel(data=str(tmp_path)).source.resolve(), ("train", "dev"))
 
 
+def test_a_column_of_a_label_that_the_run_does_not_know_is_named() -> None:
+    data = [{"text": "a", "art": 1, "war": 0}, {"text": "b", "art": 0, "war": 1}] * 9
+    task, _ = load(with_data(Multilabel(), data).source.resolve(), ("train", "dev"))
+    other = tables([{"text": "a", **dict.fromkeys(("id", "art", "war", "peace"), flag)} for flag in (0, 1)])
+    (line,) = task.source.switch_data(other, {}).source.left_out("dev")
+    assert line.endswith(": 'peace'")
+    assert not task.source.left_out("train")
+
+
 def test_the_last_row_of_a_label_is_not_held_out() -> None:
     data = [{"text": f"t{n}", "labels": ["a", f"rare {n}"] if n % 2 else ["a"]} for n in range(40)]
     task, found = load(with_data(Multilabel(), data).source.resolve(), ("train", "dev"))

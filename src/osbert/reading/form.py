@@ -30,11 +30,16 @@ SUFFIXES = (".csv", ".tsv", ".tab", ".jsonl", ".ndjson", ".json", ".txt", ".parq
 
 _HINT = re.compile(r"\ufeff?\"?sep=(.)\"?[\r\n]*", re.IGNORECASE)
 """Excel's declaration of the delimiter (sep=;), a line before the first row."""
+_RULE = re.compile(r"(?: *:?-+:? *\|)+ *:?-+:? *")
 _DECIMAL_COMMA = re.compile(r"(?<=\d),(?=\d)")
 _DELIMITERS = ("\t", ",", ";", "|")
 _NAMES = {"\t": "tab", ",": "comma", ";": "semicolon", "|": "bar"}
 LONGEST_LINE = 1 << 22
 """Most characters of a line, more than War and Peace has. Splitting it takes about 100 bytes per cell."""
+LONGEST_NAME = 40
+"""Most characters of a column's name that is no usual one."""
+_TITLE_ROWS = 6
+"""Number of first rows among which a header is looked for below a title."""
 _SAMPLE_LINES = 1000
 _SAMPLE_CHARACTERS = 1 << 20
 _SAMPLE_BYTES = 1 << 15
@@ -308,8 +313,15 @@ def read_header(
 ) -> tuple[bool, tuple[str, ...]]:
     """Return whether the first of some rows is a header, and the names of at least `width` columns.
 
-    A column without a name is called by its number. Raises UserError if two have the same name.
+    A column without a name is called by its number. Raises UserError if two have the same name, and if the header is
+    below a title.
     """
+    if reading.header == "auto" and rows and (below := _find_header_below(rows, reading.names)):
+        raise UserError(
+            f"{path}: the header looks to be the line {', '.join(below)}, with a title above it. Remove the lines "
+            "above the header. If there is none: --header no.",
+            code="wrong-format",
+        )
     header = is_header(rows, reading.names) if reading.header == "auto" else reading.header == "yes"
     first = rows[0] if rows else [""]
     names = [cell.strip() if header else "" for cell in first] + [""] * (width - len(first))
@@ -320,6 +332,21 @@ def read_header(
                 f"{path}: the header names the column '{name}' twice: {', '.join(columns)}.", code="duplicate-name"
             )
     return header, columns
+
+
+def _find_header_below(rows: Sequence[Sequence[str]], named: Sequence[str]) -> list[str]:
+    """Return the header below a title, a first row of one cell: one of the next with two usual names; [] for none.
+
+    >>> _find_header_below([["Report 2026", ""], ["text", "label"]], []), _find_header_below([["a"], ["a text"]], [])
+    (['text', 'label'], [])
+    """
+    [title, *others] = rows[:_TITLE_ROWS]
+    if len("".join(title)) > LONGEST_NAME or sum(bool(cell.strip()) for cell in title) > 1 or any(map(is_known, title)):
+        return []
+    # A title of one cell hides the delimiter.
+    split = ([name.strip() for name in re.split(r"[\t,;|]", "\t".join(cells))] for cells in others)
+    known = (names for names in split if sum(name in named or is_known(name) for name in names) > 1)
+    return next((names for names in known if all(len(name) <= LONGEST_NAME for name in names)), [])
 
 
 def _line_end(lines: Sequence[str]) -> str:
@@ -389,15 +416,24 @@ def is_header(rows: Sequence[Sequence[str]], named: Sequence[str]) -> bool:
     if not rows:
         return False
     first = [cell.strip() for cell in rows[0]]
-    if any(name in first for name in named):
+    if any(name in first for name in named) or (len(rows) > 1 and is_rule(rows[1])):
         return True
-    if any(_is_number(cell) or len(cell) > 40 for cell in first):
+    if any(_is_number(cell) or len(cell) > LONGEST_NAME for cell in first):
         return False
     if any(is_known(cell) for cell in first):
         return True
     if len(rows) < 3 or len(set(first)) < len(first) or any(not cell or cell.count(" ") > 2 for cell in first):
         return False
     return not any(cell == row[index] for row in rows[1:] for index, cell in enumerate(first) if index < len(row))
+
+
+def is_rule(cells: Sequence[str]) -> bool:
+    """Return whether two or more cells are a rule below a header, as in Markdown and in the output of databases.
+
+    >>> is_rule(["", "---", ":-: ", ""]), is_rule(["---", "neg"]), is_rule(["---"])
+    (True, False, False)
+    """
+    return len(cells) > 1 and "--" in cells[0] + cells[1] and bool(_RULE.fullmatch("|".join(cells).strip(" |")))
 
 
 def _is_number(cell: str) -> bool:

@@ -25,6 +25,7 @@ from osbert.reading.form import (
     TableReading,
     decoding_error,
     find_format,
+    is_rule,
     open_text,
     plain_suffix,
     without_hint,
@@ -162,17 +163,24 @@ class Table:
             problems=problems,
             blanks=len(form.columns) == 1,
         )
-        if form.header:
-            next((cells for _, cells in rows if cells), None)
+        start, header = next(((line, cells) for line, cells in rows if cells), (0, [])) if form.header else (0, [])
+        names = [cell.strip(" \ufeff") for cell in header]
+        key = next((index for index, name in enumerate(names) if name), 0)
         for line, cells in rows:
             if not cells:
                 if not (form.hint and line == 1):
                     yield Row(line=line, values={form.columns[0]: ""}, blank=True)
+            elif is_rule(cells):
+                if line != start + 1:
+                    problems.add(
+                        f"{self.path}, line {line}: a rule, as below a header. Remove this line, and the header of a "
+                        "second table.",
+                        code="unusable-row",
+                    )
             elif (
-                form.header
-                and len(cells) > 1
-                and form.columns[0] in cells[0]  # quicker than the comparison of all, which few rows need
-                and tuple(cell.strip(" \ufeff") for cell in cells) == form.columns
+                1 < len(cells) == len(names)
+                and names[key] in cells[key]  # quicker than the comparison of all, which few rows need
+                and [cell.strip(" \ufeff") for cell in cells] == names
             ):
                 problems.add(f"{self.path}, line {line}: the header again. Remove this line.", code="unusable-row")
             elif len(cells) in (len(form.columns), len(form.columns) + form.surplus):

@@ -231,10 +231,7 @@ class TableSource(Source):
         if not (task.layout.lenient or task.skip_empty or task.skip_unlabelled):
             return []
         lines = []
-        for name, origin in self.files().items():
-            # "dev" also matches dev_mismatched; "all" is one file that is split later.
-            if not (name.startswith(split) or name == "all"):
-                continue
+        for name, origin in self.split_origins(split).items():
             labelled = not is_test(name)
             counts = self._count_rows(origin, labelled=labelled)
             if counts.count:
@@ -253,6 +250,10 @@ class TableSource(Source):
                     )
                 lines.append(line)
         return lines
+
+    def split_origins(self, split: str) -> dict[str, Origin]:
+        """Return the tables of a split: "dev" has dev_mismatched too, and each has "all", which is split later."""
+        return {name: origin for name, origin in self.files().items() if name.startswith(split) or name == "all"}
 
     def _count_rows(self, origin: Origin, *, labelled: bool) -> RowCounts:
         """Return the counts of a file's rows. The file is read if it has not been read yet."""

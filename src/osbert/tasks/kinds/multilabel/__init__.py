@@ -26,6 +26,7 @@ from osbert.tasks.features import FeatureTask
 from osbert.tasks.kinds.multilabel.columns import (
     LabelColumns,
     LabelSearch,
+    binary_columns,
     cell_labels,
     check_probabilities,
     flag_probabilities,
@@ -99,6 +100,17 @@ class MultilabelSource(TextSource):
     def switch_data(self, data: Path | Mapping[str, Origin], given: Mapping[str, Any]) -> Task:
         """Return the task for other data, whose labels may be written in another way."""
         return super().switch_data(data, {"label_columns": ()} | dict(given))
+
+    def left_out(self, split: str) -> list[str]:
+        """Return also a line about columns that may be those of labels that the run does not know."""
+        lines = super().left_out(split)
+        for origin in self.split_origins(split).values():
+            table = self.open(origin)
+            columns = self.columns(table, labelled=True)
+            if columns.flags and (unread := binary_columns(table, but=(*columns.texts, *columns.flags))):
+                names = ", ".join(map(repr, unread))
+                lines.append(f"columns of 0 and 1 of {table.called} that are none of the labels are not read: {names}")
+        return lines
 
     def mark_held_out(self, records: Sequence[Record]) -> Booleans:
         """Return which of the training rows (n,) are held out; training keeps at least one row of each label."""

@@ -267,7 +267,7 @@ class LabelSearch:
             return self.labels
         if header.find("labels"):
             return ()
-        return self._select_flags(table, _binary(table, but=self.user_columns.texts), labelled=labelled)
+        return self._select_flags(table, binary_columns(table, but=self.user_columns.texts), labelled=labelled)
 
     def _select_flags(self, table: Table, binary: Sequence[str], *, labelled: bool) -> tuple[str, ...]:
         """Return the columns `binary` if all columns but the text are binary; () if another column holds the labels."""
@@ -300,12 +300,12 @@ class LabelSearch:
         return tuple(binary)
 
 
-def _binary(table: Table, *, but: Sequence[str]) -> list[str]:
+def binary_columns(table: Table, *, but: Sequence[str]) -> list[str]:
     """Return the columns with only 0 and 1 in the first rows; of ten rows or more one may differ, and one in 20.
 
     A column with a wrong cell is one of the labels all the same: reading its row reports the cell with its line.
     """
-    wrong = {name: 0 for name in table.columns if name not in but}
+    wrong = {name: 0 for name in table.columns if name not in but and name.strip().lower() not in _NUMBERS}
     rows = 0
     for rows, row in enumerate(_rows(table), 1):
         for name in wrong:
