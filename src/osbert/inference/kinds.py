@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from osbert.data.multi_vectors import MultiVectors
 from osbert.inference.multi_vectors.index import RESIDUAL_BITS, open_residual_index
-from osbert.inference.multi_vectors.nearest import NearestMultiRows, name_matches
-from osbert.inference.multi_vectors.reading import read_blocks, read_texts
+from osbert.inference.multi_vectors.nearest import NearestMultiRows, name_matches, read_blocks, read_texts
 from osbert.inference.vectors import sparse
 from osbert.inference.vectors.approximate import LIBRARIES, open_index
 from osbert.inference.vectors.bits import open_bit_index

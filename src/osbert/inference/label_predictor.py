@@ -30,10 +30,9 @@ def choose_scorer(engine: LoadedModel, options: NamingOptions, *, tokens: int = 
 
     Raises UserError as `choose_class_scorer`.
     """
-    if engine.task is not None and engine.task.for_labels(()) is not None:
-        from osbert.inference.label_tasks import TaskScorer
-
-        return TaskScorer(engine, options, tokens=tokens)
+    if engine.task is not None and (scorer := engine.task.label_scorer()):
+        joint_scorer: LabelScorer = scorer(engine, options, tokens=tokens)
+        return joint_scorer
     return choose_class_scorer(engine, options, tokens=tokens)
 
 

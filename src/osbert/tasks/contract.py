@@ -414,12 +414,8 @@ class Task(Objective):
         """
         return self
 
-    def for_labels(self, labels: Sequence[tuple[str, str]], *, several: bool = False) -> Self | None:
-        """Return the task that predicts these labels, for a kind that reads labels with the input; None for others.
-
-        `labels`: names, each with the text that the model reads in its place, or "". `several`: whether a place may
-        have several labels.
-        """
+    def label_scorer(self) -> type[Any] | None:
+        """Return the LabelScorer that predicts labels by name with a kind that reads them with the input; else None."""
         return None
 
     @property

@@ -176,6 +176,11 @@ class NamedSpans(EntityTask):
             nested=self.nested or several,
         )
 
+    def label_scorer(self) -> type[Any]:
+        from osbert_lab.named_spans.scorer import NamedSpansScorer  # after this module
+
+        return NamedSpansScorer
+
     # The model.
 
     def for_model(

@@ -19,8 +19,7 @@ from osbert import __version__
 from osbert.data.multi_vectors import MultiVectors, maxsim, rows_of
 from osbert.files import replacing
 from osbert.guarded import parse_json
-from osbert.inference.multi_vectors.nearest import NearestMultiRows
-from osbert.inference.multi_vectors.reading import read_blocks
+from osbert.inference.multi_vectors.nearest import NearestMultiRows, read_blocks
 from osbert.inference.multi_vectors.residuals import ResidualCodec, fit_centroids
 from osbert.inference.vectors.files import SETTINGS, Column, VectorOutput, map_array, write_vectors
 from osbert.inference.vectors.nearest import RankedRows, require_width

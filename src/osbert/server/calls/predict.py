@@ -251,7 +251,7 @@ def _span_items(model: ServerModel, texts: Sequence[str], option: tuple[LabelNam
     """Return the items of texts with types by name. Raises Refusal: 422, or 413 for too many of both together."""
     labels, nested = option
     engine = model.engine
-    if engine.task is None or engine.task.for_labels(()) is None:
+    if engine.task is None or engine.task.label_scorer() is None:
         raise Refusal(422, f"The model {model.name} looks for its own types alone: send no labels.", field="labels")
     _require_few(len(texts), len(labels))
     try:

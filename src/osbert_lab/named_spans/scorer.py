@@ -1,4 +1,4 @@
-"""Labels by name with a task that reads them with the text, such as spans by name."""
+"""Types by name, which the model reads with the text."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from osbert.inference.label_scorer import LabelScorer
 from osbert.inference.label_settings import LabelName, LabelNames, NamingOptions
 from osbert.inference.model import LoadedModel, require_finite_scores
 from osbert.tasks import Prediction, Record, Task
+from osbert_lab.named_spans import NamedSpans
 
 
-class TaskScorer(LabelScorer):
-    """Predicts by the task that `Task.for_labels` makes of the model's own."""
+class NamedSpansScorer(LabelScorer):
+    """Predicts by the task that `NamedSpans.for_labels` makes of the model's own."""
 
     subject = "types"
     fewest = 1
@@ -48,9 +49,9 @@ class TaskScorer(LabelScorer):
         yield from ()
 
     def make_task(self, labels: LabelNames) -> Task:
-        task = self.engine.fine_tuned.for_labels(labels, several=self.multi)
-        assert task is not None
-        return task
+        task = self.engine.fine_tuned
+        assert isinstance(task, NamedSpans)
+        return task.for_labels(labels, several=self.multi)
 
     def encode(self, record: Record, labels: LabelNames) -> list[Example]:
         return self.task_for(labels).encode(record, self.packer)
