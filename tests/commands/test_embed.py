@@ -53,6 +53,16 @@ def test_pooled_vectors(encoder: Path, lines: Path, tmp_path: Path, pooling, mon
     assert not list(tmp_path.glob("*.unfinished"))
 
 
+@pytest.mark.parametrize(("name", "remarked"), [("title", True), ("author", False)])
+def test_titles_of_a_corpus_that_are_not_read_are_named(
+    encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, remarked: bool
+) -> None:
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text(json.dumps({"_id": "1", name: "the film", "text": "a good film"}) + "\n")
+    embed(encoder, corpus, out=tmp_path / "x.npz")
+    assert ("evaluate retrieval" in capsys.readouterr().out) == remarked
+
+
 def test_blank_lines_of_one_column_have_no_vector(
     encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

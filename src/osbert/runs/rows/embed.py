@@ -193,6 +193,11 @@ class EmbeddingJob(RowJob):
 
     def describe(self) -> Iterator[str]:
         yield self.description
+        if {"_id", "title"} <= {*self.rows.table.columns} - {*self.rows.columns.texts}:
+            yield (
+                "The titles are not read, which osbert evaluate retrieval and osbert mine put before the texts. To "
+                "search what they read, put both into one column."
+            )
         if self.source.options.update and self.source.earlier is None:
             yield "There is no earlier output that --update could use: all texts are embedded."
         yield from (f"{self.source.model}: {remark}" for remark in self.engine.remarks)
