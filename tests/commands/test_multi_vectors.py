@@ -17,7 +17,7 @@ from osbert.data.late_interaction import LateInteraction
 from osbert.data.multi_vectors import MultiVectors, maxsim
 from osbert.inference.engine import load
 from osbert.inference.kinds import KINDS
-from osbert.inference.multi_vectors import reading
+from osbert.inference.multi_vectors import nearest
 from osbert.inference.vectors.reading import open_vectors
 from osbert.interop.sentence_files import Prompts, SentenceModel, write_sentence_model
 from osbert.interop.sentence_parts import Dense, TokenMask
@@ -65,7 +65,7 @@ def test_a_file_holds_what_embed_returns(
         out = tmp_path / f"{rows}.npz"
         written = osbert.embed(model, lines, out=out)
         assert written.shape == expected.vectors.shape and any("vectors a text" in line for line in written.describe())
-        monkeypatch.setattr(reading, "BLOCK", 8)
+        monkeypatch.setattr(nearest, "BLOCK", 8)
         assert len([*KINDS["multi"].blocks(open_vectors(out))]) > 2
         actual = read(out)
         np.testing.assert_array_equal(actual.starts, expected.starts)
