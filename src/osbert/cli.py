@@ -14,11 +14,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import osbert
-from osbert.console.output import OPTIONS, Output, watching
+from osbert.console.output import OPTIONS, Output, name_packaged_models, watching
 from osbert.console.verbs import CORE, OLDER, VerbPackage, group_by_purpose, verb_packages
 from osbert.errors import UnknownSetting, UserError
 from osbert.files import disk_full
-from osbert.interop.hub import name_packaged_models
 from osbert.lock import LockWarning
 from osbert.remote import explain_addresses
 from osbert.runs.contract import Notice

@@ -12,6 +12,7 @@ import pytest
 import osbert
 import terminal
 import tiny_runs
+from interrupted import stop_an_update
 from osbert.commands.embed import VectorArguments, embed
 from osbert.data.late_interaction import LateInteraction
 from osbert.data.multi_vectors import MultiVectors, maxsim
@@ -21,7 +22,6 @@ from osbert.inference.multi_vectors import nearest
 from osbert.inference.vectors.reading import open_vectors
 from osbert.interop.sentence_files import Prompts, SentenceModel, write_sentence_model
 from osbert.interop.sentence_parts import Dense, TokenMask
-from osbert.runs.contract import WorkProgress
 from osbert.runs.rows import vector_parts
 from refusals import refusal, refused
 
@@ -117,19 +117,11 @@ def test_the_command_searches_and_names_the_matches(
 def test_a_file_is_updated_as_if_it_were_made_anew(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def stop(event: object) -> None:
-        if isinstance(event, WorkProgress) and event.done == 4:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(vector_parts, "ROWS", 2)
     file, path = tmp_path / "texts.txt", tmp_path / "x.npz"
     file.write_text("\n".join(TEXTS[:4]))
     osbert.embed(model, file, out=path)
-    before = path.read_bytes()
     file.write_text("\n".join(["good", *TEXTS[::-1], "bad bad"]))
-    with pytest.raises(KeyboardInterrupt):
-        osbert.embed(model, file, out=path, update=True, watch=stop)
-    assert path.read_bytes() == before
+    stop_an_update(monkeypatch, model, file, path)
     updated = osbert.embed(model, file, out=path, update=True)
     assert updated.tally["reused"] == 4
     actual = read(path).vectors

@@ -13,13 +13,13 @@ import scipy.sparse
 import osbert
 import terminal
 import tiny_runs
+from interrupted import stop_an_update
 from osbert.commands.embed import VectorArguments, embed
 from osbert.inference import kinds
 from osbert.inference.engine import load
 from osbert.inference.kinds import KINDS
 from osbert.inference.vectors import reading
 from osbert.interop.sentence_files import Prompts, SentenceModel, write_sentence_model
-from osbert.runs.contract import WorkProgress
 from osbert.runs.rows import vector_parts
 from osbert.training.progress import Progress
 from refusals import refusal, refused
@@ -105,19 +105,11 @@ def test_the_command_searches_and_names_the_words(
 def test_a_file_is_updated_as_if_it_were_made_anew(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def stop(event: object) -> None:
-        if isinstance(event, WorkProgress) and event.done == 4:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(vector_parts, "ROWS", 2)
     file, path = tmp_path / "texts.txt", tmp_path / "x.npz"
     file.write_text("\n".join(TEXTS[:4]))
     osbert.embed(model, file, out=path)
-    before = path.read_bytes()
     file.write_text("\n".join(["good", *TEXTS[::-1], "bad bad"]))
-    with pytest.raises(KeyboardInterrupt):
-        osbert.embed(model, file, out=path, update=True, watch=stop)
-    assert path.read_bytes() == before
+    stop_an_update(monkeypatch, model, file, path)
     updated = osbert.embed(model, file, out=path, update=True)
     assert updated.tally["reused"] == 4
     actual = scipy.sparse.load_npz(path).toarray()

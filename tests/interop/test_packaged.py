@@ -12,7 +12,8 @@ import pytest
 
 import osbert
 import terminal
-from osbert.interop.hub import find_packaged_folder, list_packaged_models, locate, name_packaged_models
+from osbert.console.output import name_packaged_models
+from osbert.interop.hub import find_packaged_folder, list_packaged_models, locate
 from refusals import refusal
 from tiny_runs import write_run
 

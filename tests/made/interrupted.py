@@ -1,4 +1,4 @@
-"""Pretraining that is stopped and started again, beside the same in one piece."""
+"""Work that is stopped and started again: pretraining, beside the same in one piece, and the update of vectors."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import pytest
 from safetensors.torch import load_file
 
 import osbert
+from osbert.runs.contract import WorkProgress
+from osbert.runs.rows import vector_parts
 
 
 def resume_bit_for_bit(recipe: str, whole: Path, stopped: Path, step: int, settings: Mapping[str, Any]) -> None:
@@ -25,3 +27,17 @@ def resume_bit_for_bit(recipe: str, whole: Path, stopped: Path, step: int, setti
     osbert.pretrain(recipe, out=stopped, **settings)
     one, other = (load_file(folder / "model.safetensors") for folder in (whole, stopped))
     assert one.keys() == other.keys() and all(one[name].equal(other[name]) for name in one)
+
+
+def stop_an_update(monkeypatch: pytest.MonkeyPatch, model: Path, file: Path, out: Path) -> None:
+    """Stop `osbert embed --update` after four texts of a file, in windows of two, and expect the output of before."""
+
+    def stop(event: Any) -> None:
+        if isinstance(event, WorkProgress) and event.done == 4:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(vector_parts, "ROWS", 2)
+    before = out.read_bytes()
+    with pytest.raises(KeyboardInterrupt):
+        osbert.embed(model, file, out=out, update=True, watch=stop)
+    assert out.read_bytes() == before

@@ -11,12 +11,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, redirect_stdout
+from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 
-from osbert.interop.hub import name_packaged_models
+from osbert.errors import UserError
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.json_lines import event_line
 from osbert.terminal import one_line
@@ -156,6 +156,26 @@ def line_of(event: object) -> str:
     """Return an event as text; a warning gets the prefix "warning: "."""
     text = name_packaged_models(str(event))
     return f"warning: {text}" if isinstance(event, Notice) and event.warning else text
+
+
+def name_packaged_models(message: str) -> str:
+    """Return a message with the name of a model of an installed package instead of its folder.
+
+    >>> from osbert.interop.hub import minilm
+    >>> name_packaged_models(f"{minilm()} was trained")
+    'minilm was trained'
+    """
+    if "-packages" not in message:
+        return message
+    from osbert.interop.hub import (  # which help and most messages do not need
+        find_packaged_folder,
+        list_packaged_models,
+    )
+
+    for name in list_packaged_models():
+        with suppress(UserError):  # a defect of another package
+            message = message.replace(str(find_packaged_folder(name)), name)
+    return message
 
 
 def say(console: Console, event: object) -> None:

@@ -462,25 +462,25 @@ class PretrainingLoader:
 
         Each part gives some of its text by its fraction of an epoch. A block that is too large for that is cut in two.
         """
-        tokens, most = min(self.settings.held_out * self.corpus.tokens, self.settings.pool), self.settings.held_out
+        tokens = min(self.settings.held_out * self.corpus.tokens, self.settings.pool)
+        most = max(self.settings.held_out, MOST_OF_A_PART)
         out, others = [], []
         for part, group in zip(self.corpus.parts, by_part(self.corpus, blocks)):
-            wanted = max(part.fraction * tokens, SMALLEST_BLOCK)
-            missing = min(wanted, max(most, MOST_OF_A_PART) * part.tokens)
+            missing = min(max(part.fraction * tokens, SMALLEST_BLOCK), most * part.tokens)
             if len(group) > 1 and all(block.last - block.first == 1 for block in group):
                 missing = max(missing, min(map(self.corpus.size, group)))  # no block can be cut
             for block in group:
-                size = self.corpus.size(block) if missing >= 1 else 0
-                if 0 < size <= missing:
+                single = block.last - block.first == 1
+                if missing < 1 or not (size := self.corpus.size(block)) or (single and size > missing):
+                    others.append(block)
+                elif size <= missing:
                     out.append(block)
                     missing -= size
-                elif size and block.last - block.first > 1:
+                else:
                     rest, held = self.corpus.cut(block, round(missing))
                     others.append(rest)
                     out.append(held)
                     missing = 0
-                else:
-                    others.append(block)
         return [*out, *in_proportion(self.corpus, others)], len(out)
 
     def _too_small(self) -> UserError:

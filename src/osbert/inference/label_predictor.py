@@ -31,8 +31,8 @@ def choose_scorer(engine: LoadedModel, options: NamingOptions, *, tokens: int = 
     Raises UserError as `choose_class_scorer`.
     """
     if engine.task is not None and (scorer := engine.task.label_scorer()):
-        joint_scorer: LabelScorer = scorer(engine, options, tokens=tokens)
-        return joint_scorer
+        task_scorer: LabelScorer = scorer(engine, options, tokens=tokens)
+        return task_scorer
     return choose_class_scorer(engine, options, tokens=tokens)
 
 

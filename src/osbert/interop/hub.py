@@ -19,7 +19,6 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -515,20 +514,6 @@ def find_packaged_name(folder: Path) -> str:
         except UserError:
             continue  # a defect of another package
     return ""
-
-
-def name_packaged_models(message: str) -> str:
-    """Return a message with the name of a model of an installed package instead of its folder.
-
-    >>> name_packaged_models(f"{find_packaged_folder('minilm')} was trained")
-    'minilm was trained'
-    """
-    if "-packages" not in message:  # so that most messages import no entry points
-        return message
-    for name in list_packaged_models():
-        with suppress(UserError):  # a defect of another package
-            message = message.replace(str(find_packaged_folder(name)), name)
-    return message
 
 
 def minilm() -> Path:

@@ -155,7 +155,7 @@ def test_few_numbers_of_rows_are_computed(monkeypatch) -> None:
         return torch.zeros(len(rows), 256)
 
     monkeypatch.setattr(module, "spares_time", lambda: True)
-    monkeypatch.setattr(module, "rearranged", lambda weight: weight)
+    monkeypatch.setattr(module, "rearrange", lambda weight: weight)
     monkeypatch.setattr(torch.ops.mkldnn, "_linear_pointwise", product)
     layer = Linear(256, 256)
     with torch.inference_mode():

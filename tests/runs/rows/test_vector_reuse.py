@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 import osbert
+from interrupted import stop_an_update
 from osbert.inference.embedder import Embedder
 from osbert.inference.vectors.reading import open_vectors
-from osbert.runs.contract import WorkProgress
-from osbert.runs.rows import vector_parts
 from refusals import refusal
 
 BEFORE = ["a good film", "the poor actor plays", "fine", "a bad film .", "fine"]
@@ -89,17 +88,9 @@ def test_int8_stays_as_it_is_and_its_recall_is_not_measured_again(
 def test_a_stopped_update_leaves_the_file_and_goes_on(
     runs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def stop(event: object) -> None:
-        if isinstance(event, WorkProgress) and event.done == 4:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(vector_parts, "ROWS", 2)
     file, path = tmp_path / "texts.txt", tmp_path / "x.npz"
     osbert.embed(runs["encoder"], write(file, BEFORE), out=path)
-    before = path.read_bytes()
-    with pytest.raises(KeyboardInterrupt):
-        osbert.embed(runs["encoder"], write(file, AFTER), out=path, update=True, watch=stop)
-    assert path.read_bytes() == before
+    stop_an_update(monkeypatch, runs["encoder"], write(file, AFTER), path)
     with refusal("begun-with-other-settings"):
         osbert.embed(runs["encoder"], file, out=path)
     assert osbert.embed(runs["encoder"], file, out=path, update=True).tally["reused"] == 3

@@ -92,20 +92,26 @@ def multiply(rows: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor
     # For other precisions and other devices, torch's own choice of library is kept.
     if torch.compiler.is_compiling() or rows.dtype != torch.float32 or rows.device.type != "cpu" or not spares_time():
         return functional.linear(rows, weight, bias)
-    count, step = len(rows), ROWS
-    if count < MANY:
-        constant = torch.is_inference_mode_enabled() and isinstance(weight, nn.Parameter) and not weight.is_inference()
-        if not (constant and 0 < count <= FEW and weight.numel() >= LARGE):
-            return functional.linear(rows, weight, bias)
+    count = len(rows)
+    if count >= MANY:
+        step = ROWS
+    elif 0 < count <= FEW and weight.numel() >= LARGE and is_constant(weight):
         # oneDNN keeps half a megabyte for each number of rows: these are at most 40 numbers, a sixteenth apart.
-        step, weight = max(1, 1 << count.bit_length() >> 4), rearranged(weight)
+        step, weight = max(1, 1 << count.bit_length() >> 4), rearrange(weight)
+    else:
+        return functional.linear(rows, weight, bias)
     missing = -count % step
     padded = functional.pad(rows, (0, 0, 0, missing)) if missing else rows
     product: Tensor = torch.ops.mkldnn._linear_pointwise(padded, weight, bias, "none", [], "")
     return product[:count]
 
 
-def rearranged(weight: Tensor) -> Tensor:
+def is_constant(weight: Tensor) -> bool:
+    """Return whether a weight is a model's own, which predicts now, so that the next call will have it, too."""
+    return torch.is_inference_mode_enabled() and isinstance(weight, nn.Parameter) and not weight.is_inference()
+
+
+def rearrange(weight: Tensor) -> Tensor:
     """Return a weight in oneDNN's own order: the one of the call before, unless the weight has changed since."""
     state = weight.data_ptr(), weight._version
     known, tensor = _rearranged.get(weight, (None, None))

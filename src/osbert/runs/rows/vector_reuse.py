@@ -56,14 +56,16 @@ class EarlierVectors:
                     file.write(block.tobytes())
                 file.flush()
                 shape = (opened.count, *embedder.shape)
-                self._vectors = (
+                self._vectors: Any = (
                     np.memmap(file, np.float32, "r", shape=shape) if opened.count else np.empty(shape, np.float32)
                 )
         else:
             for _ in KINDS[opened.kind].blocks(opened):  # which compares the checksums
                 pass
-            arrays = ("indptr", "data", "indices") if opened.kind == "sparse" else ("starts", "vectors", "ids")
-            self._arrays = [map_array(path, name) for name in arrays]
+            sparse = opened.kind == "sparse"
+            names = ("indptr", "data", "indices") if sparse else ("starts", "vectors", "ids")
+            starts, numbers, pieces = (map_array(path, name) for name in names)
+            self._vectors = (starts, numbers, pieces) if sparse else MultiVectors(numbers, starts, pieces)
         hashes = np.fromiter((_hash(row.texts) for row in opened.all_rows()), HASH, opened.count)
         order = np.argsort(hashes["first"], kind="stable")
         self._order, self._firsts, self._seconds = order, hashes["first"][order], hashes["second"][order]
@@ -79,15 +81,13 @@ class EarlierVectors:
 
     def vectors(self, indices: NDArray[np.int64]) -> Any:
         """Return the vectors of rows, of the embedder's kind; dense ones (k, ...)."""
-        if self._kind == "dense":
+        if self._kind != "sparse":
             return self._vectors[indices]
-        starts, numbers, pieces = self._arrays
+        starts, weights, pieces = self._vectors
         rows, starts = rows_of(starts, indices)
-        if self._kind == "multi":
-            return MultiVectors(numbers[rows], starts, pieces[rows])
         from scipy.sparse import csr_array  # which dense vectors do not need
 
-        return csr_array((numbers[rows], pieces[rows], starts), shape=(len(indices), self._width))
+        return csr_array((weights[rows], pieces[rows], starts), shape=(len(indices), self._width))
 
 
 def _hash(texts: Sequence[str]) -> tuple[int, int]:

@@ -226,13 +226,14 @@ def rerank(
     engine: Engine, neighbourhoods: Sequence[Neighbourhood], top: int, *, watch: Watch = ignore
 ) -> list[Neighbourhood]:
     """Return the `top` texts of each query that a reranker scores highest. A Notice says how many it read in part."""
-    cut, results = list[int](), []
+    unread_of_all, results = list[int](), []
     for neighbourhood in neighbourhoods:
         nearest = neighbourhood.nearest
         texts = [(*neighbourhood.query, *(near.texts[0] for near in nearest))] if nearest else []
         predictions = engine.predict(texts)
         scores = [float(score) for prediction in predictions for score in prediction.value]
-        cut += (unread := [pieces for prediction in predictions for pieces in prediction.unread])
+        unread = [pieces for prediction in predictions for pieces in prediction.unread]
+        unread_of_all += unread
         order = sorted(range(len(nearest)), key=lambda index: -scores[index])[:top]
         reranked = []
         for index in order:
@@ -249,7 +250,7 @@ def rerank(
                 )
             )
         results.append(replace(neighbourhood, nearest=reranked))
-    report_unread(engine, cut, watch)
+    report_unread(engine, unread_of_all, watch)
     return results
 
 
