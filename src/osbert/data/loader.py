@@ -463,10 +463,10 @@ class PretrainingLoader:
         Each part gives some of its text by its fraction of an epoch. A block that is too large for that is cut in two.
         """
         tokens = min(self.settings.held_out * self.corpus.tokens, self.settings.pool)
-        most = max(self.settings.held_out, MOST_OF_A_PART)
+        largest = max(self.settings.held_out, MOST_OF_A_PART)
         out, others = [], []
         for part, group in zip(self.corpus.parts, by_part(self.corpus, blocks)):
-            missing = min(max(part.fraction * tokens, SMALLEST_BLOCK), most * part.tokens)
+            missing = min(max(part.fraction * tokens, SMALLEST_BLOCK), largest * part.tokens)
             if len(group) > 1 and all(block.last - block.first == 1 for block in group):
                 missing = max(missing, min(map(self.corpus.size, group)))  # no block can be cut
             for block in group:

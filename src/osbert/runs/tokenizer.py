@@ -170,8 +170,8 @@ def train_tokenizer(
         watch(Notice(f"{settings.vocabulary:,} pieces were requested, but {few}."))
     marked = sum(count for word, count in words.items() if MARKED.search(word))
     if settings.kind != "bpe" and settings.lowercase is not False and marked > words.total() / 100:
-        lost = f"{marked:,} words are in scripts whose vowel and voicing signs were stripped as accents"
-        watch(Notice(f"{lost}. To keep them: --no-lowercase.", warning=True))
+        message = f"{marked:,} words are in scripts whose vowel and voicing signs were stripped as accents"
+        watch(Notice(f"{message}. To keep them: --no-lowercase.", warning=True))
     _report(repairs, counter, watch)
     watch(Notice(f"fingerprint {tokenizer.fingerprint}"))
     read = f"{words.total() + counter.forgotten:,} words ({len(words):,} different)"

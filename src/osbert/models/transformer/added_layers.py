@@ -70,26 +70,28 @@ def run_lstm(lstm: nn.LSTM, sequences: Sequence[Tensor]) -> Tensor:
     sizes = packed.batch_sizes  # (T,): the sequences that have a token t, of which the longest are first
     ranks = torch.cat([torch.arange(size) for size in sizes.tolist()])
     lengths = (sizes[:, None] > torch.arange(int(sizes[0]))).sum(0)  # of each sequence
-    behind = lengths[ranks] - 1 - torch.arange(len(sizes)).repeat_interleave(sizes)
-    back = (sizes.cumsum(0) - sizes)[behind] + ranks  # (N,): the token as far from the end; its own inverse
+    steps_left = lengths[ranks] - 1 - torch.arange(len(sizes)).repeat_interleave(sizes)
+    mirror = (sizes.cumsum(0) - sizes)[steps_left] + ranks  # (N,): the token as far from the end; its own inverse
     values = packed.data
     for layer in range(lstm.num_layers):
-        forth = _run_direction(lstm, f"l{layer}", values, sizes.tolist())
-        values = torch.cat([forth, _run_direction(lstm, f"l{layer}_reverse", values[back], sizes.tolist())[back]], 1)
+        forward = _run_direction(lstm, f"l{layer}", values, sizes.tolist())
+        backward = _run_direction(lstm, f"l{layer}_reverse", values[mirror], sizes.tolist())
+        values = torch.cat([forward, backward[mirror]], dim=1)
     return torch.cat(unpack_sequence(packed._replace(data=values)))
 
 
 def _run_direction(lstm: nn.LSTM, layer: str, values: Tensor, sizes: list[int]) -> Tensor:
     """Return the states (N, D / 2) of one direction of a layer, for values (N, inputs) in the order of steps."""
-    inward, recurrent, *biases = (
+    input_weight, state_weight, *biases = (
         lstm.get_parameter(f"{name}_{layer}") for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
     )
-    gates = functional.linear(values, inward, biases[0] + biases[1])  # of all tokens in one product
+    inputs = functional.linear(values, input_weight, biases[0] + biases[1])  # of all tokens in one product
     state = cell = values.new_zeros(sizes[0], lstm.hidden_size)
     states = []
-    for step in gates.split(sizes):  # shorter sequences, the last rows, have ended
-        into, forget, new, out = torch.addmm(step, state[: len(step)], recurrent.t()).chunk(4, 1)
-        cell = forget.sigmoid() * cell[: len(step)] + into.sigmoid() * new.tanh()
-        state = out.sigmoid() * cell.tanh()
+    for step in inputs.split(sizes):  # shorter sequences, the last rows, have ended
+        gates = torch.addmm(step, state[: len(step)], state_weight.t()).chunk(4, dim=1)
+        input_gate, forget_gate, candidate, output_gate = gates
+        cell = forget_gate.sigmoid() * cell[: len(step)] + input_gate.sigmoid() * candidate.tanh()
+        state = output_gate.sigmoid() * cell.tanh()
         states.append(state)
     return torch.cat(states)

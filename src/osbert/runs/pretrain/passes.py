@@ -3,7 +3,7 @@
 Larger passes are faster, because every pass adds its gradients to those of all weights, but they need more memory. On a
 CPU the gain has ended at PASS_BYTES of activations (docs/results.md#memory); a GPU needs more tokens to be busy. The
 cut of a step into passes changes its rounding and its dropout, so the number is kept in run.json, and a resumed run
-takes it from there. So it does with data.held_out_of.
+takes it from there, as it takes data.held_out_of.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ def with_passes(plan: PretrainPlan, out: Path, watch: Watch = ignore, group: Gro
 
 def with_division(plan: PretrainPlan, out: Path, group: Group = ALONE) -> PretrainPlan:
     """Return the plan with the division of the run that was started in `out`, if there is one and none was given."""
-    before = group.first(lambda: RunFolder(out).facts.get("settings", {}).get("data"))
-    if not isinstance(before, dict) or "data.held_out_of" in plan.given:
+    stored = group.first(lambda: RunFolder(out).facts.get("settings", {}).get("data"))
+    if not isinstance(stored, dict) or "data.held_out_of" in plan.given:
         return plan
-    data = replace(plan.settings.data, held_out_of=before.get("held_out_of", HELD_OUT_BEFORE))
+    data = replace(plan.settings.data, held_out_of=stored.get("held_out_of", HELD_OUT_BEFORE))
     return replace(plan, settings=replace(plan.settings, data=data))
 
 

@@ -93,7 +93,7 @@ class FileVectors:
             vectors = "text is empty: its vector is that" if empty == 1 else "texts are empty: their vectors are those"
             yield f"{empty:,} {vectors} of [CLS] and [SEP] alone."
         if unknown := tally.get("unknown"):
-            yield f"{format_count(unknown, 'text')} with mostly unknown pieces: the vocabulary lacks such a script."
+            yield f"{format_count(unknown, 'text')} with mostly unknown pieces: the vocabulary lacks their script."
         longer = f"longer than {settings.length} tokens"
         if cut := tally["cut"]:
             where = "middle" if settings.long == "head+tail" else "end"

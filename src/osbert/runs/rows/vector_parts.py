@@ -90,7 +90,7 @@ class RowBatches:
         return parts, _counts(texts, groups) | self._count_unknown(groups) | reused | more
 
     def _count_unknown(self, groups: Sequence[Sequence[Example]]) -> dict[str, int]:
-        """Return how many texts are by more than half of pieces that the vocabulary lacks, if there are any."""
+        """Return how many texts have more unknown pieces than others, if there are any."""
         with suppress(UserError):  # of a tokenizer that spells all texts
             unknown = self.embedder.packer.tokenizer.unknown
             pieces = (np.concatenate([example.ids[~example.special] for example in group]) for group in groups)

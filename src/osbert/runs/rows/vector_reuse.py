@@ -63,8 +63,8 @@ class EarlierVectors:
             for _ in KINDS[opened.kind].blocks(opened):  # which compares the checksums
                 pass
             sparse = opened.kind == "sparse"
-            names = ("indptr", "data", "indices") if sparse else ("starts", "vectors", "ids")
-            starts, numbers, pieces = (map_array(path, name) for name in names)
+            arrays = ("indptr", "data", "indices") if sparse else ("starts", "vectors", "ids")
+            starts, numbers, pieces = (map_array(path, name) for name in arrays)
             self._vectors = (starts, numbers, pieces) if sparse else MultiVectors(numbers, starts, pieces)
         hashes = np.fromiter((_hash(row.texts) for row in opened.all_rows()), HASH, opened.count)
         order = np.argsort(hashes["first"], kind="stable")

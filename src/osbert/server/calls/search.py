@@ -93,9 +93,7 @@ class SearchCall(Call):
             raise Refusal(413, f"Queries times k is at most {MOST_HITS:,}, not {hits:,}.", field="k")
         depth = search.depth(values["k"])
         if search.reranker and len(queries) * depth > MOST_RERANKED:
-            message = (
-                f"A reranker reads at most {MOST_RERANKED:,} texts a request, not {len(queries):,} times {depth:,}."
-            )
+            message = f"A reranker reads at most {MOST_RERANKED:,} texts a request, not {len(queries) * depth:,}."
             raise Refusal(413, message, field="k" if depth > MOST_RERANKED else "queries")
         items = []
         for index, query in enumerate(queries):
