@@ -128,11 +128,6 @@ def _warmup_steps(value: str, settings: Settings, known: Container[str]) -> str:
     return f"{explanation}: of {steps:,.0f} steps, {climb:,.0f} are --warmup {climb / steps:.4g}."
 
 
-def _half(value: str, settings: Settings, known: Container[str]) -> str:
-    off = value.lower() in ("no", "false", "off", "32", "fp32")
-    return f"Give --precision {'fp32' if off else 'bf16, which has the range of fp32: there is no fp16'}."
-
-
 def _scores(value: str, settings: Settings, known: Container[str]) -> str:
     period = f"{value} steps" if value.isdigit() else "200 steps"
     return f'Give --evaluate-every "{period}".' if "scores.evaluate_every" in known else ""
@@ -146,7 +141,11 @@ def _advise(text: str, *, where: str = "") -> Advice:
 OTHER: Mapping[str, Advice] = {
     "gradient_accumulation gradient_accumulation_steps grad_accum accumulate_grad_batches update_freq": _accumulation,
     "warmup_steps num_warmup_steps warmup_updates": _warmup_steps,
-    "fp16 half amp mixed_precision": _half,
+    "fp16 half amp mixed_precision": lambda value, *_: (
+        "Give --precision fp32."
+        if value.lower() in ("no", "false", "off", "32", "fp32")
+        else "Give --precision bf16, which has the range of fp32: there is no fp16."
+    ),
     "gpu_id gpu": lambda value, *_: f"Give --device {'cpu' if value.startswith('-') else f'cuda:{value or 0}'}.",
     "steps max_steps num_steps train_steps num_train_steps max_update total_num_update": _advise(
         "Fine-tuning counts passes over the training rows: give --epochs.", where="epochs"

@@ -266,7 +266,8 @@ def test_teis_refusals(serving: Serving, path: str, asked: dict[str, Any], statu
 
 FORMS = {"/v1/embeddings": "error", "/v1/rerank": "detail", "/v2/rerank": "message"}
 if importlib.util.find_spec("osbert_lab"):
-    FORMS |= dict.fromkeys(("/embed", "/embed_sparse", "/rerank", "/predict"), "error_type")
+    paths = ("/embed", "/embed_sparse", "/rerank", "/predict", "/zero-shot-classification")
+    FORMS |= dict.fromkeys(paths, "error_type")
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.just("a film"),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["text", "a"]), inner, max_size=2),
@@ -283,6 +284,7 @@ NAMES = (
     "encoding_format",
     "top_n",
     "truncate",
+    "parameters",
 )
 
 
@@ -317,4 +319,4 @@ def test_without_the_lab_teis_routes_are_absent(monkeypatch: pytest.MonkeyPatch)
     service: Any = SimpleNamespace(pool=SimpleNamespace(edges=[]), calls=all_calls([Rerank.edge]), refusal=None)
     paths = {getattr(route, "path", "") for route in application(service, hosts=Hosts(names=(), origins=())).routes}
     assert {"/v1/embeddings", "/v2/rerank", "/health"} <= paths
-    assert not {"/embed", "/embed_sparse", "/rerank", "/predict", "/info"} & paths
+    assert not {"/embed", "/embed_sparse", "/rerank", "/predict", "/zero-shot-classification", "/info"} & paths

@@ -112,7 +112,12 @@ def compare_states(run: Engine, exported: Engine) -> ExportComparison:
         nothing = np.zeros(size, np.bool_)
         examples.append(Example(ids=ids, segments=np.zeros(size, np.int8), words=nothing, special=nothing))
     what = f"an encoder, on {SEQUENCES} sequences of random pieces"
-    sides = [_encode_side(engine, examples) for engine in (run, exported)]
+    sides = []
+    for engine in (run, exported):
+        engine.states_of(examples[:1])  # a warm-up, as below
+        started = time.perf_counter()
+        states = engine.states_of(examples)
+        sides.append(Side(outputs=states, seconds=time.perf_counter() - started, size=_size(engine)))
     return ExportComparison(run=sides[0], exported=sides[1], what=what)
 
 
@@ -135,13 +140,6 @@ def _score_side(engine: Engine, task: Task, records: Sequence[Record]) -> Side:
     predictions = decode_records(pairs, outputs=outputs, decode=engine.backend.decoding(task))
     score = task.metrics(predictions, records)[task.criterion]
     return Side(outputs=all_outputs, seconds=seconds, size=_size(engine), score=score)
-
-
-def _encode_side(engine: Engine, examples: Sequence[Example]) -> Side:
-    engine.states_of(examples[:1])
-    started = time.perf_counter()
-    states = engine.states_of(examples)
-    return Side(outputs=states, seconds=time.perf_counter() - started, size=_size(engine))
 
 
 def _size(engine: Engine) -> int:

@@ -110,7 +110,8 @@ class Worker:
             return [answer_refusal(message.number, self.calls[message.call].too_late())]
         try:
             call = self.calls[message.call]
-            model = find(self.models, message.request.get("model"), call.needs or message.call, call.what)
+            name, labels = map(message.request.get, ("model", "labels"))
+            model = find(self.models, name, call.needs or message.call, call.what, labels)
             items = call.items(model, message.request)
             option = call.option(message.request)
             steps = call.steps(model, message.request, items)

@@ -1,1 +1,1 @@
-"""The paths of Hugging Face's text-embeddings-inference (TEI), whose clients work unchanged."""
+"""The paths of Hugging Face's text-embeddings-inference (TEI) and Inference API, whose clients work unchanged."""

@@ -1,13 +1,12 @@
-"""Calls of Hugging Face's text-embeddings-inference (TEI): POST /embed, /embed_sparse, /rerank, /predict.
+"""Calls of Hugging Face's text-embeddings-inference (TEI): POST /embed, /embed_sparse, /rerank (/predict: predict.py).
 
-They name no model: the first that can answers. A text that is too long is refused unless `truncate` is true. Errors are
-{"error", "error_type"}.
+They name no model: the first that can answers. A text that is too long is refused unless `truncate` is true.
 """
 
 from __future__ import annotations
 
 from itertools import islice
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 from pydantic import BaseModel, Field
@@ -15,31 +14,13 @@ from pydantic import BaseModel, Field
 from osbert.server.calls.contract import Call, Item, Items, RequestFields, Results
 from osbert.server.calls.embed import EmbedCall
 from osbert.server.calls.models import EMBED_SPARSE, ServerModel
-from osbert.server.calls.predict import PredictCall
-from osbert.server.calls.schemas import Refusal, RequestBody, Texts
-from osbert.server.clients.contract import ClientCall, ClientVectors, as_array, vector_request
+from osbert.server.calls.schemas import Refusal, Texts
+from osbert.server.clients.contract import ClientVectors, as_array, vector_request
 from osbert.server.clients.openai import ClientTexts
 from osbert.server.clients.rerank import RankedResults
 from osbert.tasks.edges import Edge
-
-ERROR_TYPES = {429: "Overloaded", 500: "Backend", 503: "Unhealthy", 504: "Backend"}
-Sequence1or2 = Annotated[list[str], Field(min_length=1, max_length=2)]
-
-
-class TEIError(BaseModel):
-    """An answer to TEI's clients that is not 200."""
-
-    error: str
-    error_type: Literal["Unhealthy", "Backend", "Overloaded", "Validation", "Tokenizer", "Empty"]
-
-
-class TruncatingRequest(RequestBody):
-    """A request of TEI's clients."""
-
-    truncate: bool | None = Field(default=None, description="Whether a text that is too long is cut, not refused.")
-    truncation_direction: Literal["right", "Right"] = Field(
-        default="right", description="The end of a text that is cut; osbert cuts no beginnings."
-    )
+from osbert_lab.text_embeddings_inference.contract import TEICall, TruncatingRequest
+from osbert_lab.text_embeddings_inference.predict import TEIPredictCall, ZeroShotCall
 
 
 class TEISparseRequest(TruncatingRequest):
@@ -86,41 +67,6 @@ class TEIRank(BaseModel):
     index: int
     score: float
     text: str | None = None
-
-
-class TEIPredictRequest(TruncatingRequest):
-    """A text, a pair of texts, or a list of lists of one text or two, as TEI's clients send them."""
-
-    reads: ClassVar[tuple[str, ...]] = ("inputs",)
-
-    inputs: (
-        str
-        | Annotated[list[str], Field(min_length=1, max_length=2)]
-        | Annotated[list[Sequence1or2], Field(min_length=1)]
-    )
-    raw_scores: Literal[False] = Field(default=False, description="Probabilities are returned, not scores.")
-
-    def count(self) -> tuple[str, int]:
-        return "inputs", len(self.inputs) if isinstance(self.inputs, list) else 1
-
-
-class TEIPrediction(BaseModel):
-    """A label and its probability."""
-
-    score: float
-    label: str
-
-
-class TEICall(ClientCall):
-    """A call of TEI."""
-
-    error = TEIError
-
-    def refuse(self, refusal: Refusal) -> tuple[int, Any]:
-        """Return TEI's error."""
-        kind = ERROR_TYPES.get(refusal.status, "Validation")
-        message = f"`{refusal.field}`: {refusal.message}" if refusal.field else refusal.message
-        return refusal.status, {"error": message, "error_type": kind}
 
 
 class TEIEmbedCall(TEICall, ClientVectors):
@@ -211,51 +157,12 @@ class TEIRerankCall(TEICall, RankedResults):
         ]
 
 
-class TEIPredictCall(TEICall):
-    """TEI's call for a classifier: the probability of each label, the highest first."""
-
-    what = "predict (/predict)"
-    needs = "predict"
-    call = PredictCall()
-    request = TEIPredictRequest
-    reply = list[TEIPrediction] | list[list[TEIPrediction]]
-    field_names = {"texts": "inputs"}
-
-    def translate(self, values: RequestFields) -> RequestFields:
-        return {"texts": [given[0] if len(given) == 1 else given for given in _inputs(values["inputs"])]}
-
-    def items(self, model: ServerModel, values: RequestFields) -> list[Item]:
-        """Return an item for each input. Raises Refusal (422) for a model without labels, and for `truncate`."""
-        if values["truncate"]:
-            raise Refusal(422, "osbert does not cut the texts of predictions: leave truncate out.", field="truncate")
-        if not model.facts().get("labels"):
-            raise Refusal(422, f"The model {model.name} ({model.edge.kind}) predicts no labels.", field="inputs")
-        return super().items(model, values)
-
-    def answer(self, model: ServerModel, values: RequestFields, items: Items, results: Results) -> list[Any]:
-        predictions = [
-            [
-                {"score": probability, "label": label}
-                for label, probability in sorted(prediction.probabilities.items(), key=lambda pair: -pair[1])
-            ]
-            for prediction in results
-        ]
-        inputs = values["inputs"]
-        return predictions if isinstance(inputs, list) and isinstance(inputs[0], list) else predictions[0]
-
-
-def _inputs(inputs: Any) -> list[Any]:
-    """Return the inputs of a request, each as a list of its texts.
-
-    >>> _inputs("a"), _inputs(["a", "b"]), _inputs([["a"], ["b", "c"]])
-    ([['a']], [['a', 'b']], [['a'], ['b', 'c']])
-    """
-    if isinstance(inputs, str):
-        return [[inputs]]
-    return [inputs] if isinstance(inputs[0], str) else list(inputs)
-
-
 def client_calls(ranking: Edge | None) -> dict[str, Call]:
-    """Return the calls of TEI by path. `ranking`: the edge of the served reranker; without one there is no /rerank."""
-    calls: dict[str, Call] = {"/embed": TEIEmbedCall(), "/embed_sparse": TEISparseCall(), "/predict": TEIPredictCall()}
+    """Return the calls by path. `ranking`: the edge of the served reranker; without one there is no /rerank."""
+    calls: dict[str, Call] = {
+        "/embed": TEIEmbedCall(),
+        "/embed_sparse": TEISparseCall(),
+        "/predict": TEIPredictCall(),
+        "/zero-shot-classification": ZeroShotCall(),
+    }
     return calls | ({"/rerank": TEIRerankCall(ranking)} if ranking else {})

@@ -11,7 +11,7 @@ from fastapi.responses import Response
 
 import osbert
 from osbert.server.http import Service, describe_responses
-from osbert_lab.text_embeddings_inference.calls import TEIError
+from osbert_lab.text_embeddings_inference.contract import TEIError
 
 
 def add_info(app: FastAPI, service: Service) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from osbert.inference.embedder import Embedder
     from osbert.inference.engine import Engine
     from osbert.inference.label_predictor import LabelPredictor
-    from osbert.inference.label_settings import LabelNames
+    from osbert.inference.label_settings import LabelNames, NamingOptions
     from osbert.runs.similarity.served_search import ServedSearch
 
 ENCODER = Edge(kind="encoder")
@@ -133,7 +133,7 @@ class ServerModel:
         prompts = name_prompts(sentences.prompts) if sentences and not sentences.prompts.of(None) else ()
         self.remarks = (*engine.remarks, *prompts)
         self.search: ServedSearch | None = None
-        self._predictors: dict[tuple[LabelNames, bool], LabelPredictor] = {}
+        self._predictors: dict[tuple[LabelNames, NamingOptions], LabelPredictor] = {}
 
     def facts(self) -> dict[str, Any]:
         """Return the model's entry in /v1/models."""
@@ -196,18 +196,24 @@ class ServerModel:
         except UserError:
             return False
 
-    def label_predictor(self, labels: LabelNames, *, multi: bool) -> LabelPredictor:
-        """Return the predictor of classes by name, kept for the next request with the same ones. Raises UserError."""
-        from osbert.inference.label_predictor import LabelPredictor
-        from osbert.inference.label_settings import NamingOptions
+    def label_predictor(self, labels: LabelNames, options: NamingOptions) -> LabelPredictor:
+        """Return the predictor of labels by name, kept for the next request with the same ones.
 
-        if (labels, multi) not in self._predictors:
-            # Answers do not depend on the other texts of a request: nothing is calibrated.
-            predictor = LabelPredictor(self.engine, labels, NamingOptions(multi=multi, calibrate=False))
+        Raises Refusal (422) for labels that the model cannot predict.
+        """
+        from osbert.inference.label_predictor import LabelPredictor
+        from osbert.inference.label_settings import read_labels
+
+        if (labels, options) not in self._predictors:
+            try:
+                predictor = LabelPredictor(self.engine, read_labels(labels, where="labels"), options)
+            except UserError as error:
+                message = str(error).replace(str(self.engine.folder), f"the model {self.name}")
+                raise Refusal(422, message, field="labels") from error
             if len(self._predictors) >= KEPT:
                 self._predictors.clear()
-            self._predictors[labels, multi] = predictor
-        return self._predictors[labels, multi]
+            self._predictors[labels, options] = predictor
+        return self._predictors[labels, options]
 
     def embedder(self, options: EmbeddingOptions, *, sparse: bool = False) -> Embedder:
         """Return the embedder for these options.
@@ -249,17 +255,17 @@ def _edge(engine: Engine, *, masks: bool) -> Edge:
     return engine.task.edge
 
 
-def find(models: Mapping[str, ServerModel], name: str | None, call: str, what: str) -> ServerModel:
+def find(models: Mapping[str, ServerModel], name: str | None, call: str, what: str, labels: Any = None) -> ServerModel:
     """Return the model `name`, or for None the first model that answers `call`.
 
-    `what`: a verb phrase for the call, for messages. Raises Refusal: 404 if there is no such model, 422 if the model
-    does not answer this call.
+    `what`: a verb phrase for the call, for messages. `labels`: those that the request names. Raises Refusal: 404 if
+    there is no such model, 422 if the model does not answer this call.
     """
     able = [model for model in models.values() if model.answers(call)]
     if name is None:
-        # One whose own call it is, before those that answer it for classes by name alone.
+        # One whose own call it is, before those that answer it for classes by name alone; with labels one of those.
         if able:
-            return next((model for model in able if model.edge.call == call), able[0])
+            return next((model for model in able if (model.by_name if labels else model.edge.call == call)), able[0])
         raise Refusal(404, f"None of the models here can {what}: {', '.join(_list_models(models))}.")
     if name not in models:
         short = shorten(name)

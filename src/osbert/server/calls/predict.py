@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field, create_model
 
 from osbert.errors import UserError
-from osbert.inference.label_settings import LabelNames, list_names, read_labels
+from osbert.inference.label_settings import LabelNames, NamingOptions, list_names
 from osbert.server.calls.contract import (
     Call,
     Item,
@@ -32,6 +32,8 @@ LABELS, LABELLED = 2_000, 20_000
 """Most classes by name in a request, and most texts times classes."""
 Labels = Annotated[list[str] | dict[str, str], Field(min_length=1, max_length=LABELS)]
 """Names, or descriptions by name."""
+NamedLabels = tuple[LabelNames, NamingOptions]
+"""Names, and how a model is asked for them."""
 
 
 def label_parts(labels: list[str] | dict[str, str] | None) -> Iterator[tuple[str, str]]:
@@ -59,6 +61,7 @@ class PredictRequest(Request, title="Predict"):
         description="Predict these classes, which the model was not trained for: names, or descriptions by name.",
     )
     multi: bool = Field(default=False, description="With labels: several may hold, or none. For models of entailment.")
+    template: str = Field(default="", description="With labels: the sentence in which {label} stands for a class.")
 
     def parts(self) -> Iterator[tuple[str, str]]:
         yield from super().parts()
@@ -104,17 +107,19 @@ class PredictAnswer(Reply, title="Predictions"):
 class NamingCall(Call):
     """A call whose requests may name the labels."""
 
-    def option(self, values: RequestFields) -> tuple[LabelNames, bool] | None:
-        """Return the classes by name, and whether several may hold; None for those of the model."""
-        labels = values.get("labels")
-        if not labels:
+    def option(self, values: RequestFields) -> NamedLabels | None:
+        """Return the labels by name, and how the model is asked for them; None for those of the model."""
+        if not (labels := values.get("labels")):
             return None
-        return list_names(labels), bool(values.get("multi") or values.get("nested"))
+        several = bool(values.get("multi") or values.get("nested"))
+        # Answers do not depend on the other texts of a request: nothing is calibrated.
+        options = NamingOptions(multi=several, template=values.get("template") or "", calibrate=False)
+        return list_names(labels), options
 
     def read(self, model: ServerModel, items: Items, option: Any) -> Results:
         if option is None:
             return super().read(model, items, option)
-        return model.label_predictor(option[0], multi=option[1]).predict_encoded(items)
+        return model.label_predictor(*option).predict_encoded(items)
 
 
 class PredictCall(NamingCall):
@@ -127,8 +132,10 @@ class PredictCall(NamingCall):
     def items(self, model: ServerModel, values: RequestFields) -> list[Item]:
         """Return an item for each text, pair or row. Raises Refusal (422) if one does not fit the model."""
         texts, rows = values.get("texts"), values.get("records")
-        if values.get("labels") or values.get("multi"):
-            return _named_items(model, values)
+        if option := self.option(values):
+            return _named_items(model, values, option)
+        if values.get("multi") or values.get("template"):
+            raise Refusal(422, "multi and template go with labels.", field="multi" if values["multi"] else "template")
         if model.edge.call != PREDICT:
             raise Refusal(422, f"The model {model.name} predicts classes by name alone: send labels.", field="labels")
         if (texts is None) == (rows is None):
@@ -144,27 +151,20 @@ class PredictCall(NamingCall):
 
     def fields(self, model: ServerModel, values: RequestFields, items: Items, results: Results) -> dict[str, Any]:
         if option := self.option(values):
-            named = model.label_predictor(option[0], multi=option[1]).fine_tuned
+            named = model.label_predictor(*option).fine_tuned
             return {"predictions": [named.reply(prediction) for prediction in results]}
         reply = model.engine.fine_tuned.reply
         pairs = zip(items, results, strict=True)
         return {"predictions": [reply(prediction) | windows(model, item) for item, prediction in pairs]}
 
 
-def _named_items(model: ServerModel, values: RequestFields) -> list[Item]:
+def _named_items(model: ServerModel, values: RequestFields, option: NamedLabels) -> list[Item]:
     """Return the items of texts with classes by name. Raises Refusal: 422, or 413 for too many of both together."""
-    texts, labels = values.get("texts"), values.get("labels")
-    if not labels:
-        raise Refusal(422, "multi goes with labels.", field="multi")
+    texts = values.get("texts")
     if texts is None or values.get("records") is not None:
         raise Refusal(422, "Send texts with labels, and no records.", field="texts")
-    _require_few(len(texts), len(labels))
-    try:
-        names = read_labels(labels, where="labels")
-        predictor = model.label_predictor(names, multi=values["multi"])
-    except UserError as error:
-        message = str(error).replace(str(model.engine.folder), f"the model {model.name}")
-        raise Refusal(422, message, field="labels") from error
+    _require_few(texts, option[0])
+    predictor = model.label_predictor(*option)
     items = []
     for index, text in enumerate(texts):
         field = f"texts[{index}]"
@@ -176,9 +176,9 @@ def _named_items(model: ServerModel, values: RequestFields) -> list[Item]:
     return items
 
 
-def _require_few(texts: int, labels: int) -> None:
-    if (count := texts * labels) > LABELLED:
-        what = f"{texts:,} texts with {labels:,} labels are {count:,} questions, more than {LABELLED:,}."
+def _require_few(texts: Sequence[Any], labels: LabelNames) -> None:
+    if (count := len(texts) * len(labels)) > LABELLED:
+        what = f"{len(texts):,} texts with {len(labels):,} labels are {count:,} questions, more than {LABELLED:,}."
         raise Refusal(413, what, field="labels")
 
 
@@ -247,17 +247,12 @@ class TagCall(NamingCall):
         return {"entities": [reply(prediction)["entities"] for prediction in results], **several}
 
 
-def _span_items(model: ServerModel, texts: Sequence[str], option: tuple[LabelNames, bool]) -> list[Item]:
+def _span_items(model: ServerModel, texts: Sequence[str], option: NamedLabels) -> list[Item]:
     """Return the items of texts with types by name. Raises Refusal: 422, or 413 for too many of both together."""
-    labels, nested = option
-    engine = model.engine
-    if engine.task is None or engine.task.label_scorer() is None:
+    if model.engine.task is None or model.engine.task.label_scorer() is None:
         raise Refusal(422, f"The model {model.name} looks for its own types alone: send no labels.", field="labels")
-    _require_few(len(texts), len(labels))
-    try:
-        predictor = model.label_predictor(read_labels(labels, where="labels"), multi=nested)
-    except UserError as error:
-        raise Refusal(422, str(error), field="labels") from error
+    _require_few(texts, option[0])
+    predictor = model.label_predictor(*option)
     records = [predictor.fine_tuned.record_of((text,)) for text in texts]
     return [Item(record, tuple(predictor.encode(record))) for record in records]
 
