@@ -141,6 +141,9 @@ def test_a_column_of_a_label_that_the_run_does_not_know_is_named() -> None:
     (line,) = task.source.switch_data(other, {}).source.left_out("dev")
     assert line.endswith(": 'peace'")
     assert not task.source.left_out("train")
+    fewer = tables([{"text": "a", "art": flag, "music": flag} for flag in (0, 1)])
+    (absent,) = Multilabel(labels=("art", "music", "war")).source.switch_data(fewer, {}).source.left_out("dev")
+    assert "no column for war" in absent
 
 
 def test_the_last_row_of_a_label_is_not_held_out() -> None:

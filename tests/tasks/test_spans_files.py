@@ -171,6 +171,18 @@ def test_an_answer_of_which_no_start_is_told_stands_where_it_stands_first(write:
     ]
 
 
+def test_an_answer_of_which_no_start_is_told_is_sought_in_whole_words(write: Callable[..., Path]) -> None:
+    texts = (
+        ("5", "In 1995 he won 5 of 25 games."),
+        ("art", "The party is art."),
+        ("电影", "看电影，电影"),
+        ("x", "axb xc"),
+    )
+    cells = "question;context;answer\n" + "".join(f"what?;{text};{one}\n" for one, text in texts)
+    records = read(write(cells, "own.csv"))
+    assert [gold.start for record in records for gold in record.label] == [15, 13, 1, 1]
+
+
 def test_an_answer_that_is_null_is_not_known(write: Callable[..., Path], tmp_path: Path) -> None:
     pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     told = [None, {"text": None}, "", [], {"text": ["film"], "answer_start": [38.0]}]

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from osbert.reports.examples import cut_text
 from osbert.reports.page import Section, paragraph, table
 from osbert.reports.plot import Series, explain_picture, line_plot
 from osbert.tasks import Record
@@ -81,8 +82,8 @@ class DataMap:
         )
         picture = line_plot(self._series(), title="Training rows: confidence by variability", across="variability")
         rows = [
-            (records[row].place, str(records[row].label), f"{self.confidence[row]:.3f}", _shorten_text(records[row]))
-            for row in suspicious[:SHOWN].tolist()
+            (record.place, str(record.label), f"{confidence:.3f}", cut_text(one_line(" | ".join(record.texts)), 200))
+            for record, confidence in ((records[row], self.confidence[row]) for row in suspicious[:SHOWN].tolist())
         ]
         parts = [explain_picture(picture, plain=plain, caution=caution)]
         if rows:
@@ -107,8 +108,3 @@ class DataMap:
             spots = [(float(x), float(y)) for x, y in kind_points]
             curves.append(Series(name=name, points=spots, look="spots", color=color))
         return curves
-
-
-def _shorten_text(record: Record) -> str:
-    text = one_line(" | ".join(record.texts))
-    return text if len(text) <= 200 else f"{text[:199]}…"

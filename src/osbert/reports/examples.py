@@ -84,13 +84,13 @@ def search_box(label: str) -> str:
 def card(record: Record, answers: Sequence[Answer]) -> str:
     """Return a row as HTML: its label, the answer of each model, its texts and its place."""
     truth = answers[0].outcome.truth
-    lines = [f'<p>label <b class="true">{escape(_cut(truth, LONGEST_ANSWER))}</b></p>']
+    lines = [f'<p>label <b class="true">{escape(cut_text(truth, LONGEST_ANSWER))}</b></p>']
     for answer in answers:
         outcome = answer.outcome
         sure = "" if outcome.confidence is None else f' <span class="soft">{outcome.confidence:.1%}</span>'
         look = "" if outcome.right is None else ' class="true"' if outcome.right else ' class="wrong"'
         who = f"{escape(answer.model)}: " if answer.model else ""
-        lines.append(f"<p>{who}predicted <b{look}>{escape(_cut(outcome.guess, LONGEST_ANSWER))}</b>{sure}</p>")
+        lines.append(f"<p>{who}predicted <b{look}>{escape(cut_text(outcome.guess, LONGEST_ANSWER))}</b>{sure}</p>")
     for number, text in enumerate(record.texts[:MOST_TEXTS]):
         # With several models only what is true is marked: their answers would lie on each other.
         marks = [mark for mark in answers[0].outcome.marks if mark.text == number]
@@ -135,5 +135,6 @@ def mark_text(text: str, marks: Sequence[TextMark]) -> str:
     return "".join(parts)
 
 
-def _cut(text: str, most: int) -> str:
+def cut_text(text: str, most: int) -> str:
+    """Return a text of at most so many characters; a longer one ends in an ellipsis."""
     return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -17,6 +17,7 @@ from osbert.reading.data_file import DataFile
 from osbert.reading.form import TableReading
 from osbert.reading.record_forms.contract import Suggestion
 from osbert.reading.table import FOLDER, Entry, FileForm
+from osbert.reading.tagged.rows import require_mention
 from osbert_lab.annotation.record_values import TextOffsets
 
 _TEXT_BOUND = re.compile(r"(T\d+)\t(\S+) (\d+ \d+(?:;\d+ \d+)*)(?:\t(.*))?")
@@ -108,10 +109,8 @@ def _document(path: Path, text: str, most: int) -> dict[str, Any]:
         span = places.matching((start, end), (mention or "") if whole else "", likely="points")
         if not span:
             raise ValueError(f"{marked.name}, line {number}: {name} from {start} to {end} is outside the text")
-        if whole and mention and text[slice(*span)].split() != mention.split():
-            raise ValueError(
-                f"{marked.name}, line {number}: {name} is {mention[:40]!r}, but the text has "
-                f"{text[slice(*span)][:40]!r} from {start} to {end}. Did the text change?"
-            )
+        if whole:
+            name = f"{marked.name}, line {number}: {name} from {start} to {end}"
+            require_mention(text[slice(*span)], mention or "", name)
         spans.append([*span, type_])
     return row | {"entities": spans}

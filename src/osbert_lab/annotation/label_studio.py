@@ -89,7 +89,7 @@ class LabelStudio(RecordForm):
         data = record["data"]
         row = {**({"id": record["id"]} if "id" in record else {}), **data}
         results = _results(record)
-        spans: list[list[Any]] | None = [] if self.spans else None
+        spans: list[dict[str, Any]] | None = [] if self.spans else None
         for result in results or ():
             value, name = _value(result), str(result.get("from_name"))
             if "choices" in value:
@@ -108,7 +108,7 @@ class LabelStudio(RecordForm):
 
     def _row(self, record: Mapping[str, Any]) -> dict[str, Any]:
         row: dict[str, Any] = {}
-        spans: list[list[Any]] | None = None
+        spans: list[dict[str, Any]] | None = None
         for name, cell in record.items():
             value = _parse_cell(cell)
             marked = _as_spans(value)
@@ -170,15 +170,13 @@ def _as_spans(value: Any) -> list[dict[str, Any]] | None:
     return value if spans else None
 
 
-def _spans(text: str, value: Mapping[str, Any], types: Sequence[Any]) -> list[list[Any]]:
-    mention = value.get("text")
-    spans = [span_of(value["start"], value.get("end"), type_) for type_ in types]
+def _spans(text: str, value: Mapping[str, Any], types: Sequence[Any]) -> list[dict[str, Any]]:
+    """Return the entities of a span, with its own text: whether that is the task's, the reader of entities checks."""
+    mention = value["text"] if isinstance(value.get("text"), str) else ""
     entities = []
-    for start, end, type_ in spans:
-        point_span = TextOffsets(text).matching(
-            (start, end), mention if isinstance(mention, str) else "", likely="points"
-        )
-        entities.append([*(point_span or (start, end)), type_])
+    for start, end, type_ in [span_of(value["start"], value.get("end"), type_) for type_ in types]:
+        start, end = TextOffsets(text).matching((start, end), mention, likely="points") or (start, end)
+        entities.append({"start": start, "end": end, "label": type_, "text": mention})
     return entities
 
 

@@ -18,6 +18,8 @@ from osbert.tasks.kinds.multilabel import Multilabel
 from refusals import refusal
 
 EMOJI = "🙂🙂 EU rejects"
+MOVED = {"start": 0, "end": 1, "labels": ["A"], "text": "c"}
+"""A mark on another text than the one that it comes with, as after a text was edited."""
 
 
 def tagged(path: Path, *, labelled: bool = True) -> TaggedFile:
@@ -182,6 +184,8 @@ def test_what_nobody_has_marked_is_left_out_and_counted(tmp_path: Path) -> None:
         ({"text": "ab", "spans": 7, "answer": "accept"}, "7"),
         ({"data": {"text": "ab"}, "annotations": [{"result": [3]}]}, "3"),
         ({"data": {"text": "ab"}, "annotations": [{"result": [{"value": {"start": "x", "labels": ["A"]}}]}]}, "'x'"),
+        ({"data": {"text": "ab c"}, "annotations": [{"result": [{"value": MOVED}]}]}, "'c'"),
+        ({"text": "ab c", "label": [MOVED], "annotation_id": 1, "annotator": 2}, "'c'"),
         ({"text": "ab", "ents": [[5]]}, "[5]"),
         ({"text": "ab", "ents": [], "cats": {"x": "y"}}, "'x'"),
         ({"paragraphs": [{"sentences": [{"tokens": [{"orth": "a", "ner": "Q-X"}]}]}]}, "Q-X"),

@@ -150,7 +150,11 @@ def test_what_cuts_a_word_is_widened_and_what_overlaps_is_dropped_and_told(tmp_p
         ('{"text": "a", "entities": [{"start": 0, "end": 1}]}', "an entity without a label"),
         ('{"text": "a", "entities": [3]}', "no entity with start, end and label: 3"),
         ('{"text": "a", "entities": "b"}', "the entities are not a list: b"),
-        ('{"text": "ab", "label": {"PER": {"b": [[0, 0]]}}}', "the PER 'b' is not the text from 0 to 0"),
+        ('{"text": "ab", "label": {"PER": {"b": [[0, 0]]}}}', "the PER from 0 to 1 is 'b', but the text has 'a'"),
+        (
+            '{"text": "the EU", "entities": [{"start": 0, "end": 2, "label": "ORG", "text": "EU"}]}',
+            "the ORG from 0 to 2 is 'EU', but the text has 'th'",
+        ),
         ('{"text": "ab", "label": {"PER": 3}}', "the PER is not of the form {mention: [[start, last], ...]}"),
         ('[{"text": "ab"}]', "is not an object {...}; write one a line"),
         ('{"text": ', "not JSON"),

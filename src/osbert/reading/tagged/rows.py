@@ -7,6 +7,7 @@ JSON lines have a list of words and a list of tags, or entities marked by charac
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -132,13 +133,20 @@ _TYPES = ("label", "type", "entity", "tag")
 def marks(value: Any, text: str) -> list[EntitySpan]:
     """Return the entities (spans of characters) that a JSON value marks in `text`, in order.
 
-    Raises ValueError with the reason if one has an unknown form or is outside the text.
+    Raises ValueError with the reason if one has an unknown form, is outside the text, or comes with another text.
     """
-    spans = sorted(_mentions(value, text) if isinstance(value, Mapping) else _list_spans(value))
-    for start, end, type_ in spans:
+    spans = sorted(_mentions(value) if isinstance(value, Mapping) else _list_spans(value))
+    for (start, end, type_), mention in spans:
         if not 0 <= start < end <= len(text):
             raise ValueError(f"the {type_} from {start} to {end} is outside the text of {len(text)} characters")
-    return spans
+        require_mention(text[start:end], mention, f"the {type_} from {start} to {end}")
+    return [span for span, _ in spans]
+
+
+def require_mention(marked: str, mention: str, name: str) -> None:
+    """Raise ValueError if a mark's own text, "" for none, is not the text marked by its positions, ignoring spaces."""
+    if mention and re.sub(r"\s|\\n", "", marked) != re.sub(r"\s|\\n", "", mention):
+        raise ValueError(f"{name} is {mention[:40]!r}, but the text has {marked[:40]!r} there. Mend its positions")
 
 
 def apart(spans: Sequence[EntitySpan]) -> list[EntitySpan]:
@@ -157,23 +165,23 @@ def cover_words(span: EntitySpan, words: Sequence[Range]) -> EntitySpan:
     return EntitySpan(first, max(first, end), span.type)
 
 
-def _mentions(value: Mapping[str, Any], text: str) -> Iterator[EntitySpan]:
-    """Yield CLUENER's entities."""
+def _mentions(value: Mapping[str, Any]) -> Iterator[tuple[EntitySpan, str]]:
+    """Yield CLUENER's entities with their texts."""
     for type_, mentions in value.items():
         if not isinstance(mentions, Mapping):
             raise ValueError(f"the {type_} is not of the form {{mention: [[start, last], ...]}}")
         for mention, ranges in mentions.items():
             for bounds in ranges:
                 start, last = _numbers(bounds[:2], bounds)
-                if text[start : last + 1] != mention:
-                    raise ValueError(f"the {type_} '{mention}' is not the text from {start} to {last}")
-                yield EntitySpan(start, last + 1, type_)
+                yield EntitySpan(start, last + 1, type_), mention
 
 
-def _list_spans(value: Any) -> Iterator[EntitySpan]:
+def _list_spans(value: Any) -> Iterator[tuple[EntitySpan, str]]:
+    """Yield the entities of a list, each with the text that it comes with, "" for none."""
     if not isinstance(value, list):
         raise ValueError(f"the entities are not a list: {str(value)[:40]}")
     for item in value:
+        mention = item.get("text") if isinstance(item, Mapping) else ""
         if isinstance(item, Mapping):
             type_ = next((item[name] for name in _TYPES if name in item), None)
             bounds = [item.get("start"), item.get("end")]
@@ -183,7 +191,7 @@ def _list_spans(value: Any) -> Iterator[EntitySpan]:
             raise ValueError(f"no entity with start, end and label: {str(item)[:60]}")
         if not isinstance(type_, str) or not type_.strip():
             raise ValueError(f"an entity without a label: {str(item)[:60]}")
-        yield EntitySpan(*_numbers(bounds, item), type_)
+        yield EntitySpan(*_numbers(bounds, item), type_), mention if isinstance(mention, str) else ""
 
 
 def _numbers(bounds: Sequence[Any], item: Any) -> tuple[int, int]:

@@ -102,11 +102,13 @@ class MultilabelSource(TextSource):
         return super().switch_data(data, {"label_columns": ()} | dict(given))
 
     def left_out(self, split: str) -> list[str]:
-        """Return also a line about columns that may be those of labels that the run does not know."""
+        """Return also lines about labels without a column, and columns that may be those of unknown labels."""
         lines = super().left_out(split)
         for origin in self.split_origins(split).values():
             table = self.open(origin)
             columns = self.columns(table, labelled=True)
+            if columns.flags and (absent := [label for label in self.task.labels if label not in columns.flags]):
+                lines.append(f"{table.called} has no column for {list_labels(absent)}: its rows count as rows without")
             if columns.flags and (unread := binary_columns(table, but=(*columns.texts, *columns.flags))):
                 names = ", ".join(map(repr, unread))
                 lines.append(f"columns of 0 and 1 of {table.called} that are none of the labels are not read: {names}")

@@ -16,15 +16,15 @@ from osbert import guarded
 from osbert.data.example import Booleans
 from osbert.errors import Problems, UserError, not_json
 from osbert.files import file_stamp
-from osbert.guarded import parse_json
 from osbert.reading.columns import ROLES, Header
 from osbert.reading.form import decoding_error, open_text, plain_suffix
 from osbert.reading.splits import hold_out
 from osbert.reading.table import Origin, Row
 from osbert.tasks import Record
 from osbert.tasks.kinds.span.questions import Gold, Question
-from osbert.tasks.tables import require_cells, row_texts
+from osbert.tasks.tables import parse_cell, require_cells, row_texts
 from osbert.terminal import one_line
+from osbert.text.words import ranges
 
 AnswerStart = tuple[str, int | None]
 """An answer in a file: its text, and its first character, None if the file does not give it."""
@@ -151,7 +151,8 @@ def locate_answers(record: Question, pairs: Sequence[AnswerStart]) -> Question:
     """Return a question with corrected answer starts, and a remark on the corrections.
 
     An answer whose start is wrong moves to its nearest occurrence, ignoring spaces and case; one without a start, to
-    its first occurrence. If the paragraph does not contain it, its start is -1. Empty answers are dropped.
+    the first that cuts no word, as "5" in "1995" does, if there is one. If the paragraph does not contain it, its start
+    is -1. Empty answers are dropped.
     """
     visible_answers = [(text, start) for text, start in pairs if _is_seen(text)]
     # An empty text at -1 or 0 is how a file says that there is no answer: nothing is amiss in that.
@@ -177,7 +178,7 @@ def _locate_answer(paragraph: str, text: str, start: int | None) -> tuple[Gold, 
     """Return an answer with its actual start, and a remark, "" if the file was right."""
     if start is not None and start >= 0 and paragraph.startswith(text, start):
         return Gold(text, start), ""
-    occurrence = _nearest(paragraph, text, start or 0)
+    occurrence = _nearest(paragraph, text, start)
     excerpt = text if len(text) <= _NEAR else f"{text[:_NEAR]}..."
     if occurrence is None:
         return Gold(text, -1), f"the answer '{excerpt}' does not occur in the paragraph: it cannot be used for training"
@@ -190,15 +191,18 @@ def _locate_answer(paragraph: str, text: str, start: int | None) -> tuple[Gold, 
     return occurrence, "" if occurrence.text == text else changed
 
 
-def _nearest(paragraph: str, text: str, start: int) -> Gold | None:
+def _nearest(paragraph: str, text: str, start: int | None) -> Gold | None:
     """Return the occurrence of a text nearest to `start`, spelled as in the paragraph; None if there is none."""
     exactly = re.compile(re.escape(text))
     # Any amount of space between words, in any case.
     loosely = re.compile(r"\s+".join(map(re.escape, text.split())), re.IGNORECASE)
     for pattern in (exactly, loosely):
         matches = list(pattern.finditer(paragraph))
+        if (start or -1) < 0 and len(matches) > 1:  # None, and what files write in its place
+            starts, ends = map(set, zip(*ranges(paragraph, "words")))
+            matches = [match for match in matches if match.start() in starts and match.end() in ends] or matches
         if matches:
-            nearest = min(matches, key=lambda match: abs(match.start() - start))
+            nearest = min(matches, key=lambda match: abs(match.start() - (start or 0)))
             return Gold(nearest[0], nearest.start())
     return None
 
@@ -316,7 +320,7 @@ def _add_answers(record: Question, row: Row, columns: QuestionColumns) -> Questi
     starts: Any = row.source.get(columns.start, row.values.get(columns.start, ""))
     # Answers as in SQuAD, written as JSON in a cell; other texts that begin with a bracket are answers.
     if isinstance(answer, str) and answer.lstrip().startswith(('{"', '["', "[{")):
-        answer = _parse_cell(answer)
+        answer = parsed if (parsed := parse_cell(answer)) is not None else answer
     if isinstance(answer, Mapping):
         # Hugging Face's form: {"text": [...], "answer_start": [...]}.
         answer, starts = answer.get("text"), answer.get("answer_start", "")
@@ -329,7 +333,7 @@ def _add_answers(record: Question, row: Row, columns: QuestionColumns) -> Questi
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise ValueError(f"the answer {answer!r} is neither a text nor a list of texts")
     if isinstance(starts, str) and starts.lstrip().startswith("["):
-        starts = _parse_cell(starts)
+        starts = parsed if (parsed := parse_cell(starts)) is not None else starts
     return locate_answers(record, [(text, _number(starts, index)) for index, text in enumerate(texts)])
 
 
@@ -346,10 +350,3 @@ def _number(starts: Any, index: int) -> int | None:
     if not number.is_integer():
         raise ValueError(f"the answer's start {starts!r} is not a whole number")
     return int(number)
-
-
-def _parse_cell(text: str) -> Any:
-    try:
-        return parse_json(text)
-    except JSONDecodeError:
-        return text

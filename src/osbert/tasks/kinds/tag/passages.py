@@ -20,7 +20,7 @@ from osbert.reading.table import Origin, Table
 from osbert.reading.tagged.files import Sentence, TaggedFile
 from osbert.reading.tagged.schemes import EntitySpan
 from osbert.tasks import Prediction, Record, Task
-from osbert.tasks.record import SIDES, UNPAIRED, RecordOutcome, Side, TextMark, prediction_error
+from osbert.tasks.record import SIDES, UNPAIRED, RecordOutcome, TextMark, prediction_error
 from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.text.words import Range
 
@@ -251,11 +251,6 @@ def only_entities(predictions: Sequence[Prediction], records: Sequence[Record], 
     return "found to hold none of its entities" if predicted and true and not right else ""
 
 
-def _mark(record: TaggedText, span: EntitySpan, side: Side) -> TextMark:
-    entity = record.entity(span)
-    return TextMark(start=entity.start, end=entity.end, name=span.type, of=side)
-
-
 def _type(span: EntitySpan | None) -> str:
     return UNPAIRED if span is None else span.type
 
@@ -296,7 +291,7 @@ class EntityTask(Task):
         assert isinstance(prediction, EntityPrediction) and isinstance(record, TaggedText)
         true = {(span.start, span.end): span for span in record.label}
         guesses = {(span.start, span.end): span for span in prediction.words}
-        marks = [_mark(record, span, side) for side, spans in zip(SIDES, (true, guesses)) for span in spans.values()]
+        marked = [(side, record.entity(span)) for side, spans in zip(SIDES, (true, guesses)) for span in spans.values()]
         probabilities = [entity.probability for entity in prediction.value]
         right = {*prediction.words} == {*record.label}
         return RecordOutcome(
@@ -313,7 +308,7 @@ class EntityTask(Task):
             beliefs=tuple(
                 (probability, span in {*record.label}) for probability, span in zip(probabilities, prediction.words)
             ),
-            marks=tuple(marks),
+            marks=tuple(TextMark(start=one.start, end=one.end, name=one.type, of=side) for side, one in marked),
         )
 
     def cells(self, prediction: Prediction | None) -> dict[str, Any]:
