@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from osbert.interop.hub import minilm
-from osbert.interop.tokenizers import read_tokenizer, write_tokenizer
+from osbert.interop.tokenizers import read_any_tokenizer, read_tokenizer, write_any_tokenizer, write_tokenizer
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 from refusals import refusal
 
@@ -22,11 +22,17 @@ def make(*, cased: bool, **flags: bool) -> Tokenizer:
     return Tokenizer(PIECES, lowercase=not cased, **flags)
 
 
+def their_ids(folder: Path, text: str) -> list[int]:
+    from transformers import AutoTokenizer
+
+    ids: list[int] = AutoTokenizer.from_pretrained(folder)(text)["input_ids"]
+    return ids
+
+
 def their_pieces(folder: Path, text: str) -> list[str]:
     from transformers import AutoTokenizer
 
-    loaded = AutoTokenizer.from_pretrained(folder)
-    pieces: list[str] = loaded.convert_ids_to_tokens(loaded(text)["input_ids"])
+    pieces: list[str] = AutoTokenizer.from_pretrained(folder).convert_ids_to_tokens(their_ids(folder, text))
     return pieces
 
 
@@ -140,6 +146,44 @@ def test_pieces_added_later_have_their_ids(tmp_path: Path) -> None:
     file.write_text(json.dumps(content), "utf-8")
     with refusal("unusable-tokenizer", len(PIECES)):
         read_tokenizer(file)
+
+
+ENTITY = {"content": "[ENT]", "lstrip": False, "normalized": True, "rstrip": False, "single_word": False}
+DECODER = {str(len(PIECES)): ENTITY | {"special": False}, str(len(PIECES) + 1): ENTITY | {"content": "<u>"}}
+
+
+@pytest.mark.parametrize("cased", [False, True])
+@pytest.mark.parametrize("form", ["tokenizer.json", "added_tokens.json", "tokenizer_config.json"])
+def test_added_pieces_are_found_in_a_text_as_in_transformers(tmp_path: Path, form: str, cased: bool) -> None:
+    write_tokenizer(make(cased=cased), tmp_path)
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    description, settings = tmp_path / "tokenizer.json", tmp_path / "tokenizer_config.json"
+    if form == "tokenizer.json":
+        content = json.loads(description.read_text("utf-8"))
+        content["added_tokens"] += [{"id": int(number), "special": False} | piece for number, piece in DECODER.items()]
+        content["normalizer"]["lowercase"] = cased  # tokenizer_config.json overrides it
+        description.write_text(json.dumps(content), "utf-8")
+    else:
+        description.unlink()
+    if form == "added_tokens.json":
+        (tmp_path / form).write_text(json.dumps({"[ENT]": len(PIECES), "<u>": len(PIECES) + 1}))
+    if form == "tokenizer_config.json":
+        settings.write_text(json.dumps(json.loads(settings.read_text()) | {"added_tokens_decoder": DECODER}))
+    text = f"{TEXT} the [ENT] café[ENT] <u>abc [ent] [E <U> [SEP]"
+    expected = their_ids(tmp_path, text)
+    tokenizer = read_any_tokenizer(tmp_path)
+    assert [tokenizer.cls, *tokenizer.encode(text).tolist(), tokenizer.sep] == expected
+    assert expected.count(len(PIECES)) == 2 + (not cased) and len(tokenizer) == len(PIECES) + 2
+    write_any_tokenizer(tokenizer, tmp_path / "ours")
+    assert their_ids(tmp_path / "ours", text) == expected
+
+
+def test_added_pieces_of_other_types_are_refused(tmp_path: Path) -> None:
+    write_tokenizer(make(cased=False), tmp_path)
+    (tmp_path / "tokenizer.json").unlink()
+    (tmp_path / "added_tokens.json").write_text('{"[ENT]": "last"}')
+    with refusal("unusable-tokenizer", tmp_path):
+        read_any_tokenizer(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def damage_as_error(path: Path | str) -> Iterator[None]:
     """Raise UserError if a field of a tokenizer file has an unexpected type."""
     try:
         yield
-    except (TypeError, AttributeError, LookupError) as error:
+    except (TypeError, AttributeError, LookupError, ValueError) as error:
         reason = f"{type(error).__name__}: {error}"
         raise UserError(
             f"{path}: a file of the tokenizer is damaged: a value has an unexpected type ({reason}). Copy or "
@@ -265,7 +265,7 @@ def read_any_tokenizer(folder: Path | str, opening: Opening = CAREFUL) -> AnyTok
         folder = path.parent if path.suffix == ".json" and path.is_file() else path
         names = {**read_if_there(folder / MAP), **settings}
         if content is not None:
-            if _kind(content) in KINDS or not _has_berts_pieces(names, content):
+            if _kind(content) in KINDS or not _has_berts_pieces(names, content) or _adds_pieces(content):
                 return _from_file(folder, content, settings, names)
         elif (path / "vocab.txt").is_file():
             if not _has_berts_pieces(names, {}):
@@ -278,13 +278,18 @@ def read_any_tokenizer(folder: Path | str, opening: Opening = CAREFUL) -> AnyTok
                 )
         elif path.is_dir():
             if (path / "vocab.json").is_file() and (path / "merges.txt").is_file():
-                return _from_file(path, _pair_of_files(path, names), settings, names)
+                return _from_file(path, _add_later(_pair_of_files(path, names), path, settings), settings, names)
             if models := sorted(path.glob("*.model")):
                 from osbert.interop.huggingface.unigram import tokenizer_of
 
                 content, specials = tokenizer_of(models[0], names)
                 return _from_file(path, content, settings, names, specials)
-        return _word_piece(path, content, settings)
+        tokenizer = _word_piece(path, content, settings)
+        if content is None and path.is_dir():
+            content = _add_later(_description(tokenizer), path, settings)
+            if _adds_pieces(content):
+                return _from_file(path, content, settings, names)
+        return tokenizer
 
 
 def write_any_tokenizer(tokenizer: AnyTokenizer, folder: Path | str, *, length: int = 512, segments: int = 2) -> None:
@@ -323,6 +328,9 @@ def _from_file(
     for part in ("pre_tokenizer", "post_processor"):
         if first_space is not None and "add_prefix_space" in (content.get(part) or {}):
             content[part]["add_prefix_space"] = first_space
+    normalizer = content.get("normalizer") or {}
+    if _kind(content) == "WordPiece" and normalizer.get("type") == "BertNormalizer":  # these settings do so, too
+        normalizer |= {flag: settings[name] for flag, name in _FLAGS.items() if settings.get(name) is not None}
     written = json.dumps(content, ensure_ascii=False)
     try:
         check_tokenizer(content, len(written))
@@ -342,6 +350,24 @@ def _kind(content: Mapping[str, Any]) -> str:
         return str(model["type"])
     # Only BPE has merges; Unigram's vocabulary is a list of pieces and scores.
     return "BPE" if "merges" in model else "Unigram" if isinstance(model.get("vocab"), list) else "WordPiece"
+
+
+def _adds_pieces(content: Mapping[str, Any]) -> bool:
+    """Return whether pieces were added to a WordPiece vocabulary: they are found in a text before it is split."""
+    added = [token["content"] for token in content.get("added_tokens") or ()]
+    return any(piece not in SPECIALS and not piece.startswith(SENTINEL[:9]) for piece in added)
+
+
+def _add_later(content: dict[str, Any], folder: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Add the pieces that a folder without tokenizer.json has beside its vocabulary."""
+    stored = read_if_there(folder / "added_tokens.json")
+    later = settings.get("added_tokens_decoder") or {number: piece for piece, number in stored.items()}
+    known = {token["content"] for token in content["added_tokens"]}
+    for number, token in sorted(later.items(), key=lambda pair: int(pair[0])):
+        if (piece := piece_text(token)) not in known:
+            flags = {"normalized": True} if isinstance(token, str) else token  # transformers' defaults, or all flags
+            content["added_tokens"].append(added_piece(piece, int(number), special=False) | flags)
+    return content
 
 
 def _has_berts_pieces(names: Mapping[str, Any], content: Mapping[str, Any]) -> bool:

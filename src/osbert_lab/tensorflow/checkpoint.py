@@ -150,7 +150,7 @@ def objections(architecture: Sizes, tokenizer: AnyTokenizer) -> Iterator[str]:
         if (actual_value := getattr(architecture, name)) != value:
             yield f"{name} = {actual_value}, where theirs has {value}"
     if not isinstance(tokenizer, Tokenizer):
-        yield "a tokenizer that is not WordPiece"
+        yield "a tokenizer other than WordPiece without added pieces"
         return
     if not tokenizer.cjk:
         yield "a tokenizer that does not set ideographs apart"
