@@ -79,20 +79,6 @@ def bootstrap_interval(values: Sequence[float], *, seed: int = 0) -> tuple[float
     return percentiles(bootstrap_means(numbers, seed=seed)) if len(numbers) > 1 else (math.nan, math.nan)
 
 
-def ratio_interval(
-    totals: NDArray[np.float64], counts: NDArray[np.floating] | NDArray[np.integer], *, seed: int = 0
-) -> tuple[float, float]:
-    """Return the 95% interval of sum(totals) / sum(counts), two columns (n,) whose rows are sampled together.
-
-    For a mean over parts of unequal size that are not independent, such as the words of texts: a row is a text.
-
-    >>> ratio_interval(np.array([2.0, 4.0]), np.array([1, 2]))
-    (2.0, 2.0)
-    """
-    ratios = bootstrap(lambda rows: [totals[rows].sum() / counts[rows].sum()], len(totals), seed=seed)
-    return percentiles(ratios[:, 0])
-
-
 def wilson_interval(hits: int, count: int) -> tuple[float, float]:
     """Return the 95% interval of a rate from `hits` out of `count` (Wilson 1927); NaN for a count of 0.
 

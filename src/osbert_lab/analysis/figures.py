@@ -1,4 +1,4 @@
-"""Figures: measured numbers with their sample size, interval and baselines."""
+"""Figures: measured numbers with their sample size, interval and baselines; the interval of a ratio."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from osbert.evaluation.bootstrap import CONFIDENCE
+from osbert.evaluation.bootstrap import CONFIDENCE, bootstrap, percentiles
 
 Floats = NDArray[np.float64]
 DEVIATIONS = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2)
@@ -139,3 +139,17 @@ def label_indices(shape: tuple[int, ...], *names: str) -> Iterator[tuple[tuple[i
     """
     for index in np.ndindex(*shape):
         yield index, {name: number + 1 for name, number in zip(names, index, strict=True)}
+
+
+def ratio_interval(
+    totals: NDArray[np.float64], counts: NDArray[np.floating] | NDArray[np.integer], *, seed: int = 0
+) -> tuple[float, float]:
+    """Return the 95% interval of sum(totals) / sum(counts), two columns (n,) whose rows are sampled together.
+
+    For a mean over parts of unequal size that are not independent, such as the words of texts: a row is a text.
+
+    >>> ratio_interval(np.array([2.0, 4.0]), np.array([1, 2]))
+    (2.0, 2.0)
+    """
+    ratios = bootstrap(lambda rows: [totals[rows].sum() / counts[rows].sum()], len(totals), seed=seed)
+    return percentiles(ratios[:, 0])

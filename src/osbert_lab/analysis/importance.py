@@ -19,11 +19,10 @@ from torch import Tensor
 from osbert.analysis.attribution import can_be_weighed
 from osbert.data.batch import Batch, collate
 from osbert.data.example import Example
-from osbert.evaluation.bootstrap import ratio_interval
 from osbert.models.contract import Loss
 from osbert.models.initialisation import copy_modules
 from osbert.reports.page import Section
-from osbert_lab.analysis.figures import Figure, Floats, RunningMeans, label_indices
+from osbert_lab.analysis.figures import Figure, Floats, RunningMeans, label_indices, ratio_interval
 from osbert_lab.analysis.hooks import gate_heads
 from osbert_lab.analysis.importance_section import importance_section
 from osbert_lab.analysis.kinds.contract import Advance, Experiment

@@ -18,12 +18,12 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from osbert.evaluation.bootstrap import ratio_interval, wilson_interval
+from osbert.evaluation.bootstrap import wilson_interval
 from osbert.models.contract import Sizes
 from osbert.reports.page import Section
 from osbert.reports.plot import Mark, Series, explain_picture, line_plot
 from osbert_lab.analysis.advance import SILENT, Advance
-from osbert_lab.analysis.figures import DEVIATIONS, Figure, Floats, select_figures
+from osbert_lab.analysis.figures import DEVIATIONS, Figure, Floats, ratio_interval, select_figures
 from osbert_lab.analysis.kinds.contract import TextPass, TrainedAnalysis
 from osbert_lab.analysis.probe import (
     STRENGTHS,

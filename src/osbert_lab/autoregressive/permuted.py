@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from osbert.data.corrupt import choose_spans, quotas, sample_items
+from osbert.data.corrupt import quotas, sample_items, word_bounds
 from osbert.data.example import Booleans, Places, ranges, rows
 from osbert.data.examples import Examples, Targets
 from osbert.data.noise import Noise
@@ -131,3 +131,44 @@ def _orders(examples: Examples, late: Booleans, noise: Noise) -> Places:
     # Sorted by example and then by random words: the k-th of an example in that order is revealed at 2 (1 + k).
     order[indices[np.lexsort((noise.words(row, number), row))]] = 2 * (1 + number)
     return order
+
+
+def choose_spans(examples: Examples, counts: Places, noise: Noise, *, longest: int, context: int) -> Booleans:
+    """Choose spans from left to right: a mask (N,) with at most `counts` (B,) tokens in each example.
+
+    Each step takes a span of n <= `longest` pieces, with a probability proportional to 1 / n, and `context` * n tokens
+    around it, split at random into before and after. A span starts at the start of a word. The first span that would
+    reach the end of the example is dropped and ends the walk. Spans may include specials. (XLNet: zihangdai/xlnet,
+    data_utils.py, _sample_mask, which counts pieces, too.)
+
+    Nine words, spans of one word, two words of context for each:
+
+    >>> from osbert.data.example import Example
+    >>> ids, every = np.arange(9, dtype=np.int32), np.ones(9, np.bool_)
+    >>> text = Examples.of([Example(ids=ids, segments=ids * 0, words=every, special=~every)])
+    >>> choose_spans(text, np.array([3]), Noise(np.array([4], np.uint64)), longest=1, context=2).nonzero()[0]
+    array([0, 4, 7])
+    """
+    # The sentinel N is found behind the last word; such a span does not fit and ends the walk.
+    firsts = np.append(word_bounds(examples.words, examples.special)[0], len(examples.ids))
+    # Unnormalised cumulative distribution of 1 / n; the uniform numbers are scaled by its last value.
+    odds = np.cumsum(1 / np.arange(1, longest + 1))
+    at, ends, left = examples.starts.copy(), examples.starts + examples.lengths, counts.copy()
+    chosen, turn = np.zeros(len(examples.ids), np.bool_), 0
+    walking = np.flatnonzero(left)
+    while len(walking):  # the next span of every example that has room
+        turns = np.full(len(walking), turn)
+        draws = noise.stream(0).uniform(walking, turns) * odds[-1]
+        sizes = np.minimum(np.searchsorted(odds, draws, side="right") + 1, left[walking])
+        # Of the context * n tokens around a span, `before` of them precede it; the rest follows (see at[walking]
+        # below).
+        before = noise.stream(1).below(context * sizes, walking, turns)
+        begin = firsts[np.searchsorted(firsts, np.minimum(at[walking] + before, len(chosen)))]
+        fits = begin + sizes < ends[walking]
+        walking, sizes, before, begin = walking[fits], sizes[fits], before[fits], begin[fits]
+        chosen[ranges(begin, sizes)] = True
+        left[walking] -= sizes
+        at[walking] = begin + sizes + context * sizes - before
+        walking = walking[left[walking] > 0]
+        turn += 1
+    return chosen

@@ -9,13 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from osbert.data.corrupt import choose_spans
 from osbert.data.example import Example
 from osbert.data.examples import Examples
 from osbert.data.noise import Noise
 from osbert.data.pack import Packer
 from osbert.text.document import Document
-from osbert_lab.autoregressive.permuted import PermutedLanguage
+from osbert_lab.autoregressive.permuted import PermutedLanguage, choose_spans
 
 LONG = 400
 
