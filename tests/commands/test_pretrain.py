@@ -247,7 +247,10 @@ def test_two_objectives_that_lay_out_sequences_are_refused(run) -> None:
     [
         (("--data.streams", "--objectives", "nsp"), "invalid-setting", "nsp"),
         (("--model.memory", "8", "--objectives", "mlm"), "invalid-setting", "model.memory is 8"),
-        (("--data.streams", "--objectives", "mlm", "--data.batch", "9000"), "too-little-data", "9,000 streams"),
+        pytest.param(
+            *(("--data.streams", "--objectives", "mlm", "--data.batch", "9000"), "too-little-data", "9,000 streams"),
+            marks=pytest.mark.lab,
+        ),
     ],
 )
 def test_streams_that_cannot_be_are_refused(run, words, code, named) -> None:

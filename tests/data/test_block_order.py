@@ -18,7 +18,6 @@ from osbert.corpus.shards import Corpus, Part, ShardBlock
 from osbert.data.loader import BlockOrder, LoaderSettings, PretrainingLoader, in_proportion
 from osbert.data.pack import Packer
 from osbert.data.step import Cursor
-from osbert.data.streams import StreamLoader
 from osbert.objectives.mlm import MaskedLanguage
 from osbert.runs.corpus import tokenizer_of
 from refusals import refusal
@@ -151,7 +150,10 @@ def test_all_of_a_mixture_is_read_before_static_masks_repeat(
     assert [blocks == read[0] for blocks in read] == [True, *[False] * (period - 1), True]
 
 
+@pytest.mark.lab
 def test_streams_refuse_a_mixture(mixed: Corpus) -> None:
+    from osbert_lab.autoregressive.streams import StreamLoader
+
     with refusal("options-exclude-each-other"):
         loader_of(mixed, StreamLoader)
 

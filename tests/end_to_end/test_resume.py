@@ -13,6 +13,7 @@ from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
+import pytest
 from safetensors.torch import load_file
 
 from clock import CLOCK
@@ -147,6 +148,7 @@ device = "cpu"
 """
 
 
+@pytest.mark.lab
 def test_a_killed_run_on_streams_goes_on_with_its_memory(tiny_corpus: Path, tmp_path: Path) -> None:
     recipe, whole, cut = tmp_path / "streams.toml", tmp_path / "whole", tmp_path / "cut"
     recipe.write_text(STREAMS)

@@ -152,6 +152,7 @@ DATA = ("--data.streams", "--data.length", "8", "--data.batch", "4", "--data.mic
 STREAMS = ("--objectives", "left_to_right", "--model.memory", "12", *MODEL, *DATA)
 
 
+@pytest.mark.lab
 def test_both_are_killed_and_their_memories_come_back(site: Site) -> None:
     whole, out = site.fresh(), site.fresh()
     unharmed = ended(start(site, whole, *STREAMS))

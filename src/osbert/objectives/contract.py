@@ -56,7 +56,7 @@ class Objective:
     marked: ClassVar[bool] = False
     """Whether it needs a corpus in which capitalised words are marked (osbert corpus build --capitals)."""
     lookahead: ClassVar[int] = 0
-    """How many tokens behind a sequence of a stream its labels are of (data/streams.py)."""
+    """How many tokens behind a sequence of a stream its labels are of (data.streams)."""
 
     component: ClassVar[str] = ""
     """Its name, if its file has several (osbert/components.py); "" for the name of the file."""

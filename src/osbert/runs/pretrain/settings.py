@@ -14,9 +14,8 @@ from osbert.corpus.shards import Corpus, open_corpus
 from osbert.data.loader import LoaderSettings, PretrainingLoader
 from osbert.data.pack import Packer
 from osbert.data.stages import Curriculum, Stages
-from osbert.data.streams import StreamLoader
 from osbert.errors import Problems, UserError
-from osbert.extensions import extensions
+from osbert.extensions import extensions, require_extension
 from osbert.interop.hub import hub_facts
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.tokenizers import read_any_tokenizer
@@ -272,7 +271,9 @@ class PretrainPlan:
         data = self.settings.data
         length = max(objective.room(length, self.tokenizer.form.specials(1)) for objective in self.objectives.values())
         packer = Packer(tokenizer=self.tokenizer, length=length, short=data.short, cross_documents=data.cross_documents)
-        kind = StreamLoader if data.streams else PretrainingLoader
+        kind: type[PretrainingLoader] = PretrainingLoader
+        if data.streams:
+            kind = require_extension("osbert.data.loaders", "streams", "data.streams")
         loader = kind(self.corpus, self.objectives, packer, data, run_steps=self.settings.training.steps)
         if data.curriculum == "together":
             return loader

@@ -17,9 +17,9 @@ from osbert.data.batch import Batch
 from osbert.data.loader import LoaderSettings
 from osbert.data.pack import Packer
 from osbert.data.step import Cursor, RankPart, Step
-from osbert.data.streams import StreamLoader
 from osbert.objectives.left_to_right import LeftToRight
 from osbert.objectives.mlm import MaskedLanguage
+from osbert_lab.autoregressive.streams import StreamLoader
 from refusals import refusal
 from vocabularies import train
 
