@@ -25,11 +25,11 @@ from osbert.corpus.shards import Corpus
 from osbert.data.loader import LoaderSettings
 from osbert.data.pack import Packer
 from osbert.data.step import Cursor
-from osbert.data.streams import StreamLoader
 from osbert.interop.folder import open_folder
 from osbert.models.contract import Learner
 from osbert.models.memory import Memory, Past
 from osbert.objectives.left_to_right import LeftToRight
+from osbert_lab.autoregressive.streams import StreamLoader
 
 RECIPE = "transformer-xl-small"
 
