@@ -15,10 +15,10 @@ import pytest
 from corpora import files_of
 from osbert.corpus import build as build_module
 from osbert.corpus.build import Build
+from osbert.corpus.encode import encode_document
 from osbert.corpus.shards import Corpus, ShardBlock
 from osbert.corpus.state import BuildSettings
 from osbert.reading.documents import DocumentOptions
-from plain_encoding import encode_document
 from refusals import refusal
 
 

@@ -4,9 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from osbert.corpus.encode import encode_portion
+from osbert.corpus.encode import encode_document, encode_portion
 from osbert.text.words import segmenter, word_finder
-from plain_encoding import encode_document
 
 # A line never ends in a shortened word here: sentences end with lines in a corpus, whatever the last word.
 LINE = st.text(st.sampled_from("ab thewy. ?!\x00\t中"), max_size=40).map(lambda line: line + " end.")

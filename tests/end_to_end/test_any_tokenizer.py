@@ -20,6 +20,7 @@ import corpora
 import osbert
 from interrupted import resume_bit_for_bit
 from osbert.commands.embed import VectorOptions, embed
+from osbert.corpus.encode import encode_document
 from osbert.data.corrupt import word_bounds
 from osbert.data.step import Cursor
 from osbert.interop.tokenizers import read_any_tokenizer
@@ -27,7 +28,6 @@ from osbert.recipe import read
 from osbert.runs.pretrain.masks import sample_masks
 from osbert.runs.pretrain.settings import read_plan
 from osbert.text.file_tokenizer import FileTokenizer
-from plain_encoding import encode_document
 from refusals import refusal
 from terminal import run
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from osbert.corpus.encode import encode_document
 from osbert.text.sentences import split
 from osbert.text.tokenizer import Tokenizer
-from plain_encoding import encode_document
 
 
 def cut(text: str) -> list[str]:

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import osbert
+from osbert.corpus.encode import encode_document
 from osbert.corpus.shards import Corpus
 from osbert.text.normalize import Normalizer
 from osbert.text.tokenizer import Form
 from osbert.text.train_file import BYTE_LEVEL, learn_words, word_tokenizer
-from plain_encoding import encode_document
 from refusals import refusal
 
 WORDS = Counter({"the": 9, ",": 7, "low": 4, "cafe": 4, "end": 3, "日": 2, "rare": 1, "\ud800": 8})

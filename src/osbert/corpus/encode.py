@@ -1,6 +1,6 @@
 """Encodes text into pieces, a portion at a time, on all cores; the number of cores does not affect the result.
 
-A portion, a few megabytes of chunks, is the unit of work. Tests compare the result with that of a simple definition.
+A portion, a few megabytes of chunks, is the unit of work. `encode_document` is the simple definition of the encoding.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from osbert.corpus.state import BuildSettings
 from osbert.errors import UserError
 from osbert.processes import end_with_parent, holding_interrupts
+from osbert.text.document import Document
 from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.text.sentences import split
 from osbert.text.words import Segmenter, word_finder
@@ -146,6 +147,21 @@ def _capitals(sentences: Sequence[str], tokenizer: AnyTokenizer) -> NDArray[np.b
         begins = [sentence[start:end].lstrip()[:1] for start, end in zip(encoding.starts, encoding.ends, strict=True)]
         flags.append(firsts & np.array([letter.isupper() for letter in begins], np.bool_))
     return np.concatenate(flags)
+
+
+def encode_document(text: str, tokenizer: AnyTokenizer) -> Document:
+    """Return the pieces of a text as one document; a sentence without pieces (control characters alone) is left out.
+
+    If pieces include the space before a word, every sentence but the first begins with a space if the text has one
+    there. This is the simple definition of `encode_portion`, which handles many chunks at once; tests compare the two.
+    """
+    encoded = []
+    for number, (start, end) in enumerate(split(text)):
+        space = tokenizer.spaced and number > 0 and text[start - 1].isspace()
+        encoded.append(tokenizer.encode_bytes(" " * space + text[start:end]))
+    lengths = [len(sentence) // tokenizer.id_type.itemsize for sentence in encoded if sentence]
+    ids = np.frombuffer(b"".join(encoded), tokenizer.id_type).astype(np.int32)
+    return Document(ids=ids, sentences=np.cumsum([0, *lengths], dtype=np.int64), words=~tokenizer.continuation[ids])
 
 
 def encode_in_order(
