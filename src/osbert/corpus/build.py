@@ -78,7 +78,7 @@ def _warnings(report: Mapping[str, Any]) -> list[str]:
         )
     if not report["sentence_ends"]:
         warnings.append(
-            "No sentence ends (. ! ? 。) were found: each line counts as one sentence, and sentence objectives then "
+            "No sentence ends (. ! ? 。 ।) were found: each line counts as one sentence, and sentence objectives then "
             "work on lines."
         )
     if report["unknown_rate"] > UNKNOWN_LIMIT:

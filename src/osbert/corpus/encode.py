@@ -25,13 +25,13 @@ from osbert.errors import UserError
 from osbert.processes import end_with_parent, holding_interrupts
 from osbert.text.document import Document
 from osbert.text.file_tokenizer import AnyTokenizer
-from osbert.text.sentences import split
+from osbert.text.sentences import SIGNS, split
 from osbert.text.words import Segmenter, word_finder
 
 PORTION = 1 << 21
 """Characters after which a portion is complete."""
 
-_SENTENCE_END = re.compile(r"[。！？]|[.!?…][\"'”’»)\]]*(?:\s|$)")
+_SENTENCE_END = re.compile(rf"[{SIGNS}]|[.!?…][\"'”’»)\]]*(?:\s|$)")
 
 Portion = Sequence[tuple[str, bool]]
 """Chunks of text in order, each with True if it opens a document."""

@@ -1,4 +1,4 @@
-"""Splits text into sentences: at line breaks, and at . ! ? … and their CJK forms, except in abbreviations or numbers.
+"""Splits text into sentences: at line breaks, at . ! ? … and signs of other scripts, but in no abbreviation or number.
 
 One regular expression finds the candidates; the text before and after each decides. Text without such signs has one
 sentence per line. The rules are deterministic, without a model.
@@ -10,12 +10,11 @@ import re
 
 _BREAKS = "\n\u2028\u2029"
 _BREAK = re.compile(f"[{_BREAKS}]")
-_CJK_SIGNS = "。！？｡"
+SIGNS = "。！？｡।॥۔؟።፧։။។"
+"""Signs that always end a sentence: of Chinese, Devanagari, Urdu, Arabic, Ethiopic, Armenian, Burmese and Khmer."""
 # What may be an end: a line break, or signs with the closing quotes and brackets after them, and then the space. The
 # expression begins with one set of characters, for which a text is searched several times faster than for alternatives.
-_CANDIDATE = re.compile(
-    rf"[{_BREAKS}.!?…{_CJK_SIGNS}](?:(?<![{_BREAKS}])[.!?…{_CJK_SIGNS}]*[”’»」』）】》〉\"')\]}}]*)?(\s*)"
-)
+_CANDIDATE = re.compile(rf"[{_BREAKS}.!?…{SIGNS}](?:(?<![{_BREAKS}])[.!?…{SIGNS}]*[”’»」』）】》〉\"')\]}}]*)?(\s*)")
 _OPENING = "“‘«\"'([{"
 _LONGEST = 6
 
@@ -69,7 +68,7 @@ def _ends(text: str, start: int, sign: int, space: int) -> bool:
         if len(word) > _LONGEST or (len(word) > 1 and word.isalpha() and word.lower() not in _SHORTENED):
             return True
         return _stops(word.lstrip(_OPENING), text, start, space)
-    if mark in _BREAKS or mark in _CJK_SIGNS:
+    if mark in _BREAKS or mark in SIGNS:
         return True
     if not after.isspace():  # "3.14", "e.g.", "so!下": of these only the last ends
         return not after or (mark in "!?" and after >= "\u3400")
