@@ -177,6 +177,16 @@ def test_the_command_compares_on_the_development_rows_and_its_export_in_bytes_is
     assert cli.main(["export", str(out), "--to", "onnx"]) == 1
 
 
+def test_the_export_of_a_folder_without_recipe_says_that_its_classifier_is_left_out(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    theirs = tmp_path / "theirs"
+    assert not cli.main(["convert", str(run), str(theirs), "--to", "huggingface"])
+    capsys.readouterr()
+    assert not cli.main(["export", str(theirs), "--to", "onnx"])
+    assert "classifier.weight" in "".join(capsys.readouterr())
+
+
 def test_a_metric_that_drops_leaves_nothing(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -110,6 +111,12 @@ def test_what_a_folder_is(folder: Path) -> None:
         heads = ["mlm"] if kind in ("pretrained", "pickled") else HEADS.get(kind, [])
         assert list(opened.heads) == heads and opened.backbone.architecture == opened.architecture
         assert set(opened.backbone.state_dict()) == set(open_folder(folder).backbone.state_dict())
+
+
+def test_texts_that_others_cut_at_their_beginning_are_remarked(tmp_path: Path) -> None:
+    settings = theirs(tmp_path / "theirs") / "tokenizer_config.json"
+    settings.write_text(json.dumps(json.loads(settings.read_text()) | {"truncation_side": "left"}))
+    assert "truncation_side" in open_folder(tmp_path / "theirs").remarks[0]
 
 
 def test_each_part_is_made_once(folder: Path) -> None:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from osbert import components
 from osbert.errors import UserError
-from osbert.guarded import read_object, require_regular
+from osbert.guarded import read_if_there, read_object, require_regular
 from osbert.interop import sentence_files
 from osbert.interop.files.weight_files import ONNX, fingerprint
 from osbert.interop.foreign_forms import ForeignModel
@@ -27,7 +27,7 @@ from osbert.interop.huggingface.folders import Report
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.sentence_files import SentenceModel
 from osbert.interop.task_files import read_task
-from osbert.interop.tokenizers import read_any_tokenizer
+from osbert.interop.tokenizers import CONFIG, read_any_tokenizer
 from osbert.interop.tuned_files import has_weights, read_whole
 from osbert.models.contract import Backbone, Head, Learner, Sizes
 from osbert.models.forms import Writing
@@ -242,6 +242,10 @@ class Folder:
         report = Report(rows=tuple(folders.of_pieces(row, len(self.tokenizer)) for row in self.report.rows))
         texts = folders.text_id_remarks(self.config, self.tokenizer) if self.architecture.has_decoder else ()
         tokenizer = getattr(self.tokenizer, "remarks", ())
+        if read_if_there(self.path / CONFIG).get("truncation_side") == "left":
+            tokenizer += (
+                f"{CONFIG} asks for long texts to lose their beginning (truncation_side); here they lose their end.",
+            )
         return (*self.location.remarks, *report.remarks, *texts, *tokenizer)
 
     @property

@@ -26,6 +26,7 @@ from osbert.interop.onnx.files import require_writers, write_onnx
 from osbert.interop.onnx.padded import PaddedGraph, objections, scoring_task
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.sentence_files import PROMPTS, write_sentence_model
+from osbert.interop.task_files import LAYERS
 from osbert.interop.tokenizers import write_any_tokenizer
 from osbert.lock import claim
 from osbert.runs.contract import Notice, Watch, ignore, report_remarks
@@ -186,6 +187,10 @@ def export(
         _require_form(engine, run)
         if engine.task is None and engine.writes:
             watch(Notice(f"The export of {run} returns states of texts; it does not generate text."))
+        unused = engine.source.report.select_names("unused")
+        if engine.task is None and (layers := [name for name in unused if name.startswith(LAYERS)]):
+            advice = "osbert convert makes a run with it of this model, whose export gives scores."
+            watch(Notice(f"The export of {run} returns states of texts, without {', '.join(layers)}: {advice}"))
         data = None if settings.data is None else Path(settings.data)
         rows = None if settings.unchecked else development(engine, run, data, options or LabelledOptions())
         with whole_folder(claimed_path) as folder:
