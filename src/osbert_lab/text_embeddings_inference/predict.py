@@ -2,7 +2,7 @@
 
 A request with `parameters` is one of the Inference API's, answered in its form: of text-classification, or with
 `candidate_labels` of zero-shot-classification, whose classes the model was not trained for. POST
-/zero-shot-classification answers the latter as transformers' pipeline does, which huggingface_hub read up to 1.0.
+/zero-shot-classification answers the latter as transformers' pipeline does, which huggingface_hub read up to 1.1.
 """
 
 from __future__ import annotations

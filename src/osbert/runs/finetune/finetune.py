@@ -18,7 +18,7 @@ from osbert.data.record_loader import EXPONENT
 from osbert.errors import UserError
 from osbert.evaluation.bootstrap import ROUGH_BELOW, ScoreInterval
 from osbert.evaluation.score import class_scores, classes_left_out
-from osbert.extensions import require_extension
+from osbert.extensions import extensions, require_extension
 from osbert.files import disk_needed, write_text
 from osbert.guarded import read_object
 from osbert.interop.hub import hub_facts, locate
@@ -140,16 +140,11 @@ def introduce(plan: FinetunePlan, model: StartingModel, watch: Watch) -> None:
         watch(Notice(f"  {closed}"))
     for remark in model.remarks:
         watch(Notice(f"  {one_line(remark)}"))
-    if before := stage_before(plan.model):
+    path = plan.model / RECIPE  # there is one if this is a second stage
+    if before := path.is_file() and recipe.read(path).get("task"):
         reused = any(model.trained_task(task) for task in plan.tasks)
         layer = "and so is its layer for this task" if reused else "with a new layer for this task"
         watch(Notice(f"  it was fine-tuned for {before}: its encoder is trained further, {layer}"))
-
-
-def stage_before(model: Path) -> str:
-    """Return the task that the model was fine-tuned for before (this is then a second stage); "" for none."""
-    path = model / RECIPE
-    return str(recipe.read(path).get("task", "")) if path.is_file() else ""
 
 
 def lay_out(plan: FinetunePlan, records: Sequence[Splits], model: StartingModel, watch: Watch = ignore) -> FinetuneRows:
@@ -265,6 +260,8 @@ def follow(run: FinetuneTrainer, watch: Watch, wish: Interruption | None) -> Non
     trainer = run.trainer
     queue = TrackerQueue(run.folder, run.settings.track, trainer.notices) if run.settings.track else None
     metrics = Metrics(run.folder, every=run.settings.log_every, memory=trainer.memory, queue=queue)
+    for extension in extensions("osbert.runs.finetune.watches").values():
+        watch = extension.load()(run, watch)
     watch(TrainingStart(processor=str(trainer.processor), done=trainer.step, steps=run.steps))
     noted = trainer.step  # all that the run is resumed from is noted up to this step
     with contextlib.closing(metrics), wish or contextlib.nullcontext():
