@@ -81,6 +81,8 @@ def names(count: int, counting: Counting) -> tuple[str, ...]:
     return tuple(str(index + first) for index in range(count))
 
 
+DOUBTED = 10
+"""Rows from which on labels are refused that may be counted from 0 or 1. Fewer hold some numbers by chance only."""
 NAMED: tuple[Counting, ...] = ("0", "1", "A")
 """The ways to count choices by name."""
 GIVE = (
@@ -179,16 +181,26 @@ def _first(rows: Sequence[ChoiceLabel]) -> Counting:
     """Detect the name of the first choice.
 
     It is 1 if no label is 0 and some label equals the number of its row's choices, which is impossible counting from 0.
-    Rows that name their choices are ignored; so are numbers that are texts if some labels are words.
+    Rows that name their choices are ignored; so are numbers that are texts if some labels are words. Raises UserError
+    if many rows leave it open.
     """
     counted = [row for row in rows if not row.called]
     if counted and all(_like_a_name(row.label.strip(), "A") for row in counted):
         return "A"
     if not all(_like_a_name(row.label.strip(), "0") for row in counted):
         counted = [row for row in counted if row.text is None]
-    if any(row.label.strip() == "0" for row in counted):
+    labels = {row.label.strip() for row in counted}
+    if "0" in labels:
         return "0"
-    return "1" if any(row.label.strip() == str(len(row.choices)) for row in counted) else "0"
+    if any(row.label.strip() == str(len(row.choices)) for row in counted):
+        return "1"
+    if len(counted) >= DOUBTED and len(labels) > 1 and all(map(str.isdigit, labels)):
+        raise UserError(
+            f"{counted[0].location}: no label is 0, and none is the number of its row's choices, so the first choice "
+            "may be called 0 or 1. Say which: --counting 0 or --counting 1.",
+            code="ambiguous-label",
+        )
+    return "0"
 
 
 def _like_a_name(label: str, counting: Counting) -> bool:

@@ -104,6 +104,13 @@ def test_a_label_as_high_as_its_own_rows_choices_tells_how_they_are_counted(
     assert f"the label of the first choice is {counting} (--counting 0, 1, A or text)" in findings(task)
 
 
+def test_many_labels_that_may_count_from_0_or_1_are_refused_until_counting_says(write: Callable[..., Path]) -> None:
+    path = write("context,choice1,choice2,choice3,label\n" + "c,x,y,z,1\nd,x,y,z,2\n" * 5)
+    with refusal("ambiguous-label", path, "line 2", "--counting 1"):
+        read(path)
+    assert read(path, Choose(counting="1"))[0].counting == "1"
+
+
 def sums(*labels: str) -> str:
     """Return rows whose choices are numbers themselves: 2, 3, 4 and 5."""
     rows = [{"context": "c", "choices": ["2", "3", "4", "5"], "label": label} for label in labels]
