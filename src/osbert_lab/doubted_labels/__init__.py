@@ -1,1 +1,1 @@
-"""Training rows whose labels the other rows contradict."""
+"""Training rows whose labels may be wrong: other rows contradict them, or the model never learns them."""

@@ -310,8 +310,8 @@ def finish(
     if rivals := run.rivals:
         ended["compared"] = {name: asdict(epoch) for name, epoch in rivals.items()}
     finetuning_report(run, name=plan.name)
-    if run.map and (data_map := run.map.read(run.epochs)):
-        watch(Notice(run.map.write(data_map)))
+    if run.map and (remark := run.map.write(run.epochs)):
+        watch(Notice(remark))
     for outcome, rows, intervals in zip(run.outcomes, run.rows.tasks, run.intervals, strict=True):
         facts = {**ended, "training_texts": sketch(rows.training), "best": outcome.scores(ended["best"])}
         facts["development_rows"] = outcome.rows

@@ -16,7 +16,7 @@ from osbert.reports.page import Section, code, curve, paragraph, table, write_re
 from osbert.reports.plot import Series, line_plot, smooth
 from osbert.runs.finetune.records import find_repeats
 from osbert.runs.finetune.rows import TaskOutcome, TaskRows
-from osbert.runs.finetune.training_loop import MAP, FinetuneTrainer
+from osbert.runs.finetune.training_loop import FinetuneTrainer
 from osbert.tasks import Prediction
 from osbert.tasks.calibration import at_temperature
 from osbert.tasks.tables.soft_labels import fit_votes
@@ -51,8 +51,8 @@ def finetuning_report(run: FinetuneTrainer, *, name: str) -> Path:
         scores, *others = _task_sections(run, outcome, rows, predictions, intervals)
         of_scores.append(scores)
         of_predictions += others
-    if run.map and (data_map := run.map.read(run.epochs)):
-        of_predictions.append(data_map.section(list(run.map.rows.training), MAP))
+    if run.map:
+        of_predictions += run.map.sections(run.epochs)
     sections = [
         *of_scores,
         Section(heading="Curves", parts=_curves(run, lines, epochs, score_names)),

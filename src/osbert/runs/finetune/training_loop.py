@@ -1,22 +1,19 @@
-"""The training loop of a fine-tuning: scores after each epoch, the weights that are kept, and the data map."""
+"""The training loop of a fine-tuning: scores after each epoch, and the weights that are kept."""
 
 from __future__ import annotations
 
-import csv
 import math
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
-import numpy as np
-
-from osbert.analysis.data_map import LEAST, DataMap
 from osbert.errors import UserError
 from osbert.evaluation.bootstrap import ScoreInterval, score_intervals
-from osbert.evaluation.score import predict
-from osbert.files import write_json, writing_output
+from osbert.extensions import require_extension
+from osbert.files import write_json
 from osbert.guarded import read_object
 from osbert.interop.files.weight_files import fingerprint, read_file, write_tensors
 from osbert.interop.huggingface.folders import write_model
@@ -32,15 +29,16 @@ from osbert.objectives.left_to_right import LeftToRight
 from osbert.runs.events import Epoch
 from osbert.runs.finetune.few_shot import contrastive_learner, fit, read_pairs_apart
 from osbert.runs.finetune.model import StartingModel, merge_low_rank, prepare_tuning
-from osbert.runs.finetune.rows import DevelopmentScore, FinetuneRows, TaskOutcome, TaskRows
+from osbert.runs.finetune.rows import DevelopmentScore, FinetuneRows, TaskOutcome
 from osbert.runs.finetune.settings import FinetuneSettings, ScoreSettings, refuse_conflicts
-from osbert.tasks.calibration import columns
 from osbert.training.checkpoint import CHECKPOINTS
 from osbert.training.optimizer import OptimizerSettings
 from osbert.training.progress import Progress
 from osbert.training.trainer import Trainer
 
 AFTER_EPOCHS = ScoreSettings()
+KEPT = "map-epoch-*.npy"
+"""Files of a data map with the probabilities at each score, kept until the run is finished."""
 SHORT = 200
 """Most steps of a run for which every loss is kept for the report, since metrics.jsonl would have few lines."""
 
@@ -102,7 +100,10 @@ class FinetuneTrainer:
         self.apart = read_pairs_apart(rows.tasks[0], model) if settings.few_shot == "linear-first" else None
         if self.apart:
             self.apart[0].to(device)
-        self.map = DataMapRecorder.of(rows, self.learner, folder) if scores.data_map else None
+        self.map: Any = None
+        if scores.data_map:
+            recorder = require_extension("osbert.runs.finetune.maps", "data_map", "--data-map")
+            self.map = recorder.of(rows, self.learner, folder)
         self.scored: DevelopmentScore | None = None
         """Scores of the kept epoch; None in a resumed run whose kept epoch came before the stop."""
         self.trainer.memory |= {"epochs": [], "losses": [], "course": [], "learnt": {}, "before": {}, "weights": ""}
@@ -323,74 +324,3 @@ def check_frozen(heads: Mapping[str, Head], settings: FinetuneSettings) -> None:
         value = getattr(settings, setting)
         conflicts[f"--{setting.replace('_', '-')} {value} has no effect. Remove it."] = value not in usual
     refuse_conflicts(f"{name} uses a frozen encoder (--features)", conflicts)
-
-
-MAP = "data_map.csv"
-"""File with all training rows, sorted by the probability of their labels, the lowest first."""
-KEPT = "map-epoch-*.npy"
-"""Files with the probabilities at each score, kept until the run is finished."""
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class DataMapRecorder:
-    """Records the data map: one file for each score in the run's folder. A resumed run overwrites it."""
-
-    rows: TaskRows
-    folder: Path
-
-    @classmethod
-    def of(cls, rows: FinetuneRows, learner: Learner, folder: Path) -> DataMapRecorder:
-        """Return the recorder of a run. Raises UserError if rows have no single label with a probability."""
-        task_rows = rows.tasks[0]
-        first = task_rows.training[:1]
-        if not rows.single or columns(predict(learner, task_rows.task, first, task_rows.packer), first) is None:
-            raise UserError(
-                "A data map needs one task whose rows have one label out of several, such as classify or choose. Leave "
-                "--data-map out.",
-                code="options-exclude-each-other",
-            )
-        return cls(rows=task_rows, folder=folder)
-
-    def note(self, epoch: Epoch, learner: Learner) -> None:
-        """Save the probability of each row's label, and whether it is the highest one of the row."""
-        rows = self.rows
-        probability_columns = columns(predict(learner, rows.task, rows.training, rows.packer), rows.training)
-        assert probability_columns is not None  # `of` has looked
-        label_probabilities, labels = probability_columns
-        probabilities = np.take_along_axis(label_probabilities, labels[:, None], axis=1)[:, 0]
-        with writing_output(self._path(epoch)) as aside, aside.open("wb") as stream:
-            np.save(stream, np.stack([probabilities, np.nanmax(label_probabilities, axis=1) == probabilities]))
-
-    def read(self, epochs: Sequence[Epoch]) -> DataMap | None:
-        """Return the map of all scores after step 0; None if there are fewer than LEAST."""
-        arrays = [np.load(self._path(epoch)) for epoch in epochs if epoch.step]
-        if len(arrays) < LEAST:
-            return None
-        both = np.array(arrays)  # (E, 2, n)
-        return DataMap(probabilities=both[:, 0], right=both[:, 1] > 0)
-
-    def write(self, data_map: DataMap) -> str:
-        """Write all rows in the map's order to MAP, and return a sentence on the suspicious ones."""
-        path = self.folder / MAP
-        head = ["file", "line", "label", "confidence", "variability", "correctness"]
-        scores = [f"score {number}" for number in range(1, 1 + len(data_map.probabilities))]
-        records = self.rows.training
-        texts = [f"text {number}" for number in range(1, 1 + max(len(record.texts) for record in records))]
-        with (
-            writing_output(path) as aside,
-            aside.open("w", encoding="utf-8", newline="", errors="backslashreplace") as stream,
-        ):
-            lines = csv.writer(stream)
-            lines.writerow([*head, *scores, *texts])
-            measures = (data_map.confidence, data_map.variability, data_map.correctness, *data_map.probabilities)
-            for row in data_map.order.tolist():
-                record = records[row]
-                numbers = [f"{measure[row]:.4f}" for measure in measures]
-                lines.writerow([record.path, record.line, record.label, *numbers, *record.texts])
-        return (
-            f"data map: the label of {len(data_map.suspicious):,} of {len(records):,} training rows was never the "
-            f"likeliest; they are the first lines of {path}"
-        )
-
-    def _path(self, epoch: Epoch) -> Path:
-        return self.folder / KEPT.replace("*", f"{epoch.step}")
