@@ -21,6 +21,7 @@ from osbert.files import disk_full
 from osbert.lock import LockWarning
 from osbert.remote import explain_addresses
 from osbert.runs.contract import Notice
+from osbert.runs.json_lines import event_line
 from osbert.terminal import guard_streams
 from osbert.training.interruption import STATUS
 
@@ -155,7 +156,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             warnings.showwarning = _plain(warnings.showwarning)
             errors: dict[str, Any] = {"print_error": not output.json, "error_formatter": _panel, "exit_on_error": False}
             result = app(words, result_action="return_value", **errors)
-            entered.print_result(result)
+            if entered.json and result is not None:  # for people the verb itself has printed it
+                entered.print_line(event_line(result, "result"))
     except cyclopts.CycloptsError as error:  # cyclopts has printed it, except with --json
         from osbert.console.arguments import advise, describe_usage
 

@@ -76,11 +76,6 @@ class Output:
         stream.write(f"{line}\n")
         stream.flush()
 
-    def print_result(self, result: Result) -> None:
-        """With --json, print the result of a verb. For people the verb itself has printed it."""
-        if self.json and result is not None:
-            self.print_line(event_line(result, "result"))
-
     def print_error(self, message: str, *, code: str, codes: Sequence[str] = (), prefix: str = "error: ") -> None:
         """Print an error to standard error: after `prefix` for people, or as JSON with its codes."""
         error = {"code": code, "codes": codes or (code,), "message": message}

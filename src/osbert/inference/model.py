@@ -12,7 +12,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from osbert.data.batch import Batch
 from osbert.data.example import Example
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
@@ -76,18 +75,14 @@ class TorchBackend:
                         if number in layers:
                             chosen[number] = layer_states
                     states = torch.stack(list(map(chosen.__getitem__, layers)), dim=1)  # (N, layers, D)
-                    rows = _pool(states, batch, pooling, backbone.summaries(batch), skip)
+                    if pooling == "tokens":
+                        rows = list(states.split(list(batch.lengths)))
+                    else:
+                        rows = pool_texts(states, batch, pooling, backbone.summaries(batch), skip=skip)
                 # Batches do not keep the order of the examples; `records` has the index of each row among them.
                 for index, row in zip(cpu_batch.records.tolist(), rows, strict=True):
                     example_vectors[index] = row.float().cpu().numpy()
         return example_vectors
-
-
-def _pool(states: Tensor, batch: Batch, pooling: str, summaries: Tensor, skip: int) -> list[Tensor]:
-    """Return the pooled vectors of each sequence from its states (N, layers, D); without pooling its states."""
-    if pooling == "tokens":
-        return list(states.split(list(batch.lengths)))
-    return pool_texts(states, batch, pooling, summaries, skip=skip)
 
 
 def _no_heads() -> tuple[dict[str, Head], dict[str, str]]:  # no lambda, which could not be pickled

@@ -43,10 +43,8 @@ class ReplacedTokens(MaskedLanguage):
     generator: float = 0.25
     """Width and heads of the generator as a fraction of those of the encoder; it has as many layers."""
 
-    @property
-    def pieces(self) -> str:
-        """Return the name of the target with the true pieces: it is the generator's."""
-        return "generator"
+    pieces: ClassVar[str] = "generator"
+    """The target with the true pieces is the generator's."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

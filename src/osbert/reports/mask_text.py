@@ -59,7 +59,7 @@ def show_masks(example: Example, tokenizer: AnyTokenizer, objectives: Mapping[st
         text.append("·" if joined else " " if position else "", style="dim")
         piece = tokenizer.vocabulary[index]
         if position in truths:
-            kind = _kind(index, truths[position], tokenizer)
+            kind = "[MASK]" if index == tokenizer.mask else "same" if index == truths[position] else "random"
             text.append(f"{piece}←{tokenizer.vocabulary[truths[position]]}", style=STYLES[kind])
         else:
             text.append(piece.removeprefix("##") if joined else piece, style="dim" if example.special[position] else "")
@@ -137,12 +137,6 @@ def _cut(example: Example, name: str) -> np.ndarray:
     hits, sizes = before[ends] - before[firsts], ends - firsts
     cut: np.ndarray = (hits < sizes)[(sizes > 1) & (hits > 0)]
     return cut
-
-
-def _kind(input_id: int, truth: int, tokenizer: AnyTokenizer) -> str:
-    if input_id == tokenizer.mask:
-        return "[MASK]"
-    return "same" if input_id == truth else "random"
 
 
 def _rows(rates: MaskRates, objectives: Mapping[str, Objective], length: int) -> Iterator[tuple[str, str, str]]:

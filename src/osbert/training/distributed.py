@@ -95,8 +95,13 @@ class Group:
         try:
             while True:
                 # all_gather needs tensors of the same size everywhere, and no process knows how long the others'
-                # messages are.
-                words = self._exchange(data, room)
+                # messages are. The size comes first, so that a truncated message still announces how much room it
+                # needs.
+                word = (len(data).to_bytes(8, "little") + data)[:room].ljust(room, b"\0")
+                sent = torch.frombuffer(bytearray(word), dtype=torch.uint8)
+                received = [torch.empty_like(sent) for _ in range(self.size)]
+                distributed.all_gather(received, sent)
+                words = [tensor.numpy().tobytes() for tensor in received]
                 sizes = [int.from_bytes(word[:8], "little") for word in words]
                 # 8 bytes hold the size. All processes see the same sizes, so all take another round or none does.
                 if max(sizes) <= room - 8:
@@ -140,15 +145,6 @@ class Group:
         if self.rank:
             raise PeerFailure
         raise UserError(message, code=code)
-
-    def _exchange(self, data: bytes, room: int) -> list[bytes]:
-        """Return the first `room` bytes of each process's message, which begins with its size."""
-        # The size comes first, so that a truncated message still announces how much room it needs.
-        word = (len(data).to_bytes(8, "little") + data)[:room].ljust(room, b"\0")
-        sent = torch.frombuffer(bytearray(word), dtype=torch.uint8)
-        received = [torch.empty_like(sent) for _ in range(self.size)]
-        distributed.all_gather(received, sent)
-        return [tensor.numpy().tobytes() for tensor in received]
 
 
 ALONE = Group()

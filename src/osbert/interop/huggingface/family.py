@@ -226,7 +226,9 @@ class Family:
         indices = {part: index for parts in self.fused.values() for index, part in enumerate(parts)}
         parts: dict[str, dict[int, Tensor]] = {}
         for name, tensor in tensors.items():
-            part = _pairs_to_halves(tensor, width) if self.halves and _is_rotated(name) else tensor
+            part = tensor
+            if self.halves and _is_rotated(name):  # the inverse of `_halves_to_pairs`
+                part = part.unflatten(0, (-1, width // 2, 2)).transpose(1, 2).flatten(0, 2)
             part = part / math.sqrt(width) if self._is_rooted(name) else part
             index = next((index for fragment, index in indices.items() if fragment in name), 0)
             parts.setdefault(self.tensor_name(name, forms, prefix=prefix), {})[index] = part
@@ -352,11 +354,6 @@ def _halves_to_pairs(rows: Tensor, width: int) -> Tensor:
     if width < 2 or width % 2 or rows.shape[0] % width:
         return rows
     return rows.unflatten(0, (-1, 2, width // 2)).transpose(1, 2).flatten(0, 2)  # (H, 2, K/2, ...) -> (H K, ...)
-
-
-def _pairs_to_halves(rows: Tensor, width: int) -> Tensor:
-    """Reorder the rows (H K, ...) of each head from pairs to halves: the inverse of `_halves_to_pairs`."""
-    return rows.unflatten(0, (-1, width // 2, 2)).transpose(1, 2).flatten(0, 2)
 
 
 def every_family() -> Iterator[Family]:

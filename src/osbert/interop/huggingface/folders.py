@@ -411,7 +411,10 @@ def _head_config(
     """
     exported_heads = (head for name, head in _heads(learner) if published[name] or not head.state_dict())
     heads = {names.export_form(head.form): head for head in exported_heads}
-    kind = "OsbertModel" if closed else names.model_class(heads, learner.backbone.architecture)
+    architecture = learner.backbone.architecture
+    kind = "OsbertModel"
+    if not closed and isinstance(architecture, Architecture) and (family := of_architecture(architecture)):
+        kind = family.class_name(heads, causal=architecture.direction == "left_to_right")
     fields: dict[str, Any] = {"architectures": [kind]}
     if head := heads.get("sequence") or heads.get("tokens"):
         count = len(head.get_parameter("linear.weight"))

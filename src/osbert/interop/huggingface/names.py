@@ -5,7 +5,7 @@ Names of other families are converted to BERT's when they are read, and back whe
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from dataclasses import fields
 
 from osbert.interop.huggingface.family import FREE, has_berts_names, of_architecture
@@ -313,15 +313,6 @@ def ours_alone(architecture: Sizes) -> tuple[str, ...]:
         for name, value in known.items()
         if getattr(architecture, name) != value
     )
-
-
-def model_class(forms: Container[str], architecture: Sizes) -> str:
-    """Return the name of the class in transformers for a backbone with heads of these forms."""
-    family = of_architecture(architecture)
-    if family is None:
-        return "OsbertModel"
-    assert isinstance(architecture, Architecture)
-    return family.class_name(forms, causal=architecture.direction == "left_to_right")
 
 
 def weight_and_bias(module: str, bert_modules: tuple[str, ...], *, inside: str = "") -> dict[str, tuple[str, ...]]:

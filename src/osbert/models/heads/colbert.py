@@ -23,6 +23,7 @@ class ColbertHead(Head):
 
     form = "vectors"
     pooling = "colbert"
+    per_token = True
 
     def __init__(
         self,
@@ -40,11 +41,6 @@ class ColbertHead(Head):
         self.comparison = comparison
         self.projection = Linear(backbone.architecture.width, width, bias=False)
         initialise(self, backbone.architecture.deviation)
-
-    @property
-    def per_token(self) -> bool:
-        """Return True: each token has a vector."""
-        return True
 
     def token_vectors(self) -> TokenVectors:
         """Return how the model makes the vectors of tokens."""

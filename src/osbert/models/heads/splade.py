@@ -30,6 +30,7 @@ class SpladeHead(MaskedLanguageHead):
     """A masked-language head whose logits make a sparse vector (V,) of each text, compared by dot products."""
 
     pooling: str
+    per_token = False  # a text has one vector
     sparse = False
     """It reads the states of all tokens."""
 
@@ -49,11 +50,6 @@ class SpladeHead(MaskedLanguageHead):
         self.flops_weights = (query_flops, document_flops)
         self.penalty_fraction = 1.0
         """The part of the penalty that counts."""
-
-    @property
-    def per_token(self) -> bool:
-        """Return False: a text has one vector."""
-        return False
 
     def note_rows(self, rows: Examples) -> None:
         """Note which texts are alike in the training rows."""

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from osbert.data.pack import Packer
 from osbert.errors import UserError
@@ -132,7 +131,9 @@ def read_model(
     remarks, learner = [*source.report.new_weights, *source.remarks], Learner(source_backbone, {})
     if settings.auxiliary or writes:  # before there are new pieces, for which the stored head has no rows
         with fix_seed(seed + 5):
-            learner, report = _with_language(source_backbone, {} if from_scratch else source.tensors)
+            name = LeftToRight().name
+            learner = Learner(source_backbone, {name: MaskedLanguageHead(source_backbone, target=name)})
+            report = Report(rows=tuple(fill_heads({} if from_scratch else source.tensors, learner)))
         remarks += [remark for remark in (*report.new_weights, *report.remarks) if remark not in remarks]
     if tokenizer is not before:
         with fix_seed(seed + 4):
@@ -183,16 +184,6 @@ def _build_empty(folder: Path, base_sizes: Sizes, settings: FinetuneSettings) ->
             code="unsupported-model",
         )
     return sizes, backbone
-
-
-def _with_language(backbone: Backbone, tensors: Mapping[str, Tensor]) -> tuple[Learner, Report]:
-    """Return the encoder with the head that predicts next pieces, and the status of the head's tensors.
-
-    The head has the model's weights if the folder has them, else new ones.
-    """
-    name = LeftToRight().name
-    learner = Learner(backbone, {name: MaskedLanguageHead(backbone, target=name)})
-    return learner, Report(rows=tuple(fill_heads(tensors, learner)))
 
 
 def prepare_tuning(backbone: Backbone, settings: FinetuneSettings) -> None:

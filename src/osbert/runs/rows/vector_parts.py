@@ -113,7 +113,11 @@ class RowBatches:
     def _vectors(self, values: Any, sink: RowSink) -> dict[str, bytes]:
         """Return the vectors; with many a text also the start of each text and the ids of the pieces."""
         if self.is_sparse:
-            return split_sparse(values)
+            return {
+                "data": values.data.astype("<f4").tobytes(),
+                "indices": values.indices.astype("<i4").tobytes(),
+                COUNTS: np.diff(values.indptr).astype("<i8").tobytes(),
+            }
         if not isinstance(values, MultiVectors):
             return {"vectors": values.tobytes()}
         # Offsets (n + 1,) of the texts' vectors in the whole file. Later windows leave out the first one: it is the
@@ -174,15 +178,6 @@ class RowBatches:
         """Return pieces by name, as JSON."""
         vocabulary = self.embedder.packer.tokenizer.vocabulary
         return json.dumps([name_piece(piece, vocabulary) for piece in ids.tolist()], ensure_ascii=False)
-
-
-def split_sparse(matrix: Any) -> dict[str, bytes]:
-    """Return what sparse vectors (n, V) add to the growing columns."""
-    return {
-        "data": matrix.data.astype("<f4").tobytes(),
-        "indices": matrix.indices.astype("<i4").tobytes(),
-        COUNTS: np.diff(matrix.indptr).astype("<i8").tobytes(),
-    }
 
 
 def finish_sparse(columns: Mapping[str, Column], width: int, folder: Path) -> dict[str, Column]:

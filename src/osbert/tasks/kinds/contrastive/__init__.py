@@ -210,6 +210,7 @@ class Contrastive(LateInteractionTask):
     numbers: ClassVar[bool] = True
     reader: ClassVar[type[Source]] = ContrastiveSource
     batching: ClassVar[Literal["sequences", "records", "step"]] = "step"
+    request_fields: ClassVar[tuple[str, ...]] = ("text",)  # a vector belongs to one text
     sample: ClassVar[str] = '"a text of yours" "and another one"'
     row_score: ClassVar[str] = "minus the mean distance from the score"
 
@@ -289,11 +290,6 @@ class Contrastive(LateInteractionTask):
     def negatives(self, columns: Sequence[str]) -> list[str]:
         """Return the names of the columns of negatives that the setting has, for a table with these columns."""
         return [self.negative] if self.negative in columns else list(filter(None, self.negative.split(",")))
-
-    @property
-    def request_fields(self) -> tuple[str, ...]:
-        """Return a single field, because a vector belongs to one text."""
-        return ("text",)
 
     def record_of(self, texts: Sequence[str]) -> Record:
         if len(texts) != 2:

@@ -182,20 +182,15 @@ class Span(FeatureTask, TableTask):
     answer_start: str = ""
     """The column with the character at which the answer begins; without it, the answer's first occurrence counts."""
 
+    request_fields: ClassVar[tuple[str, ...]] = ("question", "paragraph")
+    criterion: ClassVar[str] = "f1"
+    """In training with unanswerable questions at the best threshold for the questions."""
+
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("stride", "question_length", "answer_length", "candidates"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
-
-    @property
-    def request_fields(self) -> tuple[str, ...]:
-        return ("question", "paragraph")
-
-    @property
-    def criterion(self) -> str:
-        """Return F1; in training with unanswerable questions at the best threshold for the questions."""
-        return "f1"
 
     def fit(self, records: Sequence[Record]) -> Self:
         """Return the task with `unanswerable` and `scoring` resolved from the records.
