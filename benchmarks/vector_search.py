@@ -105,8 +105,8 @@ def begin_search(side: str, path: Path, count: int) -> None:
 
 def faiss_index(vectors: np.ndarray) -> Any:
     """Return the index that osbert builds, and print how long it took."""
-    from osbert.inference.vectors.approximate import ApproximateIndex, build_lists
     from osbert.inference.vectors.reading import VectorFile
+    from osbert_lab.approximate_search import ApproximateIndex, build_lists
 
     class Memory(VectorFile):
         path, settings, count = Path("vectors"), {"vectors": {}}, len(vectors)

@@ -19,7 +19,6 @@ from osbert.commands.search import search
 from osbert.inference.engine import load
 from osbert.inference.vectors import files as vector_files
 from osbert.inference.vectors import reading as vector_reading
-from osbert.inference.vectors.approximate import index_path
 from osbert.inference.vectors.lexical import BM25Index
 from osbert.inference.vectors.nearest import NearestRows
 from osbert.interop.sentence_files import PROMPTS
@@ -356,10 +355,13 @@ def test_bm25_is_the_sum_over_a_plain_matrix() -> None:
     np.testing.assert_allclose([one for _, one in found[0]], [one for _, one in expected[0]])
 
 
+@pytest.mark.lab
 @pytest.mark.parametrize("backend", ["faiss", "usearch"])
 def test_an_index_finds_what_the_comparison_of_all_finds(
     encoder: Path, lines: Path, tmp_path: Path, backend: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    from osbert_lab.approximate_search import index_path
+
     pytest.importorskip(backend)
     path = tmp_path / "x.npy"
     embed(encoder, lines, out=path)
@@ -386,6 +388,7 @@ def test_an_index_finds_what_the_comparison_of_all_finds(
     assert found.nearest[0].line == 2 and index_path(path, backend).stat().st_mtime_ns > written
 
 
+@pytest.mark.lab
 def test_a_backend_without_its_library_names_the_extra(
     encoder: Path, lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -145,7 +145,10 @@ def test_one_request_cannot_have_a_reranker_read_more_than_400_texts(made: Simpl
 
 @pytest.mark.parametrize(
     ("name", "backend"),
-    [("bits", "binary"), ("multi", "plaid"), ("multi", "plaid-2bit"), ("dense", "faiss"), ("dense", "usearch")],
+    [
+        *(("bits", "binary"), ("multi", "plaid"), ("multi", "plaid-2bit")),
+        *(pytest.param("dense", backend, marks=pytest.mark.lab) for backend in ("faiss", "usearch")),
+    ],
 )
 def test_approximate_searches_are_served_as_those_of_a_search(
     made: SimpleNamespace, tmp_path: Path, name: str, backend: str

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osbert.data.multi_vectors import MultiVectors
+from osbert.extensions import extensions
 from osbert.inference.multi_vectors.index import RESIDUAL_BITS, open_residual_index
 from osbert.inference.multi_vectors.nearest import NearestMultiRows, name_matches, read_blocks, read_texts
 from osbert.inference.vectors import sparse
-from osbert.inference.vectors.approximate import LIBRARIES, open_index
 from osbert.inference.vectors.bits import open_bit_index
 from osbert.inference.vectors.nearest import NearestRows
 from osbert.inference.vectors.reading import BLOCK, BlockReader, VectorFile
@@ -26,6 +26,8 @@ Ranking = tuple[NDArray[np.int64], NDArray[np.float32]]
 """The indices and scores (k,) of the rows nearest to a query, the nearest first."""
 Chosen = Sequence[Sequence[int]]
 """For each query the indices of some rows."""
+INDEXES = "osbert.inference.vectors.indexes"
+"""The entry points of further indexes: functions of a file of dense vectors and the name of the backend."""
 
 
 class Nearest(Protocol):
@@ -53,9 +55,9 @@ class Index(Protocol):
 
 def open_dense_index(opened: VectorFile, backend: str, watch: Callable[[str], None]) -> Index:
     """Return the bits of a file of dense vectors, or the index of a library."""
-    if backend not in LIBRARIES:
+    if backend == "binary":
         return open_bit_index(opened)
-    index = open_index(opened, backend)
+    index = extensions(INDEXES)[backend].load()(opened, backend)
     if index.recall is not None:
         watch(f"{backend} finds {index.recall:.1%} of the 10 nearest, measured when it was built.")
     return index
@@ -115,7 +117,7 @@ DENSE = KindOfVectors(
     open_index=open_dense_index,
     explain=lambda queries, chosen, opened, vocabulary: [{} for _ in chosen],
     score="cosine",
-    backends=("auto", "exact", "binary", *LIBRARIES),
+    backends=("auto", "exact", "binary", *extensions(INDEXES)),
 )
 """One vector (D,) a text, compared by cosines."""
 SPARSE = KindOfVectors(

@@ -12,7 +12,6 @@ import pytest
 import osbert
 from osbert.errors import UserError
 from osbert.inference.vectors import files, reading
-from osbert.inference.vectors.approximate import index_path, open_index
 from osbert.inference.vectors.files import Column, VectorOutput, beside, write_vectors
 from osbert.inference.vectors.reading import open_vectors
 from osbert.runs.similarity.search import SearchRequest
@@ -95,8 +94,11 @@ def test_a_flipped_vector_and_a_flipped_text_are_found(tmp_path: Path) -> None:
         file.write_bytes(whole)
 
 
+@pytest.mark.lab
 @pytest.mark.parametrize("backend", ["faiss", "usearch"])
 def test_a_flipped_bit_in_an_index_has_it_built_anew(tmp_path: Path, backend: str) -> None:
+    from osbert_lab.approximate_search import index_path, open_index
+
     pytest.importorskip(backend)
     (path,) = write(tmp_path, ".npz")
     assert open_index(open_vectors(path), backend).recall == 1
