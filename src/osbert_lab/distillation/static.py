@@ -30,6 +30,8 @@ from osbert.interop.files.weight_files import SAFE, write_tensors
 from osbert.interop.folder import Folder, open_folder
 from osbert.interop.opening import Opening
 from osbert.interop.sentence_files import MODULES, STATIC, write_modules
+from osbert.interop.sentence_parts import apply_parts
+from osbert.lock import claim
 from osbert.models.forms import pool_texts
 from osbert.runs.contract import Notice, Run, Watch, ignore
 from osbert.tasks import Record, Task, load, with_data
@@ -71,22 +73,23 @@ def distil_static(
     `data`: pairs of texts with a number, on which both are scored. `texts`: rows without labels, whose pieces are
     counted for the weights; without them the rank in the vocabulary stands for the frequency (Zipf).
     """
-    require_free(out)
-    pairs = [] if data is None else _read_pairs(data)
-    folder = open_folder(teacher, opening)
-    tokenizer = folder.tokenizer
-    counts = None if texts is None else _count_pieces(_read_texts(texts, watch), tokenizer)
-    vectors = main_components(piece_vectors(folder), settings.dimensions)
-    vectors *= piece_weights(tokenizer, counts, settings.sif)[:, None]
-    config = {"normalize": True, "hidden_dim": vectors.shape[1], "apply_pca": True, "sif_coefficient": settings.sif}
-    with whole_folder(out) as path:
-        write_static(path, tokenizer, torch.from_numpy(vectors))
-        write_tensors({STATIC: torch.from_numpy(vectors)}, path / SAFE)  # by the name that others read
-        write_json(path / "config.json", {**read_object(path / "config.json"), **config})
-        write_modules(path / MODULES, ["StaticEmbedding", "Normalize"], [".", "1_Normalize"])
-        facts = {"osbert": osbert.__version__, "command": "distil", "teacher": str(teacher), "to": "static"}
-        write_json(path / FACTS, {**facts, "settings": {"static": recipe.as_table(settings)}})
-        RunFolder(path).finish({})
+    with claim(out) as claimed:
+        require_free(claimed)
+        pairs = [] if data is None else _read_pairs(data)
+        folder = open_folder(teacher, opening)
+        tokenizer = folder.tokenizer
+        counts = None if texts is None else _count_pieces(_read_texts(texts, watch), tokenizer)
+        vectors = main_components(piece_vectors(folder), settings.dimensions)
+        vectors *= piece_weights(tokenizer, counts, settings.sif)[:, None]
+        config = {"normalize": True, "hidden_dim": vectors.shape[1], "apply_pca": True, "sif_coefficient": settings.sif}
+        with whole_folder(claimed) as path:
+            write_static(path, tokenizer, torch.from_numpy(vectors))
+            write_tensors({STATIC: torch.from_numpy(vectors)}, path / SAFE)  # by the name that others read
+            write_json(path / "config.json", {**read_object(path / "config.json"), **config})
+            write_modules(path / MODULES, ["StaticEmbedding", "Normalize"], [".", "1_Normalize"])
+            facts = {"osbert": osbert.__version__, "command": "distil", "teacher": str(teacher), "to": "static"}
+            write_json(path / FACTS, {**facts, "settings": {"static": recipe.as_table(settings)}})
+            RunFolder(path).finish({})
     watch(Notice(f"static vectors of {len(vectors):,} pieces, {vectors.shape[1]} numbers each, are in {out}"))
     scores = []
     for name, model in (("teacher", teacher), ("student", out)) if pairs else ():
@@ -97,8 +100,17 @@ def distil_static(
 
 
 def piece_vectors(folder: Folder) -> Floats:
-    """Return the vector (V, D) that the encoder in a folder gives each piece between its special pieces."""
+    """Return the vector (V, D) that the encoder in a folder gives each piece between its special pieces.
+
+    Raises UserError for an encoder that gives a text other than one dense vector.
+    """
     tokenizer, backbone, sentences = folder.tokenizer, folder.backbone, folder.sentences
+    if sentences and sentences.kind != "dense":
+        raise UserError(
+            f"{folder} gives {sentences.kind} vectors; static vectors are made of one dense vector for each piece. "
+            "Distil an encoder with such vectors.",
+            code="unsupported-model",
+        )
     packer = Packer(tokenizer=tokenizer, length=min(16, backbone.architecture.length))
     word = np.ones(1, bool)
     examples = [packer.single(np.array([piece]), word, record=piece) for piece in range(len(tokenizer))]
@@ -109,6 +121,7 @@ def piece_vectors(folder: Folder) -> Floats:
             moved = batch.to(device)
             hidden = backbone(moved).hidden
             pooled = torch.stack(pool_texts(hidden, moved, pooling, backbone.summaries(moved))).float().cpu().numpy()
+            pooled = apply_parts(sentences.parts if sentences else (), pooled)
             vectors = vectors if vectors.shape[1] else np.zeros((len(tokenizer), pooled.shape[1]), np.float32)
             vectors[batch.records.numpy()] = pooled
     return vectors

@@ -9,6 +9,9 @@ import pytest
 
 import osbert
 from osbert.interop.folder import open_folder
+from osbert.interop.sentence_files import SentenceModel, write_sentence_model
+from osbert.interop.sentence_parts import Dense
+from osbert.lock import claim
 from osbert_lab.distillation.static import StaticStudent, piece_vectors
 from refusals import refusal, refused
 from terminal import told
@@ -55,6 +58,23 @@ def test_vectors_are_the_encoders_main_components_and_frequent_pieces_weigh_less
     total = sum(count + 1 for count in (4, 4, 1)) + len(regular) - 3
     assert by_piece["film"] == pytest.approx(1e-4 / (1e-4 + 5 / total), rel=1e-3)
     assert by_piece["film"] == pytest.approx(by_piece["the"]) and by_piece["film"] < by_piece["good"] < by_piece["bad"]
+
+
+def test_vectors_are_those_after_a_dense_part(tmp_path: Path) -> None:
+    encoder = write_run(tmp_path / "encoder", None, deviation=0.3)
+    narrow = Dense.linear(np.random.default_rng(0).normal(size=(3, 16)).astype(np.float32))
+    write_sentence_model(encoder, SentenceModel(pooling="cls", normalize=False, parts=(narrow,)), width=16)
+    folder = open_folder(encoder)
+    film = folder.tokenizer.vocabulary.index("film")
+    assert piece_vectors(folder)[film] == pytest.approx(np.asarray(osbert.load(encoder).embed(["film"]))[0], abs=1e-5)
+    write_sentence_model(encoder, SentenceModel(pooling="splade", normalize=False, similarity="dot"), width=16)
+    with refusal("unsupported-model", "sparse"):
+        osbert.distil(encoder, to="static", out=tmp_path / "static")
+
+
+def test_one_process_at_a_time_writes_a_folder(encoder: Path, tmp_path: Path) -> None:
+    with claim(tmp_path / "static"), refusal("output-in-use", "static"):
+        osbert.distil(encoder, to="static", out=tmp_path / "static")
 
 
 def test_what_static_vectors_do_not_go_with(encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
