@@ -9,13 +9,16 @@ from typing import Any
 
 import pytest
 
+from osbert.data.pack import Packer
 from osbert.errors import differ_in_one_letter
 from osbert.runs.contract import Notice
 from osbert.runs.finetune import records as warnings
 from osbert.runs.finetune.records import Splits, read_tasks, slips
+from osbert.runs.finetune.rows import TaskRows
 from osbert.tasks import Record, Task
 from osbert.tasks.kinds.classify import Classify
 from osbert.tasks.kinds.tag import Tag
+from osbert.text.tokenizer import SPECIALS, Tokenizer
 from refusals import refusal
 
 Rows = list[tuple[Any, ...]]
@@ -62,6 +65,18 @@ def test_few_texts_of_both_splits_are_reported_without_a_warning() -> None:
     read_tasks(["classify"], {}, model=Path("none"), data=data, watch=events.append)
     assert not any(event.warning for event in events)
     assert "1 of 53" in events[-1].text and "'neg text 4'" in events[-1].text
+
+
+def test_texts_that_the_vocabulary_lacks_are_counted() -> None:
+    packer = Packer(tokenizer=Tokenizer([*SPECIALS, "good"]), length=20)
+
+    def unknown(*texts: str) -> str:
+        records = [Record(number=number, texts=(text,), label="x") for number, text in enumerate(texts)]
+        splits = {"train": records, "dev": []}
+        return TaskRows.of(Classify(labels=("x", "y")), splits, packer).unknown
+
+    assert not unknown("good", "good bad") and not unknown()
+    assert unknown("ዘመን", "good", "good ዘመን bad").startswith("2 of the first 3 ")
 
 
 def test_pairs_are_the_same_where_both_texts_are() -> None:

@@ -248,6 +248,9 @@ def resume(run: FinetuneTrainer, watch: Watch) -> dict[str, float]:
     for text in (describe_tuning(run.learner.backbone), run.rows.truncation, *prepared):
         if text:
             watch(Notice(text))
+    for rows in run.rows.tasks:
+        if rows.unknown:
+            watch(Notice(rows.unknown, warning=True))
     if run.trainer.resume():
         watch(Notice(f"going on from step {run.trainer.step:,} of {run.trainer.settings.steps:,}"))
     if before := run.before():
