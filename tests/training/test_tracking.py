@@ -135,7 +135,7 @@ def shown(*, terminal: bool) -> str:
 
 
 def test_plain_lines_where_there_is_no_terminal(monkeypatch) -> None:
-    times = iter([100.0, 110.0])
+    times = iter([0.0, 102.0, 110.0])  # the first step ends after a linear layer was fitted
     monkeypatch.setattr(training_consoles.time, "monotonic", lambda: next(times))
     assert shown(terminal=False).splitlines() == [
         "step 5/10  loss 5.500  mlm 2.000 (25.0%)  1,234 tokens/s  10 s left  cpu fp32",

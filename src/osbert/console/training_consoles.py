@@ -31,9 +31,8 @@ class ProgressLine(ExitStack):
         super().__init__()
         self.console = console
         self.processor = processor
-        self.done = done
         self.steps = steps
-        self.started = time.monotonic()
+        self.starts = [(time.monotonic(), done)]
         self.text = ""
         columns = (BarColumn(bar_width=20), TextColumn("{task.description}"))
         progress = Progress(
@@ -45,6 +44,8 @@ class ProgressLine(ExitStack):
     def step(self, progress: StepProgress, line: Mapping[str, Any] | None) -> None:
         """Show a step, and the line of metrics that it completed, if any."""
         self.steps = progress.steps  # a run with minutes corrects it
+        if len(self.starts) == 1:  # a linear layer before the first step does not count as a step's time
+            self.starts.append((time.monotonic(), progress.step))
         if line is not None:
             self.text = summary(line)
         if not self.bar.disable:
@@ -61,7 +62,8 @@ class ProgressLine(ExitStack):
 
     def _full(self, step: int, text: str) -> str:
         # Seconds per step of this process: steps before a resume took no time of it.
-        pace = (time.monotonic() - self.started) / max(1, step - self.done)
+        started, done = next(start for start in reversed(self.starts) if start[1] < step)
+        pace = (time.monotonic() - started) / (step - done)
         return f"step {step:,}/{self.steps:,}  {text}  {duration(pace * (self.steps - step))} left  {self.processor}"
 
 
