@@ -124,6 +124,10 @@ def distil(request: DistilRequest, *, watch: Watch = ignore, wish: Interruption 
             f"dev {task.criterion} {run.metrics[task.criterion]:.4f}, the teacher's {scores[task.criterion]:.4f}"
         )
         watch(Notice(score_text))
+        is_smaller = _count_weights(model.backbone) < _count_weights(teacher.learner.backbone)
+        if not is_smaller and not run.metrics[task.criterion] > scores[task.criterion]:
+            advice = f"The student is as large as its teacher, and not ahead of it: go on using {teacher.path}."
+            watch(Notice(advice, warning=True))
         return run
 
 
@@ -184,7 +188,11 @@ def _rows(task: Task, records: Mapping[str, Sequence[Record]], model: StartingMo
 
 
 def _size(backbone: Backbone) -> str:
-    return f"{sum(weight.numel() for weight in backbone.parameters()) / 1e6:,.1f} million"
+    return f"{_count_weights(backbone) / 1e6:,.1f} million"
+
+
+def _count_weights(backbone: Backbone) -> int:
+    return sum(weight.numel() for weight in backbone.parameters())
 
 
 def read_student(plan: FinetunePlan, teacher: TeacherRun, settings: LessonSettings) -> tuple[StartingModel, str]:

@@ -122,6 +122,18 @@ def test_rows_without_labels_are_learnt_from(teacher: Path, folder: Path) -> Non
         taught(teacher, run.folder, data=data)
 
 
+def test_a_student_as_large_as_its_teacher_has_to_be_ahead_of_it(teacher: Path, folder: Path) -> None:
+    answers = [(text, answer.value) for text, answer in zip(TEXTS, osbert.load(teacher).predict(TEXTS), strict=True)]
+    for name, student, warned in (("large", {"student": teacher}, True), ("small", {"layers": 1}, False)):
+        events: list[Any] = []
+        run, _ = taught(teacher, folder / name, data=answers, learning_rate=1e-12, watch=events.append, **student)
+        assert run.metrics["accuracy"] <= run.teacher["accuracy"] == 1
+        advice = [
+            event for event in events if isinstance(event, Notice) and event.warning and str(teacher) in event.text
+        ]
+        assert bool(advice) == warned
+
+
 def test_a_student_may_have_a_vocabulary_of_its_own(teacher: Path, folder: Path) -> None:
     """The outputs are then those for the text as the teacher reads it; states, and words one by one, are not taught."""
     other = write_run(folder / "other", None, words=["good", "bad", "film", "##s", "o", "##o", "x"], width=8)
