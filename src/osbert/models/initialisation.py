@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from osbert.models.random_numbers import SinglePrecision
 
@@ -62,8 +61,8 @@ def _draw_truncated(weight: Tensor, deviation: float) -> None:
 Made = TypeVar("Made", bound=nn.Module)
 
 
-class FirstValuesLeftOut(TorchFunctionMode):
-    """A mode in which torch.nn.init does nothing."""
+class FirstValuesLeftOut(SinglePrecision):
+    """A mode in which torch.nn.init does nothing, besides. One mode: of two inside each other both see each call."""
 
     def __torch_function__(
         self,
@@ -72,10 +71,9 @@ class FirstValuesLeftOut(TorchFunctionMode):
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        named = dict(kwargs or {})
         if getattr(function, "__module__", "") == "torch.nn.init":
-            return named["tensor"] if "tensor" in named else args[0]
-        return function(*args, **named)
+            return args[0] if args else (kwargs or {})["tensor"]
+        return super().__torch_function__(function, types, args, kwargs)
 
 
 @contextmanager
@@ -85,7 +83,7 @@ def without_memory() -> Iterator[None]:
     Initialising a tensor without memory does nothing, but imports torch._dynamo, which takes as long as importing
     torch. So it is skipped.
     """
-    with torch.device("meta"), FirstValuesLeftOut(), SinglePrecision():
+    with torch.device("meta"), FirstValuesLeftOut():
         yield
 
 
