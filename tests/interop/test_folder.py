@@ -15,7 +15,7 @@ import tiny_runs
 from osbert.commands.embed import embed
 from osbert.inference.engine import load
 from osbert.interop import folder as opener
-from osbert.interop.conversion import model_of, open_any, write_model_as
+from osbert.interop.conversion import model_of, notes, open_any, write_model_as
 from osbert.interop.files import weight_files
 from osbert.interop.files.weight_files import PICKLED, SAFE, read_tensors
 from osbert.interop.folder import Folder, open_folder
@@ -113,10 +113,17 @@ def test_what_a_folder_is(folder: Path) -> None:
         assert set(opened.backbone.state_dict()) == set(open_folder(folder).backbone.state_dict())
 
 
-def test_texts_that_others_cut_at_their_beginning_are_remarked(tmp_path: Path) -> None:
+def test_what_others_apply_and_osbert_does_not_is_remarked(tmp_path: Path) -> None:
     settings = theirs(tmp_path / "theirs") / "tokenizer_config.json"
     settings.write_text(json.dumps(json.loads(settings.read_text()) | {"truncation_side": "left"}))
-    assert "truncation_side" in open_folder(tmp_path / "theirs").remarks[0]
+    adapter = tmp_path / "theirs" / "adapter_config.json"
+    adapter.write_text("{}")
+    opened = open_folder(tmp_path / "theirs")
+    for remarks in (opened.remarks, list(notes(model_of(opened), "osbert"))):
+        assert adapter.name in remarks[0] and "truncation_side" in remarks[1]
+    (tmp_path / "theirs" / SAFE).unlink()
+    with refusal("not-a-model", adapter.name):
+        _ = open_folder(tmp_path / "theirs").backbone
 
 
 def test_each_part_is_made_once(folder: Path) -> None:

@@ -177,7 +177,8 @@ def write_model_as(model: ModelParts, folder: Path, form: str) -> None:
 
 
 def notes(model: ModelParts, form: str) -> Iterator[str]:
-    """Yield a sentence for each part of a model that other libraries will not see in this form."""
+    """Yield a sentence for what is not applied, and for each part that other libraries will not see in this form."""
+    yield from model.source.ignored
     if form == "osbert":
         return
     if form == "onnx":

@@ -7,7 +7,7 @@ model. All code that opens a model uses this module, so a model has the same out
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -19,7 +19,7 @@ from osbert import components
 from osbert.errors import UserError
 from osbert.guarded import read_if_there, read_object, require_regular
 from osbert.interop import sentence_files
-from osbert.interop.files.weight_files import ONNX, fingerprint
+from osbert.interop.files.weight_files import ADAPTER, MERGING, ONNX, fingerprint
 from osbert.interop.foreign_forms import ForeignModel
 from osbert.interop.hub import ModelLocation, locate
 from osbert.interop.huggingface import configs, folders, names
@@ -242,11 +242,15 @@ class Folder:
         report = Report(rows=tuple(folders.of_pieces(row, len(self.tokenizer)) for row in self.report.rows))
         texts = folders.text_id_remarks(self.config, self.tokenizer) if self.architecture.has_decoder else ()
         tokenizer = getattr(self.tokenizer, "remarks", ())
+        return (*self.location.remarks, *report.remarks, *self.ignored, *texts, *tokenizer)
+
+    @property
+    def ignored(self) -> Iterator[str]:
+        """A remark for the user on each file or setting that others apply and osbert does not."""
+        if (self.path / ADAPTER).is_file():
+            yield f"{ADAPTER} is not read: {MERGING}"
         if read_if_there(self.path / CONFIG).get("truncation_side") == "left":
-            tokenizer += (
-                f"{CONFIG} asks for long texts to lose their beginning (truncation_side); here they lose their end.",
-            )
-        return (*self.location.remarks, *report.remarks, *texts, *tokenizer)
+            yield f"{CONFIG} asks for long texts to lose their beginning (truncation_side); here they lose their end."
 
     @property
     def has_pooler(self) -> bool:

@@ -31,6 +31,9 @@ ONNX = "model.onnx"
 SAFE = "model.safetensors"
 PICKLED = "pytorch_model.bin"
 FOREIGN = ("tf_model.h5", "flax_model.msgpack", "model.ckpt.index", "bert_model.ckpt.index", "model.onnx")
+ADAPTER = "adapter_config.json"
+"""The file of an adapter of PEFT, whose weights lie beside those of its model or in a folder of their own."""
+MERGING = "merge it into its model (PEFT's merge_and_unload) and save that."
 MOST_SHARDS = 10_000
 LARGEST_HEADER = 1 << 23
 """Largest safetensors header in bytes; it has about 100 for each tensor."""
@@ -50,6 +53,8 @@ def read_tensors(folder: Path) -> dict[str, Tensor]:
             return _read_shards(index)
     foreign = [name for name in FOREIGN if (folder / name).is_file()]
     remark = f" ({foreign[0]} is another framework's.)" if foreign else ""
+    if (folder / ADAPTER).is_file():
+        remark = f" It holds an adapter of PEFT alone ({ADAPTER}): {MERGING}"
     raise UserError(
         f"{folder} holds no weights: neither {SAFE} nor {PICKLED}, whole or in shards.{remark}", code="not-a-model"
     )
