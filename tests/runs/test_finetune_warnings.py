@@ -67,6 +67,13 @@ def test_few_texts_of_both_splits_are_reported_without_a_warning() -> None:
     assert "1 of 53" in events[-1].text and "'neg text 4'" in events[-1].text
 
 
+def test_labels_with_quotes_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "spaced.csv"
+    path.write_text("text, label\n" + "".join(f'"{text}", "{label}"\n' for text, label in rows("neg", "pos")))
+    (line,), _ = read("classify", path)
+    assert '"neg"' in line and "spaced.csv, line 2" in line
+
+
 def test_texts_that_the_vocabulary_lacks_are_counted() -> None:
     packer = Packer(tokenizer=Tokenizer([*SPECIALS, "good"]), length=20)
 

@@ -217,6 +217,11 @@ def data_warnings(task: Task, records: Splits, repeats: Overlap) -> Iterator[str
         ]
         more = f" and {len(pairs) - SHOWN:,} more pairs" if len(pairs) > SHOWN else ""
         yield f"these labels may be one, spelt in two ways: {', '.join(spellings)}{more}. Mend the rows if so."
+    if quoted := [name for name in locations if len(name) > 1 and name[0] == name[-1] == '"']:
+        yield (
+            f"the label {one_line(quoted[0])} ({locations[quoted[0]][0]}) has quotes in its name, and texts may have "
+            "theirs. If these quote cells, remove the spaces before them."
+        )
     for name in (name for name in locations if name.casefold() in MISSING):
         rows = f"{format_count(counts[name], 'row')}, first: {locations[name][0]}"
         yield f"the label '{name}' ({rows}) is what programs write for a missing one. Remove such rows if it is."
