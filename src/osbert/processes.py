@@ -1,4 +1,4 @@
-"""Threads that sleep while they wait, and child processes that are spared Ctrl-C and end with their parent."""
+"""Threads that sleep while they wait, child processes that are spared Ctrl-C, memory that is not kept for reuse."""
 
 from __future__ import annotations
 
@@ -49,3 +49,11 @@ def end_with_parent() -> None:
             os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
+
+
+def return_memory() -> None:
+    """Return freed memory to the system. glibc keeps it for reuse (processor.keep_memory); other systems do not."""
+    import ctypes  # here: osbert itself imports this file
+
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)

@@ -23,7 +23,12 @@ from osbert.models.memory import Memory, Past
 from osbert.models.sizes import DEFAULT_FAMILY as DEFAULT_FAMILY
 from osbert.models.sizes import Direction as Direction
 from osbert.models.sizes import Sizes as Sizes
+from osbert.processes import return_memory
 from osbert.text.file_tokenizer import AnyTokenizer
+
+UNTRIMMED = 8
+"""Passes of cached gradients after which freed memory is returned. They differ in size, and what each one leaves free
+in glibc's heap the next one often cannot use: a hundred passes kept half a gigabyte."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -361,7 +366,10 @@ class Learner(nn.Module):
             # Gradient caching (Gao et al. 2021, "Scaling Deep Contrastive Learning Batch Size under Memory Limited
             # Setup"): of each pass the outputs alone are kept. The backward pass computes it again, with the same
             # random numbers, so memory holds one pass, and the gradient is that of the whole batch.
-            outputs = [checkpoint(self._outputs, part.ids, part, [*heads], use_reentrant=False) for part in parts]
+            outputs = [
+                checkpoint(self._outputs, part.ids, part, [*heads], number, use_reentrant=False)
+                for number, part in enumerate(parts)
+            ]
             losses |= {name: heads[name].compare(torch.cat(rows), batch) for name, rows in zip(heads, zip(*outputs))}
         else:
             states = self.states(batch, self._readable(batch))
@@ -375,8 +383,10 @@ class Learner(nn.Module):
         sparse = all(head.sparse for head in self.heads.values())
         return self.backbone.readable(batch) if sparse else None
 
-    def _outputs(self, ids: Tensor, batch: Batch, names: Sequence[str]) -> list[Tensor]:
-        """Return the outputs of some heads; `ids` are the batch's, by which torch knows the device."""
+    def _outputs(self, ids: Tensor, batch: Batch, names: Sequence[str], number: int) -> list[Tensor]:
+        """Return the outputs of some heads in a pass; `ids` are the batch's, by which torch knows the device."""
+        if number % UNTRIMMED == 0:
+            return_memory()
         states = self.states(batch, self._readable(batch))
         return [self.heads[name].outputs(states, batch) for name in names]
 

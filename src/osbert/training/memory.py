@@ -7,7 +7,6 @@ the same gradient up to rounding. Only dropout differs, because its random numbe
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import gc
 import os
@@ -21,6 +20,7 @@ import torch
 
 from osbert.data.batch import Batch, halves
 from osbert.errors import UserError
+from osbert.processes import return_memory
 
 SIGNS = (
     *("can't allocate memory", "out of memory", "not enough memory", "bad_alloc"),
@@ -101,9 +101,7 @@ def release() -> None:
     # Exceptions keep tensors alive in reference cycles, so collect garbage before the cache is emptied.
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
-    # glibc keeps what was freed for reuse (processor.keep_memory); other systems have no such function.
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).malloc_trim(0)
+    return_memory()
 
 
 def device_memory(device: torch.device) -> int:

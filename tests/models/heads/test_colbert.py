@@ -90,7 +90,9 @@ def test_scores_are_sums_of_largest_products() -> None:
     first, others = torch.tensor([2, 0, 7]), torch.tensor([1, 4, 9])
     plain = [[float((texts[i] @ texts[j].T).amax(dim=1).sum()) for j in others.tolist()] for i in first.tolist()]
     scores = MaxSim(vectors, batch)
-    np.testing.assert_allclose(scores.between(first, others).numpy(), plain, atol=1e-5)
+    blocks = [compute().numpy() for compute in scores.blocks(first, others, 2)]
+    assert [len(block) for block in blocks] == [2, 1]
+    np.testing.assert_allclose(np.concatenate(blocks), plain, atol=1e-5)
     np.testing.assert_allclose(scores.pairs(first, others).numpy(), np.diag(plain), atol=1e-5)
 
 

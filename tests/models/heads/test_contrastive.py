@@ -14,6 +14,7 @@ from osbert.data.examples import Examples
 from osbert.models.architecture import Architecture
 from osbert.models.contract import Learner
 from osbert.models.forms import VectorLoss
+from osbert.models.heads import contrastive
 from osbert.models.heads.contrastive import ContrastiveHead, VectorComparison, alike_texts, partners
 from osbert.training.progress import Census
 
@@ -278,3 +279,20 @@ def counting(forward, read: list[int]):
         return forward(batch, states)
 
     return counted
+
+
+@pytest.mark.parametrize("negatives", [0, 2])
+def test_blocks_of_similarities_give_the_loss_and_the_gradient_of_all(negatives: int, monkeypatch) -> None:
+    backbone = Architecture(layers=1, heads=1, width=12, vocabulary=50, length=8).build()
+    head = ContrastiveHead(backbone, comparison=compared(), pooling="mean", projection=False)
+    batch = laid_out(negatives)
+    batch.ids[3], batch.ids[6] = batch.ids[0], batch.ids[5]  # equal queries, equal positives: no negatives
+    results = []
+    for most in (contrastive.MOST_SCORES, 2 * (1 + negatives) * 5):  # all five records, then two at a time
+        monkeypatch.setattr(contrastive, "MOST_SCORES", most)
+        outputs = torch.cat([vectors(shift) for shift in (0.1, 0.45, 0.9, 1.3)[: 2 + negatives]]).requires_grad_()
+        loss = head.compare(outputs, batch)
+        loss.total.backward()
+        results.append((loss.total.detach(), loss.hits, outputs.grad))
+    for whole, blocks in zip(*results):
+        torch.testing.assert_close(whole, blocks)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -76,14 +78,18 @@ class MaxSim(Similarities):
         sides = (column.split(list(batch.lengths)) for column in (vectors, batch.head_words))
         self.texts = [text[counts] for text, counts in zip(*sides)]
 
-    def between(self, first: Tensor, others: Tensor) -> Tensor:
-        """Return the scores (R, C) of C texts for each of R first texts."""
+    def blocks(self, first: Tensor, others: Tensor, size: int) -> Iterable[Callable[[], Tensor]]:
+        """Return what computes the scores of some first texts."""
         documents = [self.texts[index] for index in others.tolist()]
         stacked = pad_sequence(documents, batch_first=True)  # (C, T, E)
         sizes = torch.tensor([*map(len, documents)], device=stacked.device)
         padding = torch.arange(stacked.shape[1], device=stacked.device) >= sizes[:, None]  # (C, T)
-        # One first text at a time: the products of all would take R times the memory.
-        return torch.stack([_score(self.texts[index], stacked, padding) for index in first.tolist()])
+
+        def scores(part: Tensor) -> Tensor:
+            # One first text at a time: the products of all would take R times the memory.
+            return torch.stack([_score(self.texts[index], stacked, padding) for index in part.tolist()])
+
+        return [partial(scores, part) for part in first.split(size)]
 
     def pairs(self, first: Tensor, others: Tensor) -> Tensor:
         """Return the score (R,) of each first text and its other one."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 from osbert.data.batch import TOKEN_COLUMNS, Batch, BatchTarget
 from osbert.data.example import Integers, Places
@@ -24,13 +26,16 @@ from osbert.models.heads.grouped import log_softmax_within
 from osbert.models.heads.predictions import SequenceHead, classification_loss, regression_loss
 from osbert.models.initialisation import initialise
 
+MOST_SCORES = 2**20
+"""Most similarities of a step that are in memory at a time, if a first text has no more."""
+
 
 class Similarities(ABC):
     """How alike the texts of a batch are, which are named by the indices of their sequences."""
 
     @abstractmethod
-    def between(self, first: Tensor, others: Tensor) -> Tensor:
-        """Return the similarities (R, C) of R first texts with C other ones."""
+    def blocks(self, first: Tensor, others: Tensor, size: int) -> Iterable[Callable[[], Tensor]]:
+        """Return functions, each of which computes the similarities (`size`, C) of some first texts with C others."""
 
     @abstractmethod
     def pairs(self, first: Tensor, others: Tensor) -> Tensor:
@@ -44,9 +49,10 @@ class DotProducts(Similarities):
         """Compare these vectors."""
         self.vectors = vectors
 
-    def between(self, first: Tensor, others: Tensor) -> Tensor:
-        """Return the products (R, C)."""
-        return self.vectors[first] @ self.vectors[others].T
+    def blocks(self, first: Tensor, others: Tensor, size: int) -> Iterable[Callable[[], Tensor]]:
+        """Return what computes the products of some first texts."""
+        columns = self.vectors[others].T
+        return [partial(torch.matmul, rows, columns) for rows in self.vectors[first].split(size)]
 
     def pairs(self, first: Tensor, others: Tensor) -> Tensor:
         """Return the products (R,)."""
@@ -98,11 +104,8 @@ class VectorComparison:
         second = partners(batch, first, but=negatives)
         if self.loss == "in_batch":
             candidates = torch.cat([second, negatives])
-            return in_batch(
-                texts.between(first, candidates) / self.temperature,
-                count=target.count,
-                alike=alike_texts(batch, first, candidates, self.alike),
-            )
+            alike = alike_texts(batch, first, candidates, self.alike)
+            return in_batch(texts, first, candidates, temperature=self.temperature, count=target.count, alike=alike)
         scores = texts.pairs(first, second)
         if self.loss == "cosent":
             return cosent(scores, target.labels, temperature=self.temperature)
@@ -191,24 +194,46 @@ class SameTextHead(Head):
     def forward(self, states: States, batch: Batch) -> Loss:
         target, vectors = batch.targets[self.target], functional.normalize(self._vectors(states, batch).float(), dim=-1)
         # The batch was doubled: the copy of sequence i is sequence i + B.
-        first, second = vectors[target.index], vectors[target.index + len(batch.lengths) // 2]
-        return in_batch(first @ second.T / self.temperature, count=target.count)
+        second = target.index + len(batch.lengths) // 2
+        return in_batch(DotProducts(vectors), target.index, second, temperature=self.temperature, count=target.count)
 
     def _vectors(self, states: States, batch: Batch) -> Tensor:
         return torch.stack(pool_states(states.hidden, batch, self.pooling, self.summaries(batch)))
 
 
-def in_batch(scores: Tensor, *, count: float, alike: Tensor | None = None) -> Loss:
-    """Return the summed cross-entropy in nats of R first texts, each a choice among R + H by its scores (R, R + H).
+def in_batch(
+    texts: Similarities,
+    first: Tensor,
+    candidates: Tensor,
+    *,
+    temperature: float,
+    count: float,
+    alike: Tensor | None = None,
+) -> Loss:
+    """Return the summed cross-entropy in nats of R first texts, each a choice among R + H candidates.
 
-    The first R are the positives, the others H hard negatives; scores are similarities over the temperature (SimCSE,
-    equation 5). `alike` (R, R + H): those that are no negatives, None for none.
+    The first R candidates are the positives, the others H hard negatives; scores are similarities over the temperature
+    (SimCSE, equation 5). `alike` (R, R + H): candidates that are no negatives, None for none.
     """
-    if alike is not None:
-        scores = scores.masked_fill(alike, -math.inf)
-    right = torch.arange(len(scores), device=scores.device)  # the diagonal holds the positives
-    hits = (scores.detach().argmax(dim=-1) == right).sum()
-    return Loss(total=functional.cross_entropy(scores, right, reduction="sum"), count=count, hits=hits)
+
+    def choose(similarities: Callable[[], Tensor], right: Tensor) -> tuple[Tensor, Tensor]:
+        scores = similarities() / temperature
+        if alike is not None:
+            scores = scores.masked_fill(alike[right], -math.inf)
+        hits = (scores.detach().argmax(dim=-1) == right).sum()
+        return functional.cross_entropy(scores, right, reduction="sum"), hits
+
+    # Of several blocks none is kept for the backward pass, which computes each one again.
+    size = max(1, MOST_SCORES // len(candidates))
+    keep = len(first) <= size
+    rights = torch.arange(len(first), device=first.device).split(size)  # a text's number is its positive's
+    blocks = zip(texts.blocks(first, candidates, size), rights)
+    sums = [
+        choose(*block) if keep else checkpoint(choose, *block, use_reentrant=False, preserve_rng_state=False)
+        for block in blocks
+    ]
+    total, hits = (torch.stack(column).sum() for column in zip(*sums))
+    return Loss(total=total, count=count, hits=hits)
 
 
 def cosent(cosines: Tensor, scores: Tensor, *, temperature: float) -> Loss:
