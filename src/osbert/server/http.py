@@ -307,6 +307,9 @@ def application(service: Service, *, hosts: Hosts) -> FastAPI:
         docs_url=None, redoc_url=None, redirect_slashes=False,
     )  # fmt: skip
     for name, call in service.calls.items():
+        # References lead from the top of the description, in which the definitions of a request lie within it.
+        request = f"#/paths/{path_of(name).replace('/', '~1')}/post/requestBody/content/application~1json/schema"
+        schema = call.request.model_json_schema(ref_template=f"{request}/$defs/{{model}}")
         app.add_api_route(
             path_of(name),
             _endpoint(service, name),
@@ -317,7 +320,7 @@ def application(service: Service, *, hosts: Hosts) -> FastAPI:
             openapi_extra={
                 "requestBody": {
                     "required": True,
-                    "content": {"application/json": {"schema": call.request.model_json_schema()}},
+                    "content": {"application/json": {"schema": schema}},
                 }
             },
         )
