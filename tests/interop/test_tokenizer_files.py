@@ -120,6 +120,29 @@ def test_folders_that_transformers_writes(tmp_path: Path, cased: bool) -> None:
     assert read_tokenizer(tmp_path / "theirs") == tokenizer
 
 
+@pytest.mark.parametrize("kind", ["BertTokenizer", "PreTrainedTokenizerFast"])
+@pytest.mark.parametrize("accents", [None, True, False])
+@pytest.mark.parametrize("cased", [False, True])
+def test_a_step_of_lower_case_counts_where_it_does_in_transformers(
+    tmp_path: Path, cased: bool, accents: bool | None, kind: str
+) -> None:
+    """sentence-transformers 6 writes a Transformer's do_lower_case so. BertTokenizer follows its own flag instead."""
+    write_tokenizer(make(cased=cased), tmp_path)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        content = json.loads((tmp_path / name).read_text())
+        if name == "tokenizer.json":
+            content["normalizer"]["strip_accents"] = accents
+            content["normalizer"] = {
+                "type": "Sequence",
+                "normalizers": [{"type": "Lowercase"}, content["normalizer"]],
+            }
+        else:
+            content |= {"strip_accents": accents, "tokenizer_class": kind}
+        (tmp_path / name).write_text(json.dumps(content))
+    for tokenizer in (read_any_tokenizer(tmp_path), read_tokenizer(tmp_path)):
+        assert ["[CLS]", *tokenizer.tokens(tokenizer.encode(TEXT)), "[SEP]"] == their_pieces(tmp_path, TEXT)
+
+
 def test_case_is_guessed_from_a_vocabulary_alone(tmp_path: Path) -> None:
     for pieces, lowercase in ((PIECES, False), ([*SPECIALS, "[unused1]", "a", "é", "##b", "一"], True)):
         file = tmp_path / "vocab.txt"
@@ -195,6 +218,10 @@ def test_added_pieces_of_other_types_are_refused(tmp_path: Path) -> None:
         ),
         ({"model": {"type": "Unigram", "vocab": []}}, ("unusable-tokenizer", "tokenizer.json", "Unigram")),
         ({"normalizer": {"type": "Lowercase"}}, ("unusable-tokenizer", "tokenizer.json", "normalizer", "Lowercase")),
+        (
+            {"normalizer": {"type": "Sequence", "normalizers": [{"type": "NFKC"}, {"type": "BertNormalizer"}]}},
+            ("unusable-tokenizer", "tokenizer.json", "normalizer", "NFKC"),
+        ),
         ({"normalizer": None}, ("unusable-tokenizer", "tokenizer.json", "normalizer", "None")),
         (
             {"pre_tokenizer": {"type": "ByteLevel"}},

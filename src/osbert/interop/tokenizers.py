@@ -38,6 +38,8 @@ _FLAGS = {  # in tokenizer.json's BertNormalizer: in tokenizer_config.json
     "strip_accents": "strip_accents",
     "handle_chinese_chars": "tokenize_chinese_chars",
 }
+_WITHOUT_FLAGS = (None, "PreTrainedTokenizerFast", "TokenizersBackend")
+"""Classes of transformers that follow tokenizer.json alone; BERT's and its kin's apply the flags instead."""
 LARGEST_VOCABULARY = 1 << 26
 """Largest file of a vocabulary, 64 MiB."""
 _INSTEAD = "A WordPiece tokenizer, as BERT's, is needed here. Train one: osbert tokenizer train"
@@ -78,7 +80,25 @@ def _read_json_files(path: Path, opening: Opening) -> tuple[dict[str, Any] | Non
     opening.check(folder, among=(path.name, CONFIG) if is_file else WRITTEN)
     whole = path if is_file and path.suffix == ".json" else path / "tokenizer.json"
     content = read_object(whole, most=LARGEST) if whole.is_file() else None
-    return content, read_if_there(folder / CONFIG)
+    settings = read_if_there(folder / CONFIG)
+    with damage_as_error(whole):
+        return content, settings | _merge_lowercase(content or {}, settings.get("tokenizer_class"))
+
+
+def _merge_lowercase(content: dict[str, Any], tokenizer_class: object) -> dict[str, bool]:
+    """Reduce the steps Lowercase and BertNormalizer, which sentence-transformers writes, to the last; return its flags.
+
+    There are none where `tokenizer_class` ignores the first step, as transformers' BertTokenizer does.
+    """
+    steps = (content.get("normalizer") or {}).get("normalizers") or []
+    if [step["type"] for step in steps] != ["Lowercase", "BertNormalizer"]:
+        return {}
+    content["normalizer"] = normalizer = steps[1]
+    if tokenizer_class not in _WITHOUT_FLAGS:
+        return {}
+    accents = normalizer.get("strip_accents")
+    accents = normalizer.get("lowercase", True) if accents is None else accents
+    return {"do_lower_case": True, "strip_accents": accents}
 
 
 def _word_piece(path: Path, content: dict[str, Any] | None, settings: Mapping[str, Any]) -> Tokenizer:
@@ -152,11 +172,12 @@ def _from_tokenizer_json(path: Path, content: Mapping[str, Any]) -> tuple[list[s
     vocabulary = model.get("vocab")
     kind = model.get("type") or ("WordPiece" if "max_input_chars_per_word" in model else "unknown")
     normalizer = content.get("normalizer") or {}
+    steps = [str(step["type"]) for step in normalizer.get("normalizers") or ()]
     splitter = content.get("pre_tokenizer") or {}
     for part, actual, wanted in (
         ("model", kind, "WordPiece"),
         ("prefix of pieces inside words", model.get("continuing_subword_prefix", "##"), "##"),
-        ("normalizer", normalizer.get("type"), "BertNormalizer"),
+        ("normalizer", f"Sequence of {', '.join(steps)}" if steps else normalizer.get("type"), "BertNormalizer"),
         ("pre-tokenizer", splitter.get("type"), "BertPreTokenizer"),
         ("cleaning of control characters", normalizer.get("clean_text", True), True),
     ):
