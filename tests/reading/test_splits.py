@@ -32,9 +32,21 @@ def test_splits_of_a_folder(tmp_path: Path) -> None:
 def test_a_split_in_parts_is_not_passed_over(tmp_path: Path) -> None:
     folder(tmp_path, "train-00000-of-00001.parquet")
     assert [*find_splits(tmp_path)] == ["train"]
-    folder(tmp_path, "validation-00000-of-00002.parquet", "validation-00001-of-00002.parquet")
+    folder(tmp_path, "validation-00000-of-00002.parquet")
     with refusal("missing-split", "validation-00000-of-00002.parquet", "0"):
         find_splits(tmp_path)
+    folder(tmp_path, "validation-00001-of-00002.parquet")
+    assert find_splits(tmp_path)["dev"].name == "validation-*-of-00002.parquet"
+    folder(tmp_path, "test-00000-of-00002.csv", "test-00001-of-00002.csv")
+    with refusal("missing-split", "test-00000-of-00002.csv"):
+        find_splits(tmp_path)
+
+
+def test_a_published_folder_has_its_tables_in_data(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    folder(tmp_path, "README.md", "dataset_infos.json")
+    folder(tmp_path / "data", "train-00000-of-00001.parquet")
+    assert find_splits(tmp_path) == {"train": tmp_path / "data" / "train-00000-of-00001.parquet"}
 
 
 def test_words_in_names(tmp_path: Path) -> None:

@@ -64,10 +64,15 @@ class DataFile:
         self.path = path
         self.name = name or str(path)
 
+    @property
+    def parts(self) -> list[DataFile]:
+        """The files of a table in parts, in order; of a single file itself."""
+        return [DataFile(path) for path in _files(self.path)] if in_parts(self.path) else [self]
+
     @cached_property
     def content(self) -> bytes | None:
         """The bytes on disk; None for folders and for files of more than SMALL bytes. Raises OSError as `open`."""
-        if not self._stamp or self.path.is_dir() or self.path.stat().st_size > SMALL:
+        if not self._stamp or self.path.is_dir() or in_parts(self.path) or self.path.stat().st_size > SMALL:
             return None
         with self.path.open("rb") as file:
             content = file.read(SMALL + 1)
@@ -160,19 +165,28 @@ class DataFile:
             )
 
 
+def in_parts(path: Path) -> bool:
+    """Return whether a path, such as train-*-of-00002.parquet, stands for a table that is published in parts."""
+    return "-*-of-" in path.name
+
+
 def _stamp(path: Path) -> Any:
-    """Return the stamp of a file, or the names and stamps of the files of a folder."""
-    return [(file.name, file_stamp(file)) for file in _files(path)] if path.is_dir() else file_stamp(path)
+    """Return the stamp of a file, or the names and stamps of the files of a folder or of the parts of a table."""
+    if path.is_dir() or in_parts(path):
+        return [(file.name, file_stamp(file)) for file in _files(path)]
+    return file_stamp(path)
 
 
 def _sha256(path: Path) -> str:
-    """Return the hash of a file, or of the names and hashes of a folder's files."""
-    if not path.is_dir():
+    """Return the hash of a file, or of the names and hashes of the files of a folder or of the parts of a table."""
+    if not path.is_dir() and not in_parts(path):
         return file_sha256(path)
     listed = [f"{file.name!r} {file_sha256(file)}" for file in _files(path)]
     return hashlib.sha256("\n".join(listed).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _files(folder: Path) -> list[Path]:
-    """Return the files of a folder without hidden ones, such as the lock of an output."""
+    """Return the parts of a table, or the files of a folder without hidden ones, such as the lock of an output."""
+    if in_parts(folder):
+        return sorted(folder.parent.glob(folder.name))
     return sorted(file for file in folder.iterdir() if file.is_file() and not file.name.startswith("."))

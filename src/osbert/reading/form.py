@@ -17,7 +17,7 @@ from osbert.errors import Problems, UserError
 from osbert.guarded import parse_json
 from osbert.reading.columns import is_known
 from osbert.reading.compression import open_packed, split_compressions
-from osbert.reading.data_file import DataFile
+from osbert.reading.data_file import DataFile, in_parts
 from osbert.reading.delimited import parse
 from osbert.reading.encodings import LONGEST, bom_encoding, foreign, guess_encoding, refuse_other_unicode
 from osbert.reading.parquet import read_columns
@@ -26,7 +26,7 @@ Choice = Literal["auto", "yes", "no"]
 JSON_ARRAY = "JSON array"
 """The title of a form that is read whole, but may be written like JSON lines."""
 JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
-SUFFIXES = (".csv", ".tsv", ".tab", ".jsonl", ".ndjson", ".json", ".txt", ".parquet", ".xlsx", ".spacy")
+SUFFIXES = (".csv", ".tsv", ".tab", ".jsonl", ".ndjson", ".json", ".txt", ".parquet", ".arrow", ".xlsx", ".spacy")
 
 _HINT = re.compile(r"\ufeff?\"?sep=(.)\"?[\r\n]*", re.IGNORECASE)
 """Excel's declaration of the delimiter (sep=;), a line before the first row."""
@@ -162,7 +162,7 @@ def find_format(file: DataFile, reading: TableReading) -> Format:
     Raises UserError if it does not exist, is empty, or is not text in its encoding.
     """
     path = file.path
-    if not path.is_file():
+    if not path.is_file() and not in_parts(path):
         raise UserError(f"{path}: no such file.", code="missing-file")
     if path.suffix.lower() == ".parquet":
         return Format(kind="parquet", encoding="", columns=read_columns(file))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,7 @@ def read_texts(source: Input, field: str, *, errors: Errors, repairs: Repairs) -
 
 def read_columns(file: DataFile) -> tuple[str, ...]:
     """Return the column names of a file; raises UserError like `read_texts`."""
-    with _open_table(file) as table:
+    with _open_table(file.parts[0]) as table:
         return tuple(table.schema_arrow.names)
 
 
@@ -52,24 +52,28 @@ def read_rows(file: DataFile) -> Iterator[Mapping[str, Any]]:
 
     Class numbers become names if the datasets library has stored them in the file.
     """
-    with _open_table(file) as table:
-        row = 0
-        classes = _classes(table.schema_arrow.metadata or {})
-        for batch in table.iter_batches(batch_size=1024):
-            try:
-                for values in batch.to_pylist():
-                    yield values | {
-                        name: _name_classes(values[name], classes[name]) for name in classes if name in values
-                    }
-            except UnicodeDecodeError as error:
-                names = batch.schema.names
-                bad = [(row + index, name) for name, column in zip(names, batch.columns) for index in _bad(column)]
-                number, name = min(bad)
-                raise UserError(
-                    f"{file.path}, row {number + 1:,}: the value in the column '{name}' is not UTF-8 ({error.reason}).",
-                    code="wrong-encoding",
-                ) from error
-            row += len(batch)
+    for part in file.parts:
+        with _open_table(part) as table:
+            yield from read_batches(part.path, table.iter_batches(batch_size=1024), table.schema_arrow.metadata or {})
+
+
+def read_batches(path: Path, batches: Iterable[Any], metadata: Mapping[bytes, bytes]) -> Iterator[Mapping[str, Any]]:
+    """Yield each row of the Arrow batches of a file like `read_rows`. `metadata`: of their schema."""
+    row = 0
+    classes = _classes(metadata)
+    for batch in batches:
+        try:
+            for values in batch.to_pylist():
+                yield values | {name: _name_classes(values[name], classes[name]) for name in classes if name in values}
+        except UnicodeDecodeError as error:
+            names = batch.schema.names
+            bad = [(row + index, name) for name, column in zip(names, batch.columns) for index in _bad(column)]
+            number, name = min(bad)
+            raise UserError(
+                f"{path}, row {number + 1:,}: the value in the column '{name}' is not UTF-8 ({error.reason}).",
+                code="wrong-encoding",
+            ) from error
+        row += len(batch)
 
 
 def parquet_library(path: Path) -> Any:

@@ -13,7 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from osbert.errors import UserError
+from osbert.reading.data_file import in_parts
 from osbert.reading.form import SUFFIXES, plain_suffix
+from osbert.reading.table import is_whole
 
 Names = Mapping[str, tuple[str, ...]]
 Found = TypeVar("Found")
@@ -24,8 +26,11 @@ USUAL: Names = {
     "test": ("test",),
 }
 """Names of the files of each split without suffix, or words in their names."""
-PART = re.compile(r"-\d{5}-of-\d{5}$")
+PART = re.compile(r"-\d{5}-of-(\d{5})$")
 """End of the name of a part of a split that is published in several parts."""
+_WHOLE = re.compile(r"-(00000-of-00001|\*-of-\d{5})$")
+_DESCRIPTIONS = ("dataset_dict.json", "dataset_info.json", "dataset_infos.json", "state.json")
+"""Names of files in which the datasets library describes a folder's data."""
 
 
 def find_splits(
@@ -33,11 +38,12 @@ def find_splits(
 ) -> dict[str, Path]:
     """Return the table of each split of a folder: train.*, dev.* (valid.*, validation.*), test.*.
 
-    `names`: the file names of each split, in lower case; "train-00000-of-00001.parquet" counts as train. `instead`: the
-    file name of a split if it has none of these. A single file is {"all": file}. Raises UserError if there is no table,
-    or if a split has two files or several parts.
+    `names`: the file names of each split, in lower case; "train-00000-of-00001.parquet" counts as train. All parts of a
+    Parquet file are one table, train-*-of-00002.parquet. `instead`: the file name of a split if it has none of these. A
+    single file, or a folder that is read whole, is {"all": path}. Without tables of its own, those in the folder data/
+    count. Raises UserError if there is no table, if a split has two, or some parts only.
     """
-    if path.is_file():
+    if is_single(path):
         return {"all": path}
     tables = _tables(path)
     split_files: dict[str, Path] = {}
@@ -47,7 +53,8 @@ def find_splits(
         if parts:
             name = PART.sub("", plain_name(parts[0]))
             raise UserError(
-                f"{path} has {name} in parts: {_list_names(parts)}. Join them to one file, {name}.*.",
+                f"{path} has {name} in parts: {_list_names(parts)}. Join them to one file, {name}.*, or, if they are "
+                "Parquet, get the missing ones.",
                 code="missing-split",
             )
         split_files |= _only(path, split, files or [file for file in tables if plain_name(file) == instead.get(split)])
@@ -68,7 +75,7 @@ def find_named(path: Path, *, release: str = "", option: str = "") -> dict[str, 
     `option`: the command-line option for it, for advice; "" if there is none. Raises UserError if there is no table, or
     if a split has two files.
     """
-    if path.is_file():
+    if is_single(path):
         return {"all": path}
     tables = _tables(path)
     if any(_stem(file) in words for file in tables for words in USUAL.values()):
@@ -97,6 +104,8 @@ def find_words(path: Path, names: Names, *, whole: Callable[[Path], bool] = Path
     split_files: dict[str, Path] = {}
     for split, words in names.items():
         split_files |= _only(path, split, _with_word([*files, *folders], words))
+    if not split_files and (path / "data").is_dir():
+        return find_words(path / "data", names, whole=whole)
     if not split_files:
         listed = _list_names(files) or "no files at all"
         raise UserError(
@@ -137,7 +146,12 @@ def is_test(split: str) -> bool:
 
 def plain_name(file: Path) -> str:
     """Return the lower-case name without suffixes: "train" for Train.tsv.gz and train-00000-of-00001.parquet."""
-    return _stem(file).removesuffix("-00000-of-00001")
+    return _WHOLE.sub("", _stem(file))
+
+
+def is_single(path: Path) -> bool:
+    """Return whether a path is one table: a file, a folder that is read whole, or a table in parts."""
+    return path.is_file() or is_whole(path) or in_parts(path)
 
 
 def _stem(file: Path) -> str:
@@ -147,11 +161,22 @@ def _stem(file: Path) -> str:
 def _files(folder: Path) -> list[Path]:
     if not folder.is_dir():
         raise UserError(f"{folder}: no such file or folder.", code="missing-file")
-    return sorted(file for file in folder.iterdir() if file.is_file())
+    return _join_parts(sorted(file for file in folder.iterdir() if file.is_file() and file.name not in _DESCRIPTIONS))
+
+
+def _join_parts(files: Sequence[Path]) -> list[Path]:
+    """Return files with one path, train-*-of-00002.parquet, for all parts of a Parquet file."""
+    patterns = {file: file.with_stem(PART.sub(r"-*-of-\1", file.stem)) for file in files if file.suffix == ".parquet"}
+    counts = Counter(patterns.values())
+    joined = {file: pattern for file, pattern in patterns.items() if counts[pattern] > 1}
+    joined = {file: path for file, path in joined.items() if path.stem.endswith(f"-of-{counts[path]:05}")}
+    return list(dict.fromkeys(joined.get(file, file) for file in files))
 
 
 def _tables(folder: Path) -> list[Path]:
-    return [file for file in _files(folder) if plain_suffix(file) in SUFFIXES]
+    tables = [file for file in _files(folder) if plain_suffix(file) in SUFFIXES]
+    tables += sorted(inner for inner in folder.iterdir() if inner.is_dir() and is_whole(inner))
+    return tables or (_tables(folder / "data") if (folder / "data").is_dir() else [])
 
 
 def _with_word(files: Sequence[Path], words: Sequence[str]) -> list[Path]:

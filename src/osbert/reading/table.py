@@ -16,7 +16,7 @@ from typing import Any, ClassVar, TypeAlias
 from osbert import components
 from osbert.errors import Problems, UserError, not_json
 from osbert.guarded import parse_json
-from osbert.reading.data_file import DataFile
+from osbert.reading.data_file import DataFile, in_parts
 from osbert.reading.delimited import parse
 from osbert.reading.form import (
     JSON_ARRAY,
@@ -251,7 +251,7 @@ class FileForm:
         """Return whether a file with one of its endings is of this form."""
         raise NotImplementedError
 
-    def load(self, file: DataFile, reading: TableReading) -> list[Entry]:
+    def load(self, file: DataFile, reading: TableReading) -> Sequence[Entry]:
         """Return the records of a file, as rows or, if a record form reads them further, unchanged.
 
         Raises UserError if the file is damaged, too large, or not of this form.
@@ -360,7 +360,7 @@ def open_records(file: DataFile, reading: TableReading) -> Table | None:
     if whole_table:
         return as_annotated(whole_table) or whole_table
     suffix = plain_suffix(file.path)
-    if not file.path.is_file() or suffix not in (".parquet", *JSON_SUFFIXES, *_CELLS):
+    if not (file.path.is_file() or in_parts(file.path)) or suffix not in (".parquet", *JSON_SUFFIXES, *_CELLS):
         return None
     if suffix == ".parquet":
         return Table(file=file, format=find_format(file, reading))
@@ -384,7 +384,7 @@ def _open_whole(file: DataFile, reading: TableReading) -> WholeTable | None:
     if form is None:
         return None
     entries = form().load(file, reading)
-    columns = _columns([value for _, value in entries if isinstance(value, Mapping)])
+    columns = _columns(value for _, value in entries if isinstance(value, Mapping))
     return WholeTable(
         file=file,
         format=Format(kind="records", encoding="", columns=columns, title=form.title, unit=form.unit),
@@ -445,5 +445,5 @@ def _record(row: Row) -> Mapping[str, Any]:
     return row.source or row.record or row.values
 
 
-def _columns(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+def _columns(rows: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
     return tuple({name: None for row in rows for name in row})

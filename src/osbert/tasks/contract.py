@@ -24,7 +24,7 @@ from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
 from osbert.models.forms import PER_TOKEN, Features, Form, Values, Writing
 from osbert.objectives import Objective
-from osbert.reading.splits import USUAL, Names, find_splits, is_test, select_splits
+from osbert.reading.splits import USUAL, Names, find_splits, is_single, is_test, select_splits
 from osbert.reading.table import Origin
 from osbert.tasks.edges import Edge, ExplainedScore
 from osbert.tasks.record import Inputs, Prediction, Record, RecordOutcome, prediction_error
@@ -106,7 +106,7 @@ class Source:
             origins = self.given if "all" in self.given else select_splits(self.given, self.split_names)
         if not (dev := self.task.dev):
             return origins
-        if not Path(dev).is_file():
+        if not is_single(Path(dev)):
             raise UserError(
                 f"{dev}: no such file. --dev takes the file with the development rows.", code="missing-file"
             )
@@ -118,7 +118,7 @@ class Source:
         """Return the file or table if there is a single one, None if there may be several."""
         if self.given is not None:
             return self.given.get("all")
-        return path if (path := Path(self.task.data)).is_file() else None
+        return path if is_single(path := Path(self.task.data)) else None
 
     def find_files(self, data: Path) -> Mapping[str, Path]:
         """Return the file of each split in a folder, or a single file as "all". Raises UserError if there is none."""
