@@ -203,7 +203,12 @@ def test_parquet_with_classes_by_number(tmp_path: Path) -> None:
     assert [row["label"] for row in rows(path)] == ["good", ""]
     unknown = table.set_column(3, "label", [[1, 7]]).replace_schema_metadata({b"huggingface": told})
     parquet.write_table(unknown, path)
-    assert [row["label"] for row in rows(path)] == ["good", ""]  # a number without a name is no class
+    with refusal("unusable-row", "line 2", "'label'", "7"):
+        rows(path)
+    unlabelled = Classify(data=str(path), skip_unlabelled=True).source
+    problems = Problems(heading="")
+    assert [record.label for record in unlabelled.records("all", problems)] == ["good"]
+    assert problems.count == 1
     for broken in (b"{", b"[]", b'{"info": {"features": {"label": {"names": 3}}}}', b"\xff"):
         parquet.write_table(table.replace_schema_metadata({b"huggingface": broken}), path)
         assert [row["label"] for row in rows(path)] == ["1", "-1"]

@@ -47,24 +47,27 @@ def read_columns(file: DataFile) -> tuple[str, ...]:
         return tuple(table.schema_arrow.names)
 
 
-def read_rows(file: DataFile) -> Iterator[Mapping[str, Any]]:
+def read_rows(file: DataFile) -> Iterator[Mapping[str, Any] | ValueError]:
     """Yield each row as plain values by column; raises UserError like `read_texts`.
 
-    Class numbers become names if the datasets library has stored them in the file.
+    Class numbers become names if the datasets library has stored them in the file. A row with a number that has no name
+    is a ValueError.
     """
     for part in file.parts:
         with _open_table(part) as table:
             yield from read_batches(part.path, table.iter_batches(batch_size=1024), table.schema_arrow.metadata or {})
 
 
-def read_batches(path: Path, batches: Iterable[Any], metadata: Mapping[bytes, bytes]) -> Iterator[Mapping[str, Any]]:
+def read_batches(
+    path: Path, batches: Iterable[Any], metadata: Mapping[bytes, bytes]
+) -> Iterator[Mapping[str, Any] | ValueError]:
     """Yield each row of the Arrow batches of a file like `read_rows`. `metadata`: of their schema."""
     row = 0
     classes = _classes(metadata)
     for batch in batches:
         try:
             for values in batch.to_pylist():
-                yield values | {name: _name_classes(values[name], classes[name]) for name in classes if name in values}
+                yield _name_row_classes(values, classes)
         except UnicodeDecodeError as error:
             names = batch.schema.names
             bad = [(row + index, name) for name, column in zip(names, batch.columns) for index in _bad(column)]
@@ -128,18 +131,36 @@ def _names(feature: Any) -> Sequence[str]:
     return names if isinstance(names, list) and all(isinstance(name, str) for name in names) else ()
 
 
-def _name_classes(value: Any, names: Sequence[str]) -> Any:
-    """Return the name of a class, or those of a list; None for a number without a name, such as -1 (no label).
+def _name_row_classes(
+    values: Mapping[str, Any], classes: Mapping[str, Sequence[str]]
+) -> Mapping[str, Any] | ValueError:
+    """Return a row with the names of its classes, or the error of the first number without a name."""
+    named = dict(values)
+    for name in classes.keys() & values.keys():
+        try:
+            named[name] = _name_classes(values[name], classes[name])
+        except ValueError as error:
+            return ValueError(f"the column '{name}' has the class {error}. Correct it; -1 is no label")
+    return named
 
-    In a list such numbers are unchanged, unless all are -1. Other values are unchanged, too.
+
+def _name_classes(value: Any, names: Sequence[str]) -> Any:
+    """Return the name of a class, or those of a list; None for -1, no label.
+
+    In a list negative numbers are unchanged, unless all are -1. Other values are unchanged, too. Raises ValueError for
+    another number without a name.
     """
     if isinstance(value, list) and value and all(label == -1 for label in value):
         return None
     if isinstance(value, list):
-        return [label if (name := _name_classes(label, names)) is None else name for label in value]
+        return [label if isinstance(label, int) and label < 0 else _name_classes(label, names) for label in value]
     if not isinstance(value, int):
         return value
-    return names[value] if 0 <= value < len(names) else None
+    if value == -1:
+        return None
+    if not 0 <= value < len(names):
+        raise ValueError(f"{value}, but its classes are 0 to {len(names) - 1} ({names[0]} to {names[-1]})")
+    return names[value]
 
 
 def _bad(column: Any) -> list[int]:

@@ -142,7 +142,10 @@ class Table:
         """
         if self.format.kind == "parquet":
             for number, values in enumerate(read_rows(self.file), 1):
-                yield replace(row_of(values, number), source={}, record=values)
+                if isinstance(values, ValueError):
+                    problems.add(f"{self.place(number)}: {one_line(str(values))}.", code="unusable-row")
+                else:
+                    yield replace(row_of(values, number), source={}, record=values)
             return
         read = {"delimited": self._read_delimited, "jsonl": self._read_objects, "lines": self._read_lines}[
             self.format.kind
