@@ -34,6 +34,14 @@ def test_the_name_of_a_model_that_is_not_there_is_shortened() -> None:
     assert refused.value.message.count("n" * 100) == 1 and len(refused.value.message) < 300
 
 
+def test_vectors_without_a_name_are_an_encoders(runs: dict[str, Path]) -> None:
+    """Every model embeds: a classifier does if no encoder is served, or by its name."""
+    models = {name: ServerModel(name, load(runs[name])) for name in ("classifier", "pretrained", "sentences")}
+    assert [find(models, name, "embed", "embed").name for name in (None, "classifier")] == ["sentences", "classifier"]
+    del models["sentences"]
+    assert find(models, None, "embed", "embed").name == "classifier"
+
+
 def test_files_of_others_that_ask_for_what_there_is_not(runs: dict[str, Path], tmp_path: Path) -> None:
     """A pooling that there is not here is told when nothing else is asked for; a length that cannot be, at once."""
     folder = shutil.copytree(runs["sentences"], tmp_path / "sentences")

@@ -264,8 +264,12 @@ def find(models: Mapping[str, ServerModel], name: str | None, call: str, what: s
     able = [model for model in models.values() if model.answers(call)]
     if name is None:
         # One whose own call it is, before those that answer it for classes by name alone; with labels one of those.
+        # For vectors an encoder, whose edge has no call.
+        own_call = "" if call == EMBED else call
         if able:
-            return next((model for model in able if (model.by_name if labels else model.edge.call == call)), able[0])
+            return next(
+                (model for model in able if (model.by_name if labels else model.edge.call == own_call)), able[0]
+            )
         raise Refusal(404, f"None of the models here can {what}: {', '.join(_list_models(models))}.")
     if name not in models:
         short = shorten(name)

@@ -38,7 +38,7 @@ class EmbeddingsRequest(RequestBody, title="OpenAIEmbeddingsRequest"):
     reads: ClassVar[tuple[str, ...]] = ("input",)
 
     input: ClientTexts
-    model: str | None = Field(default=None, description="The model's name; the first when left out.")
+    model: str | None = Field(default=None, description="The model's name; an encoder when left out.")
     encoding_format: Literal["float", "base64"] = Field(
         default="float", description="base64: the float32 numbers of a vector, little-endian."
     )
