@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
@@ -152,6 +153,20 @@ def theirs(tmp_path: Path, sizes: dict[str, Any], tokenizer: Tokenizer) -> Calla
         return tmp_path
 
     return make
+
+
+def test_a_classifier_of_a_decoder_is_refused(theirs: Callable[..., Path]) -> None:
+    """transformers reads its first token, osbert the last."""
+    with refusal("unsupported-model", "is_decoder"):
+        model_of(open_any(theirs(is_decoder=True)))
+
+
+def test_a_classifier_without_the_pooler_that_it_reads_is_refused(theirs: Callable[..., Path]) -> None:
+    file = theirs() / "model.safetensors"
+    tensors = {name: tensor for name, tensor in load_file(file).items() if "pooler" not in name}
+    save_file(tensors, file, metadata={"format": "pt"})
+    with refusal("damaged-file", "pooler.dense.weight", "pooler.dense.bias"):
+        model_of(open_any(file.parent))
 
 
 def test_a_layer_whose_purpose_is_unknown_is_a_problem_until_it_is_told(theirs: Callable[..., Path]) -> None:

@@ -31,6 +31,7 @@ from osbert.interop.folder import Folder, open_folder, pretraining_heads
 from osbert.interop.foreign_forms import FOLDERS, find_form, folder_forms
 from osbert.interop.hub import ModelLocation
 from osbert.interop.huggingface import folders, names
+from osbert.interop.huggingface.configs import DECODER_FIELD
 from osbert.interop.huggingface.folders import Report, TensorRow
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.sentence_files import PROMPTS, SentenceModel, read_prompts, write_sentence_model
@@ -105,6 +106,8 @@ def model_of(source: Folder, hint: TaskHint | None = None) -> ModelParts:
         tensors = tensors | {name: tensor[order] for name, tensor in tensors.items() if name.startswith(LAYERS)}
     with drawing():
         heads: dict[str, Head] = {task.name: task.head(source.backbone)} if (task := folder_task.task) else {}
+        if any(head.form in names.FIRST_TOKEN for head in heads.values()):
+            _check_summary(source)
         # An objective may have the task's name: the task's head is no head of pretraining.
         unclaimed = {name: tensor for name, tensor in tensors.items() if name.split(".")[:2] != ["heads", *heads]}
         pretraining = pretraining_heads(source.backbone, unclaimed, writes=source.writes)
@@ -138,6 +141,19 @@ def model_of(source: Folder, hint: TaskHint | None = None) -> ModelParts:
         report=Report(rows=tuple(rows)),
         units=units,
     )
+
+
+def _check_summary(source: Folder) -> None:
+    """Raise UserError if the pooled state, which a head reads, is another in transformers or lacks its weights."""
+    of_others = source.config.get("model_type") != names.OWN
+    if of_others and source.config.get(DECODER_FIELD) is True:
+        raise UserError(
+            f"{source}: {DECODER_FIELD} is true in config.json. transformers classifies by a decoder's first token, "
+            "which depends on no other, and osbert by its last, so the results would differ. Fine-tune the model "
+            "anew: osbert finetune.",
+            code="unsupported-model",
+        )
+    source.report.require_complete(str(source))
 
 
 def write_model_as(model: ModelParts, folder: Path, form: str) -> None:
