@@ -18,7 +18,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import transformers
 
 from osbert.inference.engine import load
-from osbert.interop.conversion import differences, model_of, open_any, sequences, write_model_as
+from osbert.interop.conversion import differences, model_of, notes, open_any, sequences, write_model_as
 from osbert.interop.task_files import TaskHint
 from osbert.interop.tokenizers import write_tokenizer
 from osbert.tasks import Task
@@ -167,6 +167,23 @@ def test_a_classifier_without_the_pooler_that_it_reads_is_refused(theirs: Callab
     save_file(tensors, file, metadata={"format": "pt"})
     with refusal("damaged-file", "pooler.dense.weight", "pooler.dense.bias"):
         model_of(open_any(file.parent))
+
+
+@pytest.mark.parametrize(("positions", "bound", "length"), [(24, 8, 8), (24, 10**30, 512), (600, 10**30, 600)])
+def test_a_classifier_truncates_where_a_pipeline_of_theirs_does(
+    theirs: Callable[..., Path], tmp_path: Path, positions: int, bound: int, length: int
+) -> None:
+    folder = theirs(max_position_embeddings=positions)
+    file = folder / "tokenizer_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"model_max_length": bound}))
+    model = model_of(open_any(folder))
+    assert model.task is not None and model.task.length == length
+    assert any("model_max_length" in note for note in notes(model, "osbert")) == (length == bound)
+    write_model_as(model, tmp_path / "ours", "osbert")
+    text = "the film was very good , not bad . " * (60 if positions > 512 else 2)
+    pipe = transformers.pipeline("text-classification", str(folder), top_k=None)
+    scores = {row["label"]: row["score"] for row in pipe([text], truncation=bound == 8)[0]}
+    assert load(tmp_path / "ours").predict([text])[0].probabilities == pytest.approx(scores, abs=TOLERANCE)
 
 
 def test_a_layer_whose_purpose_is_unknown_is_a_problem_until_it_is_told(theirs: Callable[..., Path]) -> None:

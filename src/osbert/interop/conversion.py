@@ -34,7 +34,14 @@ from osbert.interop.huggingface import folders, names
 from osbert.interop.huggingface.configs import DECODER_FIELD
 from osbert.interop.huggingface.folders import Report, TensorRow
 from osbert.interop.opening import CAREFUL, Opening
-from osbert.interop.sentence_files import PROMPTS, SentenceModel, read_prompts, write_sentence_model
+from osbert.interop.sentence_files import (
+    PROMPTS,
+    TOKENIZER,
+    SentenceModel,
+    read_prompts,
+    token_bound,
+    write_sentence_model,
+)
 from osbert.interop.task_files import FIELD, LAYERS, NOT_NEEDED, FolderTask, TaskHint, as_field, as_recipe, task_of
 from osbert.interop.tokenizers import write_any_tokenizer
 from osbert.interop.tuned_files import has_weights
@@ -100,7 +107,7 @@ def model_of(source: Folder, hint: TaskHint | None = None) -> ModelParts:
         fitted = folder_task.task.for_model(
             source.architecture, source.tokenizer, writes=source.writes, read_sentences=lambda: sentences
         )
-        folder_task = replace(folder_task, task=fitted)
+        folder_task = replace(folder_task, task=_with_length(fitted, source))
     tensors = source.tensors
     if order := list(folder_task.order):
         tensors = tensors | {name: tensor[order] for name, tensor in tensors.items() if name.startswith(LAYERS)}
@@ -141,6 +148,20 @@ def model_of(source: Folder, hint: TaskHint | None = None) -> ModelParts:
         report=Report(rows=tuple(rows)),
         units=units,
     )
+
+
+def _with_length(task: Task, source: Folder) -> Task:
+    """Return the task, for classes and choices with the length at which transformers' pipelines truncate texts."""
+    longest = source.architecture.length
+    length = min(token_bound(read_if_there(source.path / TOKENIZER)) or longest, longest)
+    if (
+        task.form not in names.FIRST_TOKEN
+        or FIELD in source.config
+        or length == min(task.length, longest)
+        or length < 5
+    ):
+        return task
+    return replace(task, length=length)
 
 
 def _check_summary(source: Folder) -> None:
@@ -195,6 +216,12 @@ def write_model_as(model: ModelParts, folder: Path, form: str) -> None:
 def notes(model: ModelParts, form: str) -> Iterator[str]:
     """Yield a sentence for what is not applied, and for each part that other libraries will not see in this form."""
     yield from model.source.ignored
+    if (
+        model.task
+        and not model.source.task
+        and model.task.length == token_bound(read_if_there(model.source.path / TOKENIZER))
+    ):
+        yield f"Texts of more than {model.task.length} tokens are truncated, as {TOKENIZER} states (model_max_length)."
     if form == "osbert":
         return
     if form == "onnx":

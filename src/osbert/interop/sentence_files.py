@@ -498,8 +498,13 @@ def _length(files: Mapping[str, Mapping[str, Any]], folder: Path) -> int:
         raise UserError(
             f"{folder / LENGTHS}: max_seq_length must be a number of tokens, not {length!r}.", code="wrong-format"
         )
-    bound = files[TOKENIZER].get("model_max_length")
-    return length or (bound if isinstance(bound, int) and 0 < bound < ENDLESS else 0)
+    return length or token_bound(files[TOKENIZER])
+
+
+def token_bound(settings: Mapping[str, Any]) -> int:
+    """Return the most tokens of a text that a tokenizer_config.json states, 0 for any number."""
+    bound = settings.get("model_max_length")
+    return bound if isinstance(bound, int) and 0 < bound < ENDLESS else 0
 
 
 def read_prompts(folder: Path, *, pooled: bool = True) -> Prompts:
