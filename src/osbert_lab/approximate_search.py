@@ -81,7 +81,7 @@ def load_library(backend: str) -> Any:
         return importlib.import_module(LIBRARIES[backend])
     except ImportError as error:
         raise UserError(
-            f'--backend {backend} needs {backend}: pip install "osbert[{backend}]"', code="missing-library"
+            f'--backend {backend} needs {backend}: pip install "osbert[{backend}]" ({error})', code="missing-library"
         ) from error
 
 
