@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from osbert.reading.data_file import DataFile
+from osbert.reading.form import TableReading, find_format
 from osbert.reading.splits import find_named, find_splits
 from refusals import refusal
 
@@ -79,3 +81,13 @@ def test_one_file_and_none(tmp_path: Path) -> None:
         find_named(tmp_path)
     with refusal("missing-file"):
         find_named(tmp_path / "absent")
+
+
+def test_a_pattern_of_parts_stands_for_a_table_if_all_parts_are_there(tmp_path: Path) -> None:
+    folder(tmp_path, "train-00000-of-00002.parquet", "train-extra-00000-of-00002.parquet")
+    pattern = tmp_path / "train-*-of-00002.parquet"
+    with refusal("missing-file", str(pattern)):
+        find_format(DataFile(pattern), TableReading())
+    folder(tmp_path, "train-00001-of-00002.parquet")
+    assert find_splits(tmp_path)["train"] == pattern
+    assert [part.path.name for part in DataFile(pattern).parts] == [f"train-0000{n}-of-00002.parquet" for n in (0, 1)]

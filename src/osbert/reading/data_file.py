@@ -5,8 +5,10 @@ Between two commands, a large file is compared by blocks of it (`sampled_sha256`
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import io
+import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
@@ -27,6 +29,7 @@ BLOCK, BLOCKS = 1 << 16, 256
 """Bytes in a block, and most blocks of a file, that `sampled_sha256` reads: files of up to 16 MiB whole."""
 THREADS = 8
 """Files that are hashed at a time."""
+_PARTS = re.compile(r"-\*-of-(\d{5})\.parquet$")
 
 
 def sampled_sha256(path: Path) -> str:
@@ -166,8 +169,13 @@ class DataFile:
 
 
 def in_parts(path: Path) -> bool:
-    """Return whether a path, such as train-*-of-00002.parquet, stands for a table that is published in parts."""
-    return "-*-of-" in path.name
+    """Return whether a path, such as train-*-of-00002.parquet, stands for a Parquet table whose parts are all there."""
+    count = _PARTS.search(path.name)
+    return count is not None and len(_parts(path)) == int(count[1])
+
+
+def _parts(path: Path) -> list[Path]:
+    return sorted(path.parent.glob(glob.escape(path.name).replace("[*]", "[0-9]" * 5)))
 
 
 def _stamp(path: Path) -> Any:
@@ -188,5 +196,5 @@ def _sha256(path: Path) -> str:
 def _files(folder: Path) -> list[Path]:
     """Return the parts of a table, or the files of a folder without hidden ones, such as the lock of an output."""
     if in_parts(folder):
-        return sorted(folder.parent.glob(folder.name))
+        return _parts(folder)
     return sorted(file for file in folder.iterdir() if file.is_file() and not file.name.startswith("."))

@@ -167,10 +167,8 @@ def _files(folder: Path) -> list[Path]:
 def _join_parts(files: Sequence[Path]) -> list[Path]:
     """Return files with one path, train-*-of-00002.parquet, for all parts of a Parquet file."""
     patterns = {file: file.with_stem(PART.sub(r"-*-of-\1", file.stem)) for file in files if file.suffix == ".parquet"}
-    counts = Counter(patterns.values())
-    joined = {file: pattern for file, pattern in patterns.items() if counts[pattern] > 1}
-    joined = {file: path for file, path in joined.items() if path.stem.endswith(f"-of-{counts[path]:05}")}
-    return list(dict.fromkeys(joined.get(file, file) for file in files))
+    joined = {path for path in {*patterns.values()} if in_parts(path) and not path.stem.endswith("-of-00001")}
+    return list(dict.fromkeys(patterns[file] if patterns.get(file) in joined else file for file in files))
 
 
 def _tables(folder: Path) -> list[Path]:
