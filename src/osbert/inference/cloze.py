@@ -21,7 +21,8 @@ from osbert.evaluation.forward import batches, evaluating
 from osbert.inference.label_scorer import ClassScorer, Logits
 from osbert.inference.label_settings import SLOT, LabelName, LabelNames, NamingOptions
 from osbert.inference.model import LoadedModel
-from osbert.inference.pieces import SCORES, unknown_id
+from osbert.inference.pieces import SCORES
+from osbert.text.file_tokenizer import unknown_id
 
 
 class Gap(NamedTuple):

@@ -18,7 +18,7 @@ from osbert.inference.model import LoadedModel
 from osbert.models.contract import Learner
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.terminal import one_line
-from osbert.text.file_tokenizer import AnyTokenizer, FileTokenizer
+from osbert.text.file_tokenizer import AnyTokenizer, FileTokenizer, unknown_id
 from osbert.text.tokenizer import SPECIALS
 
 MASK = SPECIALS[-1]
@@ -195,14 +195,6 @@ def score_texts(model: LanguageModel, packer: Packer, texts: Sequence[str], mask
         unknown = int((run.ids == unknown_id(tokenizer)).sum())
         scores.append(TextLikelihood.of(text, pieces, starts=run.words.tolist(), unknown=unknown))
     return scores
-
-
-def unknown_id(tokenizer: AnyTokenizer) -> int:
-    """Return the id of the unknown piece, -1 if the vocabulary has none (byte-level tokenizers)."""
-    try:
-        return tokenizer.unknown
-    except UserError:
-        return -1
 
 
 def refuse_unscorable(packer: Packer, text: str, where: str, problems: Problems) -> None:

@@ -322,6 +322,20 @@ AnyTokenizer = Tokenizer | FileTokenizer
 """The tokenizers that models can have."""
 
 
+def unknown_id(tokenizer: AnyTokenizer) -> int:
+    """Return the id of the unknown piece, -1 if the vocabulary has none (byte-level tokenizers)."""
+    try:
+        return tokenizer.unknown
+    except UserError:
+        return -1
+
+
+def count_unknown(tokenizer: AnyTokenizer, texts: Iterable[NDArray[np.integer]]) -> int:
+    """Return how many texts, by the ids of their pieces, have more unknown pieces than others."""
+    unknown = unknown_id(tokenizer)
+    return sum(2 * int((ids == unknown).sum()) > len(ids) for ids in texts)
+
+
 @lru_cache(maxsize=8)  # T5's objective asks for each example, and the whole vocabulary is searched
 def sentinel_ids(tokenizer: AnyTokenizer) -> NDArray[np.int64]:
     """Return the ids of a tokenizer's sentinels, from number 0 on; empty if it has none.

@@ -6,7 +6,6 @@ import hashlib
 import itertools
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -31,7 +30,7 @@ from osbert.tasks import Prediction, Record, Task
 from osbert.tasks.calibration import Calibration
 from osbert.tasks.record import records_per_step
 from osbert.terminal import format_count
-from osbert.text.file_tokenizer import AnyTokenizer
+from osbert.text.file_tokenizer import AnyTokenizer, count_unknown
 
 LOOKED = 1000
 """Number of first training rows in which unknown pieces are counted."""
@@ -222,16 +221,13 @@ class TaskRows:
     def unknown(self) -> str:
         """A warning if the vocabulary lacks most pieces of some of the first training texts; "" if it does not."""
         examples = self.encoded.take(np.arange(min(len(self.encoded), LOOKED)))
-        owners = np.repeat(np.arange(len(examples)), examples.lengths)
-        with suppress(UserError):  # a tokenizer without unknown pieces
-            unknown = np.where(examples.ids == self.packer.tokenizer.unknown, 1, -1) * ~examples.special
-            if lacking := int((np.bincount(owners, weights=unknown) > 0).sum()):
-                return (
-                    f"{lacking:,} of the first {format_count(len(examples), 'training sequence')} are mostly unknown "
-                    "pieces: the model's vocabulary lacks their script, so it reads next to nothing of them. Give "
-                    "another --model."
-                )
-        return ""
+        lacking = count_unknown(self.packer.tokenizer, (example.ids[~example.special] for example in examples))
+        if not lacking:
+            return ""
+        return (
+            f"{lacking:,} of the first {format_count(len(examples), 'training sequence')} are mostly unknown pieces: "
+            "the model's vocabulary lacks their script, so it reads next to nothing of them. Give another --model."
+        )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

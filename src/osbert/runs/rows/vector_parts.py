@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ from numpy.typing import NDArray
 
 from osbert.data.example import Example
 from osbert.data.multi_vectors import MultiVectors
-from osbert.errors import UserError
 from osbert.inference.embedder import Embedder
 from osbert.inference.kinds import KINDS
 from osbert.inference.vectors.files import ENDS, Column
@@ -23,6 +21,7 @@ from osbert.reading.table import Row
 from osbert.runs.rows.contract import Appended, RowSink
 from osbert.runs.rows.vector_output import LINES
 from osbert.runs.rows.vector_reuse import EarlierVectors
+from osbert.text.file_tokenizer import count_unknown
 
 TEXTS = ("text", "pair")
 """Stored names of the columns of texts, whatever their names in the input."""
@@ -87,16 +86,10 @@ class RowBatches:
             parts = self._vectors(values, sink) | _texts(texts | others, sink)
             parts["lines"] = np.array([row.line for row in rows], np.int64).tobytes()
         more = {"weights": values.nnz} if kind == "sparse" else {"vectors": len(values.ids)} if kind == "multi" else {}
-        return parts, _counts(texts, groups) | self._count_unknown(groups) | reused | more
-
-    def _count_unknown(self, groups: Sequence[Sequence[Example]]) -> dict[str, int]:
-        """Return how many texts have more unknown pieces than others, if there are any."""
-        with suppress(UserError):  # of a tokenizer that spells all texts
-            unknown = self.embedder.packer.tokenizer.unknown
-            pieces = (np.concatenate([example.ids[~example.special] for example in group]) for group in groups)
-            if count := sum(2 * int((ids == unknown).sum()) > len(ids) for ids in pieces):
-                return {"unknown": count}
-        return {}
+        pieces = (np.concatenate([example.ids[~example.special] for example in group]) for group in groups)
+        lacking = count_unknown(self.embedder.packer.tokenizer, pieces)
+        unknown = {"unknown": lacking} if lacking else {}
+        return parts, _counts(texts, groups) | unknown | reused | more
 
     def _embed(self, groups: Sequence[Sequence[Example]], texts: Sequence[Sequence[str]]) -> tuple[dict[str, int], Any]:
         """Return how many vectors were there already, and the vectors."""
