@@ -66,8 +66,8 @@ def choose_class_scorer(engine: LoadedModel, options: NamingOptions, *, tokens: 
         )
     if options.multi:
         raise UserError(
-            f"{engine.folder} is no model of entailment: it compares classes, of which one holds. --multi needs a "
-            "model of entailment, such as a run of osbert finetune mnli.",
+            f"{engine.folder} is no model of entailment: it compares classes, of which one holds. Whether "
+            "several hold, or a single one, a model of entailment tells, such as a run of osbert finetune mnli.",
             code="options-exclude-each-other",
         )
     return scorer(engine, options, tokens=tokens)

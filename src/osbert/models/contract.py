@@ -26,7 +26,7 @@ from osbert.models.sizes import Sizes as Sizes
 from osbert.processes import return_memory
 from osbert.text.file_tokenizer import AnyTokenizer
 
-UNTRIMMED = 8
+TRIM_INTERVAL = 8
 """Passes of cached gradients after which freed memory is returned. They differ in size, and what each one leaves free
 in glibc's heap the next one often cannot use: a hundred passes kept half a gigabyte."""
 
@@ -385,7 +385,7 @@ class Learner(nn.Module):
 
     def _outputs(self, ids: Tensor, batch: Batch, names: Sequence[str], number: int) -> list[Tensor]:
         """Return the outputs of some heads in a pass; `ids` are the batch's, by which torch knows the device."""
-        if number % UNTRIMMED == 0:
+        if number % TRIM_INTERVAL == 0:
             return_memory()
         states = self.states(batch, self._readable(batch))
         return [self.heads[name].outputs(states, batch) for name in names]

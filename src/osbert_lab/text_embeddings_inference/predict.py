@@ -167,11 +167,7 @@ class TEIPredictCall(TEICall):
             raise Refusal(422, several, field="inputs")
         if not (values["labels"] or model.facts().get("labels")):
             raise Refusal(422, f"The model {model.name} ({model.edge.kind}) predicts no labels.", field="inputs")
-        try:
-            return super().items(model, values)
-        except Refusal as refusal:
-            message = refusal.message.replace("--multi needs", "multi_label, or a single class, needs")
-            raise Refusal(refusal.status, message, field=refusal.field) from None
+        return super().items(model, values)
 
     def answer(self, model: ServerModel, values: RequestFields, items: Items, results: Results) -> Any:
         inputs, parameters = values["inputs"], values["parameters"]
@@ -181,10 +177,8 @@ class TEIPredictCall(TEICall):
         ]
         if parameters is None:
             is_list = isinstance(inputs, list) and isinstance(inputs[0], list)
-        else:
-            is_list = (
-                isinstance(inputs, list) or not values["labels"]
-            )  # a client of text-classification takes the first
+        else:  # a client of text-classification takes the first prediction of the list
+            is_list = isinstance(inputs, list) or not values["labels"]
         return predictions if is_list else predictions[0]
 
 

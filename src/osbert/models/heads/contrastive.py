@@ -216,7 +216,7 @@ def in_batch(
     (SimCSE, equation 5). `alike` (R, R + H): candidates that are no negatives, None for none.
     """
 
-    def choose(similarities: Callable[[], Tensor], right: Tensor) -> tuple[Tensor, Tensor]:
+    def compute_block(similarities: Callable[[], Tensor], right: Tensor) -> tuple[Tensor, Tensor]:
         scores = similarities() / temperature
         if alike is not None:
             scores = scores.masked_fill(alike[right], -math.inf)
@@ -226,12 +226,10 @@ def in_batch(
     # Of several blocks none is kept for the backward pass, which computes each one again.
     size = max(1, MOST_SCORES // len(candidates))
     keep = len(first) <= size
+    again = partial(checkpoint, compute_block, use_reentrant=False, preserve_rng_state=False)
     rights = torch.arange(len(first), device=first.device).split(size)  # a text's number is its positive's
     blocks = zip(texts.blocks(first, candidates, size), rights)
-    sums = [
-        choose(*block) if keep else checkpoint(choose, *block, use_reentrant=False, preserve_rng_state=False)
-        for block in blocks
-    ]
+    sums = [compute_block(*block) if keep else again(*block) for block in blocks]
     total, hits = (torch.stack(column).sum() for column in zip(*sums))
     return Loss(total=total, count=count, hits=hits)
 
