@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import zipfile
 from pathlib import Path
 
@@ -228,11 +229,11 @@ def workbook(path: Path, cells: list[list[object]]) -> Path:
 def test_a_workbook_is_a_table(tmp_path: Path) -> None:
     path = workbook(
         tmp_path / "in.xlsx",
-        [["text", "label", None, "n"], ["good", "pos", None, 1], [None], ["=1+1", "neg", "x", 2.5], ["bad", "neg"]],
+        [["text", "label", None, "n"], ["good", "pos", None, 1], [None], [None, "neg", "x", 2.5], ["bad", "neg"]],
     )
     assert rows(path) == [
         {"text": "good", "label": "pos", "column 3": "", "n": "1"},
-        {"text": "", "label": "neg", "column 3": "x", "n": "2.5"},  # a formula that no program has worked out
+        {"text": "", "label": "neg", "column 3": "x", "n": "2.5"},
         {"text": "bad", "label": "neg", "column 3": "", "n": ""},
     ]
     assert open_table(path).place(3) == f"{path}, row 3" and "first sheet" in open_table(path).describe()
@@ -245,6 +246,38 @@ def test_a_workbook_is_a_table(tmp_path: Path) -> None:
         open_table(workbook(tmp_path / "b.xlsx", [["text", "a", "a"], ["x", "y", "z"]]))
     with refusal("no-data", "c.xlsx"):
         open_table(workbook(tmp_path / "c.xlsx", []))
+
+
+def test_formulas_of_a_workbook_need_stored_values(tmp_path: Path) -> None:
+    path = workbook(tmp_path / "in.xlsx", [["text", "label"], ["good", '=UPPER("pos")'], ["=) smile", "neg"]])
+    with refusal("unusable-row", "'Sheet'", "B2", "A3"):
+        open_table(path)
+    with zipfile.ZipFile(path) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+
+    def stored(cell: bytes, *, calculated: bool = True) -> Path:
+        with zipfile.ZipFile(tmp_path / "other.xlsx", "w") as archive:
+            for name, content in parts.items():
+                content = re.sub(b'(<c r="..")>(<f>.*?</f>)<v></v>', cell, content)
+                archive.writestr(name, content.replace(b'OnLoad="1"', b'OnLoad="0"') if calculated else content)
+        return tmp_path / "other.xlsx"
+
+    assert [row["label"] for row in rows(stored(rb'\1 t="str">\2<v></v>'))] == ["", "neg"]  # "" is a calculated text
+    assert [row["label"] for row in rows(stored(rb"\1>\2<v>0</v>"))] == ["0", "neg"]
+    assert [row["label"] for row in rows(stored(rb"\1>\2<v>2</v>", calculated=False))] == ["2", "neg"]
+    with refusal("unusable-row", "B2", "A3"):  # as XlsxWriter does
+        open_table(stored(rb"\1>\2<v>0</v>", calculated=False))
+
+
+def test_a_hidden_sheet_is_not_the_first_sheet(tmp_path: Path) -> None:
+    book = pytest.importorskip("openpyxl").Workbook()
+    book.active.append(["hidden", "rows"])
+    book.active.sheet_state = "hidden"
+    sheet = book.create_sheet("Data")
+    sheet.append(["text", "label"])
+    sheet.append(["good", "pos"])
+    book.save(tmp_path / "in.xlsx")
+    assert rows(tmp_path / "in.xlsx") == [{"text": "good", "label": "pos"}]
 
 
 def test_a_workbook_of_strangers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

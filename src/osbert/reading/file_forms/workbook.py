@@ -1,4 +1,4 @@
-"""Excel workbooks (.xlsx): the first sheet by rows; needs openpyxl, which comes with an extra."""
+"""Excel workbooks (.xlsx): the first visible sheet by rows; needs openpyxl, which comes with an extra."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from datetime import date, datetime, time
 from itertools import islice
 from typing import Any, ClassVar
 
-from osbert.errors import UserError
+from osbert.errors import Problems, UserError
 from osbert.reading.compression import UnpackingLimit
 from osbert.reading.data_file import DataFile
 from osbert.reading.encodings import LONGEST, foreign
@@ -23,12 +23,13 @@ _ROWS = 1 << 20
 _ESCAPED = re.compile("_x((?![Dd][89A-Fa-f])[0-9A-Fa-f]{4})_")
 """A character as workbooks write it; halves of surrogate pairs stay as they are."""
 _PROLOGUE = 1 << 16
+_FORMULA = re.compile(rb"<(\w+:)?f[\s/>]")
 _LOOKED = 1000
 """Number of rows from which a header is detected."""
 
 
 class Workbook(FileForm):
-    """An .xlsx file. The value of a formula is the one that Excel saved; empty rows are skipped."""
+    """An .xlsx file. The value of a formula is the stored one; empty rows are skipped."""
 
     title: ClassVar[str] = "Excel workbook, first sheet"
     unit: ClassVar[str] = "row"
@@ -43,7 +44,10 @@ class Workbook(FileForm):
             return "Excel workbook" in foreign(file.beginning[:LONGEST], raw)
 
     def load(self, file: DataFile, reading: TableReading) -> list[Entry]:
-        """Return the rows of the first sheet. Raises UserError if openpyxl is missing or if the file is unusable."""
+        """Return the rows of the first visible sheet.
+
+        Raises UserError if openpyxl is missing, the file is unusable, or a formula of the sheet has no stored value.
+        """
         path = file.path
         try:
             import openpyxl
@@ -58,7 +62,13 @@ class Workbook(FileForm):
                 warnings.simplefilter("ignore")  # about what it leaves out, such as rules for input
                 book = openpyxl.load_workbook(raw, read_only=True, data_only=True, keep_links=False)
                 limit = UnpackingLimit(str(path), path.stat().st_size)
-                rows = _cells(book.worksheets[0], limit)
+                sheets = book.worksheets
+                index = next((index for index, sheet in enumerate(sheets) if sheet.sheet_state == "visible"), 0)
+                rows = _cells(sheets[index], limit)
+                if _holds_formulas(file):
+                    formulas = openpyxl.load_workbook(raw, read_only=True, keep_links=False)
+                    _require_calculated(file, sheets[index], formulas.worksheets[index])
+                    formulas.close()
                 book.close()
         except UserError:
             raise
@@ -69,7 +79,7 @@ class Workbook(FileForm):
             ) from error
         limit.add_values(len(rows) * max((len(cells) for _, cells in rows), default=0))
         if not rows:
-            raise UserError(f"{path}: its first sheet is empty.", code="no-data")
+            raise UserError(f"{path}: its sheet '{sheets[index].title}' is empty.", code="no-data")
         sample = [["" if cell is None else str(cell) for cell in cells] for _, cells in islice(rows, _LOOKED)]
         width = max(len(cells) for _, cells in rows)
         header, columns = read_header(path, sample, reading, width=width)
@@ -95,6 +105,43 @@ def _require_bounded(file: DataFile) -> None:
                     f"{file.path}: {member.filename} declares XML entities, which no workbook needs.",
                     code="damaged-file",
                 )
+
+
+def _holds_formulas(file: DataFile) -> bool:
+    """Return whether a sheet of a workbook has a formula."""
+    with file.open_raw() as raw, zipfile.ZipFile(raw) as archive:
+        for name in archive.namelist():
+            if not name.startswith("xl/worksheets/"):
+                continue
+            with archive.open(name) as content:
+                overlap = b""
+                while chunk := content.read(_PROLOGUE):
+                    if _FORMULA.search(overlap + chunk):
+                        return True
+                    overlap = chunk[-32:]
+    return False
+
+
+def _require_calculated(file: DataFile, stored: Any, formulas: Any) -> None:
+    """Raise UserError with the cells of a sheet whose formulas were never calculated.
+
+    `stored`, `formulas`: the sheet with the values of its formulas, and with the formulas themselves. openpyxl stores
+    no value. XlsxWriter stores 0 and marks the workbook as to be calculated. An empty text is stored as a text.
+    """
+    with file.open_raw() as raw, zipfile.ZipFile(raw) as archive, archive.open("xl/workbook.xml") as content:
+        marked = b'fullCalcOnLoad="1"' in content.read(_PROLOGUE)
+    unknown = (None, 0) if marked else (None,)
+    problems = Problems(
+        heading=f"{file.path}: formulas of sheet '{stored.title}' were never calculated. Open and save the file in a "
+        "spreadsheet program. Or, if they are texts that begin with =, write them as texts"
+    )
+    formulas.reset_dimensions()
+    for values, cells in zip(stored.iter_rows(), formulas.iter_rows()):
+        for value, cell in zip(values, cells):
+            if cell.data_type == "f" and value.data_type == "n" and value.value in unknown:
+                formula = str(getattr(cell.value, "text", cell.value))
+                problems.add(f"{cell.coordinate}: {formula[:40]}", code="unusable-row")
+    problems.stop_if_any()
 
 
 def _cells(sheet: Any, limit: UnpackingLimit) -> list[tuple[int, list[Any]]]:
