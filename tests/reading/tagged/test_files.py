@@ -214,3 +214,43 @@ def test_another_encoding_is_told_or_read(tmp_path: Path) -> None:
     with refusal("wrong-encoding", "8"):
         read(tmp_path, text.encode("gb18030"))
     assert len(read(tmp_path, text.encode("gb18030"), encoding="gb18030")[0].sentences[0].words) == 90
+
+
+KAGGLE = "Sentence #,Word,POS,Tag\nSentence: 1,EU,NNP,I-ORG\n,rejects,VBZ,O\n"
+KAGGLE += "Sentence: 2,Peter,NNP,I-PER\n,Blackburn,NNP,I-PER\n"
+LONG = "sentence_id;word;tag\n0;EU;I-ORG\n0;rejects;O\n1;Peter;I-PER\n1;Blackburn;I-PER\n"
+
+
+@pytest.mark.parametrize("text", [KAGGLE, "\ufeff" + KAGGLE.replace("\n", "\r\n"), LONG, LONG.replace(";", "\t")])
+@pytest.mark.parametrize("name", ["train.csv", "train.tsv"])
+def test_a_word_a_row(tmp_path: Path, text: str, name: str) -> None:
+    found, problems = read(tmp_path, text, name=name)
+    assert words(found) == [["EU", "rejects"], ["Peter", "Blackburn"]] and not problems
+    assert [one.spans for one in found.sentences] == [(EntitySpan(0, 1, "ORG"),), (EntitySpan(0, 2, PER),)]
+    assert found.sentences[1].line == 4 and "words from '" in found.describe()
+
+
+def test_columns_of_a_word_a_row(tmp_path: Path) -> None:
+    found, problems = read(tmp_path, KAGGLE, name="train.csv", column=3, plain=True)
+    assert found.sentences[0].spans == (EntitySpan(0, 1, "NNP"), EntitySpan(1, 2, "VBZ")) and not problems
+    found, problems = read(tmp_path, "sent_id,token\n1,EU\n1,rejects\n", name="new.csv", labelled=False)
+    assert words(found) == [["EU", "rejects"]] and found.sentences[0].spans is None and not problems
+    found, problems = read(tmp_path, KAGGLE.replace("EU", "Zürich").encode("latin-1"), name="a.csv", encoding="latin-1")
+    assert words(found)[0] == ["Zürich", "rejects"] and not problems
+    with refusal("wrong-encoding", "line 2"):
+        read(tmp_path, KAGGLE.replace("EU", "Zürich").encode("latin-1"), name="a.csv")
+    with refusal("unknown-column", "'name'"):
+        read(tmp_path, "name,Sentence\nx,y\n", name="a.csv")
+    with refusal("unknown-column", "'label'"):
+        read(tmp_path, "sentence,word,label,tag\n1,EU,x,O\n", name="a.csv")
+    assert words(read(tmp_path, COLUMNS, name="a.csv")[0]) == [["EU", "rejects"], ["Peter", "Blackburn"]]
+
+
+def test_faults_of_a_word_a_row(tmp_path: Path) -> None:
+    _, problems = read(tmp_path, LONG + "0;again;O\n2;;O\n", name="train.csv")
+    assert len(problems) == 2 and "line 6" in problems[0] and "line 7" in problems[1]
+    _, problems = read(tmp_path, LONG.replace("I-PER", "person"), name="train.csv")
+    assert len(problems) == 1 and "line 4" in problems[0]
+    rows = [{"sentence_id": 1, "tokens": ["EU", "rejects"], "tags": ["I-ORG", "O"]}]
+    found, problems = read(tmp_path, json.dumps(rows), name="train.json")
+    assert words(found) == [["EU", "rejects"]] and not problems

@@ -18,6 +18,7 @@ from osbert.reading.splits import USUAL, find_words
 from osbert.reading.table import Origin, Table, TableReading, is_whole, open_records
 from osbert.reading.tagged.rows import TaggedWords, apart, check_tags, cover_words, marks, read_columns, words_of
 from osbert.reading.tagged.schemes import EntitySpan, Spelling, read_tags, recognise
+from osbert.reading.tagged.word_rows import WordRows, find_word_columns, open_word_table
 from osbert.terminal import one_line
 from osbert.text.words import Range, Split, ranges
 
@@ -112,6 +113,7 @@ def read_tagged(origin: Origin, reading: TagReading, problems: Problems, *, labe
     """
     file = DataFile(origin) if isinstance(origin, Path) else origin.file
     table = origin if isinstance(origin, Table) else open_records(file, TableReading(encoding=reading.encoding))
+    table = table or open_word_table(file, reading.encoding, column=reading.column, labelled=labelled)
     if table:
         return _Reader(table.called, table.place, reading, problems, labelled=labelled).table(table)
     path = file.path
@@ -186,6 +188,12 @@ class _Reader:
     def table(self, table: Table) -> TaggedFile:
         self.tagged_file.form, _, _ = table.format.describe().partition("; columns: ")
         self.tagged_file.unit = table.unit
+        columns = find_word_columns(table.columns, column=self.reading.column)
+        first_row = next(table.rows(Problems(heading="")), None) if columns else None
+        if columns and (columns.tag or not self.labelled) and first_row and columns.word not in first_row.nested:
+            self.tagged_file.form += f", {columns.describe()}"
+            self.rows += WordRows(columns, self.locate).sentences(table, self.problems)
+            return self._finish()
         by_tool = table.format.kind == "records" and table.format.title != JSON_ARRAY
         for row in table.rows(self.problems):
             if self.labelled and by_tool and row.source.get("entities", ()) is None:

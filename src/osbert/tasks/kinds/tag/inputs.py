@@ -14,6 +14,7 @@ from osbert.reading.table import Origin, Row, Table, TableReading, open_records,
 from osbert.reading.tagged.files import TaggedFile, TagReading, read_tagged, to_sentence
 from osbert.reading.tagged.rows import DOCUMENT, words_of
 from osbert.reading.tagged.schemes import parse
+from osbert.reading.tagged.word_rows import open_word_table
 from osbert.tasks import Inputs, Record
 from osbert.tasks.kinds.tag.passages import TaggedText, passages
 
@@ -32,6 +33,8 @@ def plain_inputs(origin: Origin, reading: TagReading, record_of: RecordOf, *, do
     file = DataFile(origin) if isinstance(origin, Path) else origin.file
     table = origin if isinstance(origin, Table) else open_records(file, table_settings)
     if table is None:
+        if open_word_table(file, reading.encoding, labelled=False):
+            return _columns(file.path, reading, documents=documents)
         if file.path.is_file() and (plain_suffix(file.path) not in SUFFIXES or _has_columns(file, reading)):
             return _columns(file.path, reading, documents=documents)
         table = open_table(file, table_settings)
