@@ -90,7 +90,11 @@ def test_pairs_are_the_same_where_both_texts_are() -> None:
     train = [("a", f"b {number}", label) for number in range(20) for label in "xy"]
     assert read("classify", {"train": train, "dev": [("a", "c", "x")]})[0] == []
     (said,), _ = read("classify", {"train": train, "dev": [("a", "b 3", "x")]})
-    assert "1 of 1" in said and "'a | b 3'" in said
+    assert "1 of 1" in said and "'a | b 3'" in said and "swapped" not in said
+    (said,), _ = read("classify", {"train": train, "dev": [("b 3", "A", "x"), ("a", "b 4", "x")]})
+    assert "2 of 2" in said and "1 of them with its texts swapped" in said
+    records = read("classify", {"train": train, "dev": [("b 3", "a", "x")]}, deduplicate=True)[1]
+    assert len(records["train"]) == len(train) - 2
 
 
 def test_labels_that_may_be_one_and_labels_of_one_row() -> None:

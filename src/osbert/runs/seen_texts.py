@@ -21,8 +21,17 @@ TELLING = 0.02
 
 
 def text_key(record: Record) -> tuple[str, ...]:
-    """Return a key that is equal for records with the same texts, ignoring case and spaces."""
-    return tuple(" ".join(text.split()).casefold() for text in record.texts)
+    """Return a key that is equal for records with the same texts, in any order, ignoring case and spaces."""
+    return tuple(sorted(map(_plain, record.texts)))
+
+
+def are_swapped(first: Record, second: Record) -> bool:
+    """Return whether two records with the same key have their texts in another order."""
+    return [*map(_plain, first.texts)] != [*map(_plain, second.texts)]
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split()).casefold()
 
 
 def size_of(record: Record) -> int:

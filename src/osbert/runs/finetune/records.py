@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from osbert.errors import Problems, UserError, differ_in_one_letter
 from osbert.runs.contract import Notice, Watch, ignore
 from osbert.runs.finetune.plan import FinetunePlan, call_schema, name_of, read_plan, read_settings
-from osbert.runs.seen_texts import TELLING, size_of, text_key
+from osbert.runs.seen_texts import TELLING, are_swapped, size_of, text_key
 from osbert.tasks import Record, Task, findings, load
 from osbert.tasks.record import records_per_step
 from osbert.tasks.tables.classes import list_labels, plain_label
@@ -264,7 +264,7 @@ def deduplicate(records: Splits) -> dict[str, list[Record]]:
 
 
 def find_repeats(training: Sequence[Record], development: Sequence[Record]) -> list[tuple[Record, Record]]:
-    """Return (development record, first training record) for each development record with equal texts."""
+    """Return (development record, first training record) for each development record with equal texts, in any order."""
     known: dict[tuple[str, ...], Record] = {}
     for record in training:
         known.setdefault(text_key(record), record)
@@ -287,6 +287,8 @@ def overlap(task: Task, records: Splits) -> Overlap:
         examples.append(f"'{text:.60}' ({record.place}; {other.place})")
     other_label = sum(repr(record.label) != repr(other.label) for record, other in pairs)
     differ = f", {other_label:,} of them with another label" if other_label else ""
+    if swapped := sum(are_swapped(record, other) for record, other in pairs):
+        differ += f", {swapped:,} of them with its texts swapped"
     description = (
         f"{len(pairs):,} of {len(development):,} development rows have the text of a training row{differ}, which "
         f"flatters the scores: {', '.join(examples)}. --deduplicate leaves those training rows out."
