@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -153,6 +154,18 @@ def test_tables_of_ones_own(write: Callable[..., Path]) -> None:
     cells = "frage;text;antwort;ab\nwas;a film is a film;film;12\nwas;a film;;\n"
     task = Span(question="frage", paragraph="text", answer="antwort", answer_start="ab")
     assert [record.label for record in read(write(cells, "own.csv"), task)] == [(Gold("film", 12),), ()]
+
+
+@pytest.mark.parametrize("forms", [("NFC", "NFD"), ("NFD", "NFC")])
+def test_an_answer_in_another_normal_form_is_found(write: Callable[..., Path], forms: tuple[str, str]) -> None:
+    paragraph = unicodedata.normalize(forms[0], "Das Café in Hà Nội, 한국")
+    cells = "question;context;answer\n"
+    for answer in ("Café", "hà  nội", "한국", "Cafè"):
+        cells += f"what?;{paragraph};{unicodedata.normalize(forms[1], answer)}\n"
+    records = read(write(cells, "own.csv"))
+    wanted = [unicodedata.normalize(forms[0], answer) for answer in ("Café", "Hà Nội", "한국")]
+    assert [record.label for record in records[:3]] == [(Gold(text, paragraph.index(text)),) for text in wanted]
+    assert [gold.start for gold in records[3].label] == [-1]
 
 
 def test_an_answer_of_which_no_start_is_told_stands_where_it_stands_first(write: Callable[..., Path]) -> None:

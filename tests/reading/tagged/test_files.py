@@ -167,6 +167,13 @@ def test_what_is_wrong_with_json_lines(tmp_path: Path, line: str, message: str) 
     assert found.sentences[0].text == "ok" or "unknown tag" in message
 
 
+def test_the_text_of_an_entity_may_be_in_another_normal_form(tmp_path: Path) -> None:
+    entity = {"start": 0, "end": 4, "label": "LOC", "text": "Cafe\N{COMBINING ACUTE ACCENT}"}
+    line = json.dumps({"text": "Caf\N{LATIN SMALL LETTER E WITH ACUTE} Orient", "entities": [entity]})
+    found, problems = read(tmp_path, line, name="train.jsonl")
+    assert not problems and found.sentences[0].spans == (EntitySpan(0, 1, LOC),)
+
+
 def test_labels_may_be_absent_from_lines_to_predict(tmp_path: Path) -> None:
     found, problems = read(tmp_path, '{"words": ["b"]}\n{"text": "a"}', name="test.json", labelled=False)
     assert not problems and [one.spans for one in found.sentences] == [None, None]

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
+from unicodedata import normalize
 
 from osbert.errors import Problems
 from osbert.reading.tagged.schemes import EntitySpan, parse
@@ -143,8 +144,11 @@ def marks(value: Any, text: str) -> list[EntitySpan]:
 
 
 def require_mention(marked: str, mention: str, name: str) -> None:
-    """Raise ValueError if a mark's own text, "" for none, is not the text marked by its positions, but for spaces."""
-    words, mentioned = (text.replace("\\n", " ").split() for text in (marked, mention))
+    """Raise ValueError if a mark's own text, "" for none, is not the text marked by its positions.
+
+    Spaces, and the Unicode normal forms of its characters, may differ.
+    """
+    words, mentioned = (normalize("NFC", text).replace("\\n", " ").split() for text in (marked, mention))
     if mention and words != mentioned:
         raise ValueError(f"{name} is {mention[:40]!r}, but the text has {marked[:40]!r} there. Mend its positions")
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from osbert.errors import Problems, UserError
 from osbert.reading.data_file import DataFile
-from osbert.reading.form import TableReading, plain_suffix
+from osbert.reading.form import TableReading, open_text, plain_suffix
 from osbert.reading.table import Table, open_table
 from osbert.reading.tagged.rows import TaggedWords
 
@@ -58,15 +58,17 @@ def open_word_table(file: DataFile, encoding: str, *, column: int = 0, labelled:
     `column` is as for `find_word_columns`. Raises UserError for a .csv with other columns that must be `labelled`.
     """
     suffix = plain_suffix(file.path)
-    first = file.first_text.partition("\n")[0]
     if suffix not in (".csv", ".tsv", ".tab"):
         return None
+    first = file.first_text.partition("\n")[0]
     headers = [[cell.strip(' "\r') for cell in first.split(delimiter)] for delimiter in ",;\t|"]
     word_columns = next(filter(None, (find_word_columns(names, column=column) for names in headers)), None)
     if word_columns and (word_columns.tag or not labelled):
         return open_table(file, TableReading(encoding=encoding, header="yes"))
     columns = max(headers[:2], key=len)
     if labelled and suffix == ".csv" and "\t" not in first and len(columns) > 1 and all(columns):
+        with open_text(file, encoding):  # raises UserError if it is no text
+            pass
         raise UserError(
             f"{file.path} has the columns {', '.join(map(repr, columns))}, which are none of tagged words. Write a row "
             "for each word, with the columns sentence_id,word,tag; or a word and its tag in each line, separated by a "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from json import JSONDecodeError
@@ -150,9 +151,9 @@ def with_answers(record: Question, qa_entry: Mapping[str, Any]) -> Question:
 def locate_answers(record: Question, pairs: Sequence[AnswerStart]) -> Question:
     """Return a question with corrected answer starts, and a remark on the corrections.
 
-    An answer whose start is wrong moves to its nearest occurrence, ignoring spaces and case; one without a start, to
-    the first that cuts no word, as "5" in "1995" does, if there is one. If the paragraph does not contain it, its start
-    is -1. Empty answers are dropped.
+    An answer whose start is wrong moves to its nearest occurrence, ignoring spaces, case and normal forms; one without
+    a start, to the first that cuts no word, as "5" in "1995" does, if there is one. If the paragraph does not contain
+    it, its start is -1. Empty answers are dropped.
     """
     visible_answers = [(text, start) for text, start in pairs if _is_seen(text)]
     # An empty text at -1 or 0 is how a file says that there is no answer: nothing is amiss in that.
@@ -187,15 +188,17 @@ def _locate_answer(paragraph: str, text: str, start: int | None) -> tuple[Gold, 
             occurrence,
             f"the answer '{excerpt}' does not start at {start}; the nearest occurrence, at {occurrence.start}, is used",
         )
-    changed = f"the answer '{excerpt}' occurs with other spaces or case; the occurrence at {occurrence.start} is used"
+    plain = ["".join(words.split()).casefold() for words in (text, occurrence.text)]
+    form = "with other spaces or case" if plain[0] == plain[1] else "in another Unicode normal form"
+    changed = f"the answer '{excerpt}' occurs {form}; the occurrence at {occurrence.start} is used"
     return occurrence, "" if occurrence.text == text else changed
 
 
 def _nearest(paragraph: str, text: str, start: int | None) -> Gold | None:
     """Return the occurrence of a text nearest to `start`, spelled as in the paragraph; None if there is none."""
     exactly = re.compile(re.escape(text))
-    # Any amount of space between words, in any case.
-    loosely = re.compile(r"\s+".join(map(re.escape, text.split())), re.IGNORECASE)
+    # Any amount of space between words, in any case, with accents composed (NFC) or not (NFD).
+    loosely = re.compile(r"\s+".join(map(_in_any_form, text.split())), re.IGNORECASE)
     for pattern in (exactly, loosely):
         matches = list(pattern.finditer(paragraph))
         if (start or -1) < 0 and len(matches) > 1:  # None, and what files write in its place
@@ -205,6 +208,12 @@ def _nearest(paragraph: str, text: str, start: int | None) -> Gold | None:
             nearest = min(matches, key=lambda match: abs(match.start() - (start or 0)))
             return Gold(nearest[0], nearest.start())
     return None
+
+
+def _in_any_form(word: str) -> str:
+    """Return a pattern of a word in which each character may be composed or decomposed."""
+    characters = [(re.escape(sign), unicodedata.normalize("NFD", sign)) for sign in unicodedata.normalize("NFC", word)]
+    return "".join(sign if sign[-1] == apart else f"(?:{sign}|{apart})" for sign, apart in characters)
 
 
 def _items(
