@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 from osbert.reading.data_file import DataFile
 from osbert.reading.form import TableReading, find_format
-from osbert.reading.splits import find_named, find_splits
+from osbert.reading.splits import USUAL, find_named, find_splits, find_words
 from refusals import refusal
 
 
@@ -49,6 +52,21 @@ def test_a_published_folder_has_its_tables_in_data(tmp_path: Path) -> None:
     folder(tmp_path, "README.md", "dataset_infos.json")
     folder(tmp_path / "data", "train-00000-of-00001.parquet")
     assert find_splits(tmp_path) == {"train": tmp_path / "data" / "train-00000-of-00001.parquet"}
+
+
+@pytest.mark.parametrize("find", [find_splits, find_named, lambda path: find_words(path, USUAL)])
+def test_a_published_folder_has_a_folder_for_each_configuration(
+    tmp_path: Path, find: Callable[[Path], dict[str, Path]]
+) -> None:
+    for name in ("plain_text", ".cache", "pictures"):
+        (tmp_path / name).mkdir()
+    folder(tmp_path, "README.md", ".gitattributes")
+    folder(tmp_path / "plain_text", "train-00000-of-00001.parquet")
+    assert find(tmp_path) == {"train": tmp_path / "plain_text" / "train-00000-of-00001.parquet"}
+    (tmp_path / "en").mkdir()
+    folder(tmp_path / "en", "train-00000-of-00001.parquet")
+    with refusal("missing-split", "plain_text", "en"):
+        find(tmp_path)
 
 
 def test_words_in_names(tmp_path: Path) -> None:

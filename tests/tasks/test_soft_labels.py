@@ -193,6 +193,13 @@ def test_sums_other_than_1_are_reported_with_their_rows_and_divided_on_request(t
         Classify(label_columns=("a", "b"), label="label")
 
 
+def test_columns_of_probabilities_that_another_file_lacks_are_named(tmp_path: Path) -> None:
+    (tmp_path / "train.csv").write_text("text,a,b\ngood,1,0\nbad,0,1\n")
+    (tmp_path / "dev.csv").write_text("text,c,d\ngood,1,0\nbad,0,1\n")
+    with refusal("unknown-column", "dev.csv", "'a', 'b'"):
+        load(Classify(data=str(tmp_path), label_columns=("a", "b")), ("train", "dev"))
+
+
 def test_a_label_that_has_no_training_row_is_unknown_in_an_object(tmp_path: Path) -> None:
     train = write_jsonl(tmp_path / "train.jsonl", [{"text": "x", "label": {"a": 0.5, "b": 0.5}}])
     dev = write_jsonl(tmp_path / "dev.jsonl", [{"text": "x", "label": {"a": 0.9, "c": 0.1}}])

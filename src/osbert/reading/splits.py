@@ -41,7 +41,8 @@ def find_splits(
     `names`: the file names of each split, in lower case; "train-00000-of-00001.parquet" counts as train. All parts of a
     Parquet file are one table, train-*-of-00002.parquet. `instead`: the file name of a split if it has none of these. A
     single file, or a folder that is read whole, is {"all": path}. Without tables of its own, those in the folder data/
-    count. Raises UserError if there is no table, if a split has two, or some parts only.
+    count, or in the only folder with tables. Raises UserError if there is no table, if a split has two, or some parts
+    only, or if several folders have tables.
     """
     if is_single(path):
         return {"all": path}
@@ -104,8 +105,10 @@ def find_words(path: Path, names: Names, *, whole: Callable[[Path], bool] = Path
     split_files: dict[str, Path] = {}
     for split, words in names.items():
         split_files |= _only(path, split, _with_word([*files, *folders], words))
-    if not split_files and (path / "data").is_dir():
-        return find_words(path / "data", names, whole=whole)
+    others = [file for file in files if file.suffix not in ("", ".md", ".py")]  # of a data set's card and script
+    inner = None if split_files or (others and not (path / "data").is_dir()) else _inner_folder(path)
+    if inner:
+        return find_words(inner, names, whole=whole)
     if not split_files:
         listed = _list_names(files) or "no files at all"
         raise UserError(
@@ -174,7 +177,29 @@ def _join_parts(files: Sequence[Path]) -> list[Path]:
 def _tables(folder: Path) -> list[Path]:
     tables = [file for file in _files(folder) if plain_suffix(file) in SUFFIXES]
     tables += sorted(inner for inner in folder.iterdir() if inner.is_dir() and is_whole(inner))
-    return tables or (_tables(folder / "data") if (folder / "data").is_dir() else [])
+    inner = None if tables else _inner_folder(folder)
+    return _tables(inner) if inner else tables
+
+
+def _inner_folder(folder: Path) -> Path | None:
+    """Return the folder data/ in a folder, else the only one with files that are tables; None if there is none.
+
+    Data sets of the Hub have a folder for each configuration. Raises UserError if there are several.
+    """
+    if (folder / "data").is_dir():
+        return folder / "data"
+    inner = sorted(path for path in folder.iterdir() if path.is_dir() and any(map(_is_table, path.iterdir())))
+    if len(inner) > 1:
+        raise UserError(
+            f"{folder} has no tables of its own, but several folders with tables: {_list_names(inner)}. Give one of "
+            "these.",
+            code="missing-split",
+        )
+    return inner[0] if inner else None
+
+
+def _is_table(path: Path) -> bool:
+    return path.is_file() and plain_suffix(path) in SUFFIXES and not path.name.startswith(".")
 
 
 def _with_word(files: Sequence[Path], words: Sequence[str]) -> list[Path]:

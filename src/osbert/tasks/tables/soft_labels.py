@@ -178,7 +178,13 @@ class SoftLabelSource(TextSource):
         header.require(confidence, option="confidence")
         hidden = {*sources, confidence} - {""}
         if not (hidden or annotators):
-            return SoftColumns(**vars(super().columns(table, labelled=labelled)))
+            try:
+                return SoftColumns(**vars(super().columns(table, labelled=labelled)))
+            except UserError as error:
+                if not soft.label_columns:
+                    raise
+                listed = ", ".join(map(repr, soft.label_columns))
+                raise UserError(f"{error} The columns of probabilities are {listed}.", code=error.code) from error
         text_columns = choose(
             [name for name in table.columns if name not in hidden],
             user_columns=TextColumns(text=task.text, pair=task.pair, label="" if sources or annotators else task.label),
