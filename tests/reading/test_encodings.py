@@ -33,6 +33,7 @@ def test_legacy_encodings_are_guessed_from_a_few_lines(encoding):
         ("é è à ê ü", "cp1252"),
         ("Il a été là-bas à Noël.", "cp1252"),
         ("Über Öl", "cp1252"),
+        ("text,label £ 5", "cp1252"),
         ("и в школе", "cp1251"),
         ("Москва", "koi8_r"),
         ("电影很好", "gb18030"),

@@ -311,6 +311,21 @@ def test_columns_are_written_down_and_survive_another_file(tmp_path: Path) -> No
         task.source.switch_data(single, {})
 
 
+def test_columns_whose_names_differ_in_case_are_not_chosen_between(tmp_path: Path) -> None:
+    path = table(tmp_path, "rows.csv", [("1", "x", "a"), ("2", "y", "b")], header="text,Text,label")
+    with refusal("ambiguous-column", "'text'", "'Text'", "--text"):
+        Classify(data=path).source.resolve()
+    assert isinstance(task := Classify(data=path, text="Text").source.resolve(), Classify) and task.text == "Text"
+
+
+def test_of_a_table_on_its_side_some_columns_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "rows.json"
+    path.write_text(json.dumps({str(number): {"text": "x", "label": "a"} for number in range(1000)}))
+    with refusal("unknown-column", "'29'", "970 more") as error:
+        Classify(data=str(path)).source.resolve()
+    assert "'30'" not in str(error.value)
+
+
 def test_reading_settings_of_the_training_file_are_forgotten(tmp_path: Path) -> None:
     task = Classify(text="column 1", label="column 2", header="no", delimiter="|", encoding="latin-1")
     moved = task.source.switch_data(table(tmp_path, "new.csv", [("x", "a")]), {"quotes": "no"})

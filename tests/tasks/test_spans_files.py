@@ -156,6 +156,19 @@ def test_tables_of_ones_own(write: Callable[..., Path]) -> None:
     assert [record.label for record in read(write(cells, "own.csv"), task)] == [(Gold("film", 12),), ()]
 
 
+def test_answers_that_python_or_numpy_wrote_into_a_cell(write: Callable[..., Path]) -> None:
+    cells = (
+        "{'text': ['film'], 'answer_start': [4]}",
+        "{'text': array(['film'], dtype=object), 'answer_start': array([4], dtype=int32)}",
+        "['film']",
+    )
+    header, paragraph = "question;context;answers\n", PARAGRAPH.replace(";", ",")
+    records = read(write(header + "".join(f'what?;{paragraph};"{cell}"\n' for cell in cells), "own.csv"))
+    assert [record.label for record in records] == [(Gold("film", 4),)] * 3
+    with refusal("unusable-row", "line 2"):
+        read(write(header + f"what?;{paragraph};{{'text': film}}\n", "own.csv"))
+
+
 @pytest.mark.parametrize("forms", [("NFC", "NFD"), ("NFD", "NFC")])
 def test_an_answer_in_another_normal_form_is_found(write: Callable[..., Path], forms: tuple[str, str]) -> None:
     paragraph = unicodedata.normalize(forms[0], "Das Café in Hà Nội, 한국")

@@ -95,6 +95,8 @@ _KNOWN = frozenset(
 )
 
 
+SHOWN = 30
+"""Most columns that a message names: a table that lies on its side has one for each row."""
 _NUMBERS = frozenset([*CLASS_HEADINGS, *chain.from_iterable(TIERS["number"]), *ROLES["similarity"], *ROLES["alike"]])
 """Usual names of columns with a class or a number, in lower case."""
 _NUMBERED = re.compile(r"(hard[ _-]?)?(neg|negative)[ _-]?\d+", re.IGNORECASE)
@@ -112,7 +114,8 @@ class Header:
         """Use these columns; of names that differ only in case, the first one wins."""
         self.columns = columns
         self.by_name = {name.strip().lower(): name for name in reversed(columns)}
-        self.listed = f"{called} has the columns {', '.join(map(repr, columns))}"
+        more = f" and {len(columns) - SHOWN:,} more" if len(columns) > SHOWN else ""
+        self.listed = f"{called} has the columns {', '.join(map(repr, columns[:SHOWN]))}{more}"
 
     def require(self, name: str, *, option: str = "", advice: str = "") -> None:
         """Raise UserError with `advice` if the column that the user named ("" for none) does not exist."""
@@ -366,12 +369,13 @@ def _label(columns: Sequence[str], user_columns: TextColumns, listed: str, numbe
 
 def _texts(columns: Sequence[str], pair: str, label: str, listed: str) -> tuple[str, str]:
     """Return the columns of the text and its pair, "" if none. Raises UserError if several fit."""
-    by_name = {name.strip().lower(): name for name in columns if name not in (pair, label)}
+    others = [name for name in columns if name not in (pair, label)]
+    by_name = {name.strip().lower(): name for name in reversed(others)}
     if not pair:
         for first, second in PAIRS:
             if first in by_name and second in by_name:
                 return by_name[first], by_name[second]
-    candidates = [by_name[name] for name in ROLES["text"] if name in by_name]
+    candidates = [name for usual in ROLES["text"] for name in others if name.strip().lower() == usual]
     if not candidates and _DOCUMENT in by_name:
         candidates = [by_name[_DOCUMENT]]
     if not candidates and len(by_name) == 1:

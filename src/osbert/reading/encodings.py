@@ -193,7 +193,7 @@ def guess_encoding(data: bytes) -> str | None:
 def _stands_singly(data: bytes) -> bool:
     """Return whether at least half of the letters beyond ASCII, read as cp1252, stand alone."""
     runs = _LETTERS.findall(data)
-    return 2 * sum(len(run) == 1 for run in runs) >= sum(map(len, runs)) > 0
+    return 2 * sum(len(run) == 1 for run in runs) >= sum(map(len, runs))
 
 
 def _is_plain_chinese(data: bytes) -> bool:

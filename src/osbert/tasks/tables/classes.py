@@ -103,8 +103,8 @@ def parse_list(label: str) -> list[Any] | None:
     if label[:1] + label[-1:] not in ("[]", "()"):
         return None
     if _ARRAY.fullmatch(label):  # Python would join its texts to one
-        return [_parse_literal(item) for item in _ITEM.findall(label)]
-    items = _parse_literal(label)
+        return [parse_literal(item) for item in _ITEM.findall(label)]
+    items = parse_literal(label)
     return [*items] if isinstance(items, list | tuple) else None
 
 
@@ -119,7 +119,7 @@ def parse_object(label: str) -> dict[str, float] | None:
     try:
         pairs = json.loads(label, object_pairs_hook=list)  # a dict would keep the last of two equal names
     except (ValueError, RecursionError):
-        values = _parse_literal(label)
+        values = parse_literal(label)
         pairs = [*values.items()] if isinstance(values, dict) else [("", None)]
     if twice := [name for name, count in Counter(name for name, _ in pairs).items() if count > 1]:
         raise ValueError(f"the label {label[:40]} names '{twice[0]}' twice")
@@ -132,7 +132,7 @@ def parse_object(label: str) -> dict[str, float] | None:
     return {str(name): number for name, number in pairs}
 
 
-def _parse_literal(text: str) -> Any:
+def parse_literal(text: str) -> Any:
     """Parse JSON or a Python literal, None for neither."""
     # literal_eval: pandas writes lists as Python does, with single quotes.
     for parse in (json.loads, ast.literal_eval):

@@ -24,6 +24,7 @@ from osbert.reading.table import Origin, Row
 from osbert.tasks import Record
 from osbert.tasks.kinds.span.questions import Gold, Question
 from osbert.tasks.tables import parse_cell, require_cells, row_texts
+from osbert.tasks.tables.classes import parse_literal
 from osbert.terminal import one_line
 from osbert.text.words import ranges
 
@@ -31,6 +32,8 @@ AnswerStart = tuple[str, int | None]
 """An answer in a file: its text, and its first character, None if the file does not give it."""
 SMALL, TIMES = 1 << 26, 32
 """Most characters of a file that is read completely, and most per byte of it if that is more."""
+_ARRAY = re.compile(r"\barray\((\[.*?\])(?:, *dtype=\w+)?\)", re.DOTALL)
+"""A list as numpy writes it into a cell: array(['Ann'], dtype=object)."""
 _NEAR = 40
 """Characters of an answer that a message shows."""
 
@@ -328,8 +331,10 @@ def _add_answers(record: Question, row: Row, columns: QuestionColumns) -> Questi
     answer: Any = row.source.get(columns.label, row.values[columns.label])
     starts: Any = row.source.get(columns.start, row.values.get(columns.start, ""))
     # Answers as in SQuAD, written as JSON in a cell; other texts that begin with a bracket are answers.
-    if isinstance(answer, str) and answer.lstrip().startswith(('{"', '["', "[{")):
-        answer = parsed if (parsed := parse_cell(answer)) is not None else answer
+    if isinstance(answer, str) and answer.lstrip().startswith(('{"', '["', "[{", "{'", "['")):
+        answer = parsed if (parsed := parse_literal(_ARRAY.sub(r"\1", answer.strip()))) is not None else answer
+        if isinstance(answer, str) and answer.lstrip().startswith("{'"):
+            raise ValueError(f"the answer {answer[:_NEAR]!r} is an object that cannot be read. Write it as JSON")
     if isinstance(answer, Mapping):
         # Hugging Face's form: {"text": [...], "answer_start": [...]}.
         answer, starts = answer.get("text"), answer.get("answer_start", "")
