@@ -154,6 +154,21 @@ def test_a_problem_of_both_splits_is_listed_once() -> None:
     assert str(raised.value).count("there is nothing to learn") == 1
 
 
+@pytest.mark.parametrize("text", ["nan", " NULL ", "#VALUE!", "caf\u00c3\u00a9", "it\u00e2\u20ac\u2122s", "caf\ufffd"])
+def test_texts_that_were_wrongly_read_are_named(text: str) -> None:
+    (line,), _ = read("classify", {"train": [*rows("neg", "pos"), (text, "neg")], "dev": rows("neg", first=20)})
+    assert "1 training row" in line and "train, row 41" in line
+
+
+def test_texts_with_accents_have_no_warning_and_html_entities_a_notice() -> None:
+    events: list[Notice] = []
+    texts = ("voil\u00e0, \u00e2ge, \u00c2GE \u00e9t\u00e9", "S\u00c3O, \u201cN\u00c3O\u201d", "Tom &amp; Co")
+    data = {"train": [*rows("neg", "pos"), *((text, "neg") for text in texts)], "dev": rows("neg", "pos", first=20)}
+    read_tasks(["classify"], {}, model=Path("none"), data=data, watch=events.append)
+    assert not any(event.warning for event in events)
+    assert any("HTML entities" in event.text and "train, row 43" in event.text for event in events)
+
+
 def test_labels_that_no_development_row_has_are_named() -> None:
     notices: list[str] = []
     read_tasks(

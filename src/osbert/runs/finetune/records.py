@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from osbert.errors import Problems, UserError, differ_in_one_letter
 from osbert.runs.contract import Notice, Watch, ignore
+from osbert.runs.finetune.odd_texts import MISSING, describe_entities, describe_misread, describe_missing
 from osbert.runs.finetune.plan import FinetunePlan, call_schema, name_of, read_plan, read_settings
 from osbert.runs.seen_texts import TELLING, are_swapped, size_of, text_key
 from osbert.tasks import Record, Task, findings, load
@@ -33,8 +34,6 @@ SHORTEST = 5
 """Shortest label for which one different letter may be a typo: NNP and NNPS are two tags."""
 FAMILY = 32
 """Most frequent names that differ in the same letter, from which on that is a system of names and no typo."""
-MISSING = frozenset({"nan", "<na>", "nat", "n/a", "#n/a", "null", "\\n"})
-"""What pandas, spreadsheets and databases write for a cell without a value, in lower case."""
 SHOWN = 3
 """Most examples in a warning."""
 
@@ -189,6 +188,7 @@ def data_notices(task: Task, records: Splits, repeats: Overlap) -> Iterator[str]
             f"train: {len(skipped):,} of {len(records['train']):,} have no {task.lacks(skipped[0])} "
             f"(first: {skipped[0].place}) and are skipped in training."
         )
+    yield from describe_entities(records["train"])
     if 0 < repeats.fraction < TELLING:  # else it is a warning
         yield repeats.description
 
@@ -204,6 +204,8 @@ def data_warnings(task: Task, records: Splits, repeats: Overlap) -> Iterator[str
         )
     if repeats.fraction >= TELLING:
         yield repeats.description
+    yield from describe_missing(training)
+    yield from describe_misread(training)
     locations = defaultdict(list)  # file and line of the records of each class
     for record in training if task.classes else ():
         for name in dict.fromkeys(task.names(record)):
@@ -217,10 +219,10 @@ def data_warnings(task: Task, records: Splits, repeats: Overlap) -> Iterator[str
         ]
         more = f" and {len(pairs) - SHOWN:,} more pairs" if len(pairs) > SHOWN else ""
         yield f"these labels may be one, spelt in two ways: {', '.join(spellings)}{more}. Mend the rows if so."
-    if quoted := [name for name in locations if len(name) > 1 and name[0] == name[-1] == '"']:
+    if quoted := [name for name in locations if len(name) > 1 and name[0] == name[-1] and name[0] in "'\""]:
         yield (
             f"the label {one_line(quoted[0])} ({locations[quoted[0]][0]}) has quotes in its name, and texts may have "
-            "theirs. If these quote cells, remove the spaces before them."
+            "theirs. If these quote cells, remove the spaces before them, or write double quotes."
         )
     for name in (name for name in locations if name.casefold() in MISSING):
         rows = f"{format_count(counts[name], 'row')}, first: {locations[name][0]}"
