@@ -48,7 +48,7 @@ def test_rows_that_the_run_was_trained_on_are_named(run: Path, table: Path) -> N
     [warning] = [event.text for event in events if isinstance(event, Notice) and event.warning]
     assert "of 200 rows" in warning
     events.clear()
-    osbert.evaluate(run, data=[("a text that is new", "pos")], watch=events.append)
+    osbert.evaluate(run, data=[("film good a the bad", "pos")], watch=events.append)
     assert not any(event.warning for event in events if isinstance(event, Notice))
 
 

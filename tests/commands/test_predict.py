@@ -6,9 +6,11 @@ import csv
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import osbert
 from osbert.commands.predict import predict
 from osbert.errors import Problems, UserError
 from osbert.inference.engine import load
@@ -28,6 +30,29 @@ def test_one_text(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[0] == "pos" and lines[1].split()[1] == "pos" and lines[2].split()[1] == "neg"
     predict(run, "film " * 100)
     assert "78 pieces at the end were not read: the run reads 24 tokens" in capsys.readouterr().out
+
+
+def test_texts_that_the_vocabulary_lacks_are_counted_in_a_warning(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "in.csv").write_text(
+        "text,label\nthe good film,pos\nแมว สุนัข,neg\nกินข้าว film,neg\n,\nbad แมว film,neg\n"
+    )
+    events: list[Any] = []
+    osbert.predict(run, tmp_path / "in.csv", out=tmp_path / "out.csv", watch=events.append)
+    [warning] = [event.text for event in events if isinstance(event, Notice) and event.warning]
+    assert warning.startswith("1 text ")
+    assert [prediction.unknown for prediction in osbert.load(run).predict(["แมว สุนัข", "good film", ""])] == [
+        True,
+        False,
+        False,
+    ]
+    predict(run, "แมว สุนัข")
+    assert "unknown" in capsys.readouterr().out
+    events.clear()
+    osbert.evaluate(run, data=[("แมว สุนัข", "pos"), ("film bad", "neg")], watch=events.append)
+    [warning] = [event.text for event in events if isinstance(event, Notice) and event.warning]
+    assert warning.startswith("1 text ")
 
 
 def test_the_path_of_a_file_is_no_text(

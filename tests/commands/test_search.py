@@ -23,7 +23,9 @@ from osbert.inference.vectors.lexical import BM25Index
 from osbert.inference.vectors.nearest import NearestRows
 from osbert.interop.sentence_files import PROMPTS
 from osbert.runs.contract import Notice
+from osbert.runs.file_options import TextFile
 from osbert.runs.similarity import search as runs
+from osbert.runs.similarity.search_file import search_file
 from osbert.runs.similarity.settings import SearchOptions
 from osbert.tasks.kinds.rerank import Rerank
 from refusals import refusal
@@ -44,6 +46,21 @@ def lines(tmp_path: Path) -> Path:
     path = tmp_path / "texts.txt"
     path.write_text("\n".join(TEXTS) + "\n")
     return path
+
+
+@pytest.mark.parametrize("hybrid", [False, True])
+def test_queries_that_the_vocabulary_lacks_are_counted_in_a_warning(
+    encoder: Path, lines: Path, tmp_path: Path, hybrid: bool
+) -> None:
+    vectors = tmp_path / "x.npz"
+    embed(encoder, lines, out=vectors)
+    (tmp_path / "queries.txt").write_text("a good film\nแมว สุนัข\n")
+    events: list[Any] = []
+    osbert.search(vectors, ["แมว สุนัข", "film"], hybrid=hybrid, watch=events.append)
+    request = runs.SearchRequest(vectors=vectors, options=SearchOptions(hybrid=hybrid))
+    search_file(request, TextFile(tmp_path / "queries.txt"), out=tmp_path / "y.csv", watch=events.append)
+    warnings = [event.text for event in events if isinstance(event, Notice) and event.warning]
+    assert len(warnings) == 2 and all(warning.startswith("1 text ") for warning in warnings)
 
 
 @pytest.mark.parametrize("form", ["npy", "npz", "parquet"])

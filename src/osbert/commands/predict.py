@@ -108,4 +108,6 @@ def print_prediction(run: Path, texts: tuple[str, ...], opening: Opening, naming
         limits, were = engine.fine_tuned.description, "was" if prediction.truncated == 1 else "were"
         pieces, limit = format_count(prediction.truncated, "piece"), limits.limit(engine.packer)
         print(f"  {pieces} {limits.unread} {were} not read: the run reads {limit}.")
+    if prediction.unknown:
+        print("  Most of its pieces are unknown: the model's vocabulary lacks its script.")
     return prediction.as_dict()

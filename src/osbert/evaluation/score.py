@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import numpy as np
+
 from osbert.data.example import Example
 from osbert.data.pack import Packer
 from osbert.errors import Problems
@@ -44,16 +46,33 @@ def decode_records(
     *,
     outputs: Callable[[Sequence[Example]], Sequence[Any]],
     decode: Callable[..., Prediction],
+    unknown: int = -1,
 ) -> list[Prediction]:
-    """Return a prediction for each record; the callable `outputs` computes the model on sequences."""
+    """Return a prediction for each record; the callable `outputs` computes the model on sequences.
+
+    `unknown`: the id of the unknown piece, -1 if there is none.
+    """
     predictions = []
     for chunk in gather(records, TOGETHER, lambda encoded: sum(map(len, encoded[1]))):
         rows = iter(outputs([example for _, group in chunk for example in group]))
-        for record, group in chunk:
+        lacking = mostly_unknown([group for _, group in chunk], unknown)
+        for (record, group), lacks in zip(chunk, lacking, strict=True):
             prediction = decode([next(rows) for _ in group], record, group)
             truncated = sum(example.truncated for example in group)
-            predictions.append(replace(prediction, truncated=truncated))
+            predictions.append(replace(prediction, truncated=truncated, unknown=lacks))
     return predictions
+
+
+def mostly_unknown(groups: Sequence[Sequence[Example]], unknown: int) -> list[bool]:
+    """Return for each group of sequences whether most of their pieces are unknown. All are compared at once."""
+    examples = [example for group in groups for example in group]
+    if unknown < 0 or not examples:
+        return [False] * len(groups)
+    owners = np.repeat(np.arange(len(groups)), [sum(map(len, group)) for group in groups])
+    pieces = ~np.concatenate([example.special for example in examples])
+    signs = np.where(np.concatenate([example.ids for example in examples]) == unknown, 1, -1) * pieces
+    lacking: list[bool] = (np.bincount(owners, weights=signs, minlength=len(groups)) > 0).tolist()
+    return lacking
 
 
 def refuse_long(task: Task, records: Sequence[Record], packer: Packer) -> None:

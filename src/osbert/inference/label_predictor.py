@@ -20,6 +20,7 @@ from osbert.inference.model import LoadedModel, Sample, Text, samples, windows
 from osbert.tasks import Prediction, Record
 from osbert.tasks.probabilities import as_array, with_array
 from osbert.terminal import one_line
+from osbert.text.file_tokenizer import unknown_id
 
 LEAST, SAMPLE = 32, 1024
 """Fewest and most texts by which probabilities are calibrated."""
@@ -189,7 +190,8 @@ class LabelPredictor:
         def decode(outputs: Sequence[Any], record: Record, examples: Sequence[Example]) -> Prediction:
             return self.scorer.decode(outputs, _plain(record), self._candidates(record), examples)
 
-        return decode_records(records, outputs=self.scorer.outputs, decode=decode)
+        unknown = unknown_id(self.tokenizer)
+        return decode_records(records, outputs=self.scorer.outputs, decode=decode, unknown=unknown)
 
     def _predict_raw(self, records: Sequence[Record]) -> list[Prediction]:
         return self.predict_encoded((record, self.encode(record)) for record in records)

@@ -23,6 +23,7 @@ from osbert.interop.sentence_files import SentenceModel
 from osbert.models.contract import Head, Learner, Sizes
 from osbert.models.forms import pool_texts
 from osbert.models.heads.predictions import MaskedLanguageHead
+from osbert.text.file_tokenizer import unknown_id
 
 if TYPE_CHECKING:
     from osbert.inference.onnx_backend import OnnxBackend
@@ -199,7 +200,8 @@ class LoadedModel:
             require_finite_scores(outputs, self.folder)
             return outputs
 
-        return decode_records(records, outputs=compute, decode=self.backend.decoding(task))
+        decode = self.backend.decoding(task)
+        return decode_records(records, outputs=compute, decode=decode, unknown=unknown_id(self.tokenizer))
 
 
 def require_finite_scores(scores: Iterable[NDArray[np.floating]], folder: Path) -> None:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from osbert.remote import OF_RUNS, local_copy, split_address, with_addresses
+from osbert.terminal import format_count
 
 if TYPE_CHECKING:
     from osbert.inference.engine import Engine
@@ -74,6 +75,14 @@ def report_remarks(engine: LoadedModel, watch: Watch) -> None:
     """Report `describe_remarks` as notices."""
     for remark in describe_remarks(engine):
         watch(Notice(remark))
+
+
+def warn_unknown(count: int, watch: Watch) -> None:
+    """Report a warning if there are texts that the model's vocabulary mostly lacks. `count`: the number of these."""
+    if count:
+        texts = format_count(count, "text")
+        lacks = "the model's vocabulary lacks their script, so that it reads next to nothing of them"
+        watch(Notice(f"{texts} with mostly unknown pieces: {lacks}.", warning=True))
 
 
 @dataclass(frozen=True)

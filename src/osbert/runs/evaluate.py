@@ -21,7 +21,7 @@ from osbert.reading.splits import USUAL
 from osbert.remote import local_data, reading_copies
 from osbert.reports.outcomes import TaskResult, result_sections, scores_table, text_lengths
 from osbert.reports.page import Section, write_report
-from osbert.runs.contract import Notice, Watch, ignore, report_remarks
+from osbert.runs.contract import Notice, Watch, ignore, report_remarks, warn_unknown
 from osbert.runs.file_options import LabelledOptions
 from osbert.runs.json_lines import plain
 from osbert.runs.seen_texts import seen_texts
@@ -161,6 +161,7 @@ def _evaluate(
     if seen := seen_texts(str(RunFolder(run).facts.get("finished", {}).get("training_texts", "")), records):
         watch(Notice(seen, warning=True))
     score = engine.evaluate(task, records)
+    warn_unknown(sum(prediction.unknown for prediction in score.predictions), watch)
     evaluation = Evaluation(
         task=task,
         records=records,

@@ -20,6 +20,7 @@ class FilledText:
 
     truncated: ClassVar[int] = 0
     """A text that does not fit is refused."""
+    unknown: ClassVar[bool] = False
 
     fills: list[list[MaskFill]]
 

@@ -83,12 +83,13 @@ class Prediction:
     """A task's prediction for a record. Kinds with more output (spans, an n-best list) have a subclass.
 
     `value`: a label's name, or a number. `probabilities`: of every label by name, if there are labels. `truncated`:
-    pieces of the record that did not fit and were not used.
+    pieces of the record that did not fit and were not used. `unknown`: whether most pieces of the record are unknown.
     """
 
     value: Any
     probabilities: Mapping[str, float] = field(default_factory=dict)
     truncated: int = 0
+    unknown: bool = False
 
     @property
     def comparable(self) -> Any:

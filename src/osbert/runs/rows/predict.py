@@ -13,7 +13,7 @@ from osbert.interop.opening import CAREFUL, Opening
 from osbert.reading.data_file import DataFile
 from osbert.reading.form import plain_suffix
 from osbert.reading.table import Row
-from osbert.runs.contract import Watch, ignore
+from osbert.runs.contract import Watch, ignore, warn_unknown
 from osbert.runs.file_options import FileOptions
 from osbert.runs.rows.forms.contract import RowLayout, RowResult
 from osbert.runs.rows.output import RowOutput, form_name
@@ -152,7 +152,8 @@ class PredictionJob(TableJob):
         return table_row
 
     def results(self, window: Sequence[tuple[Row, Record | None]], tally: Mapping[str, int]) -> Results:
-        predictions = iter(self.engine.predict_records([record for _, record in window if record is not None]))
+        record_predictions = self.engine.predict_records([record for _, record in window if record is not None])
+        predictions = iter(record_predictions)
         rows: list[tuple[Row, RowResult]] = []
         for row, record in window:
             for part, prediction in self.inputs.parts(row, None if record is None else next(predictions)):
@@ -164,6 +165,7 @@ class PredictionJob(TableJob):
             "empty": answers.count(None),
             "cut": sum(prediction is not None and prediction.truncated > 0 for prediction in answers),
             "withheld": sum(result.withheld for _, result in rows),
+            "unknown": sum(prediction.unknown for prediction in record_predictions),
         }
 
 
@@ -200,5 +202,6 @@ def predict_file(
         written=written,
     )
     job, tally = write_table(opened, watch)
+    warn_unknown(tally.get("unknown", 0), watch)
     counts = {name: tally.get(name, 0) for name in ("rows", "empty", "cut", "withheld")}
     return PredictionTally(**counts, limit=job.task.description.limit(job.engine.packer))

@@ -19,7 +19,7 @@ from osbert.inference.vectors.lexical import BM25Index
 from osbert.inference.vectors.reading import VectorFile, VectorRow
 from osbert.interop.folder import open_folder
 from osbert.interop.opening import Opening
-from osbert.runs.contract import Notice, Watch, ignore, report_remarks
+from osbert.runs.contract import Notice, Watch, ignore, report_remarks, warn_unknown
 from osbert.runs.similarity.search import (
     QUERIES,
     FileSearch,
@@ -72,7 +72,9 @@ def search_files(
     for file in fused.files.values():
         for remark in describe_embedder(file.embedder):
             watch(Notice(remark))
-    return fused.find(queries, top)
+    results = fused.find(queries, top)
+    warn_unknown(sum(result.unknown for result in results), watch)
+    return results
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,10 +173,10 @@ class FusedSearch:
                 self._describe(row, text, fused[number][row], rankings[number], fractions)
                 for row, text in zip(rows, self.text_file.rows(rows), strict=True)
             ]
-            unread, length = max(
+            (unread, unknown), length = max(
                 (embedded[name][1][number], file.embedder.packer.length) for name, file in self.files.items()
             )
-            yield Neighbourhood(query=query, nearest=nearest, unread=unread, length=length)
+            yield Neighbourhood(query=query, nearest=nearest, unread=unread, length=length, unknown=unknown)
 
     def _describe(
         self, row: int, text: VectorRow, score: float, rankings: Rankings, words: Mapping[str, WordFractions]

@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, ClassVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from osbert.errors import UserError
+from osbert.evaluation.score import mostly_unknown
 from osbert.inference.embedder import Embedder
 from osbert.inference.engine import Engine, load, make_embedder
 from osbert.inference.kinds import KINDS, Index, KindOfVectors, Ranking
@@ -22,9 +23,10 @@ from osbert.interop.folder import Folder, open_folder
 from osbert.interop.opening import CAREFUL, Opening
 from osbert.interop.sentence_files import DOCUMENT, DOCUMENTS, QUERY, Prompts
 from osbert.remote import display_path
-from osbert.runs.contract import Notice, Watch, WorkProgress, describe_remarks, ignore
+from osbert.runs.contract import Notice, Watch, WorkProgress, describe_remarks, ignore, warn_unknown
 from osbert.runs.similarity.settings import Backend, SearchOptions
 from osbert.terminal import format_count
+from osbert.text.file_tokenizer import unknown_id
 
 QUERIES = 512
 """Queries that are compared with a block at once."""
@@ -129,13 +131,16 @@ class Neighbourhood:
     """The texts nearest to a query, the nearest first.
 
     `query`: the text, or both texts of a pair; () for a vector. `unread`: the number of its truncated pieces;
-    `length`: the most tokens of a sequence.
+    `length`: the most tokens of a sequence. `unknown`: whether most of its pieces are unknown.
     """
+
+    reported: ClassVar[tuple[str, ...]] = ("query", "nearest", "unread", "length")
 
     query: Sequence[str]
     nearest: Sequence[Neighbour | ScoredNeighbour | FusedNeighbour | RerankedNeighbour]
     unread: int = 0
     length: int = 0
+    unknown: bool = False
 
     def lines(self) -> Iterator[str]:
         """Yield a remark if the query was truncated, and the texts with their cosines and lines."""
@@ -275,7 +280,9 @@ def search(
     opened_search = request.open(opened, watch)
     for remark in describe_embedder(opened_search.embedder):
         watch(Notice(remark))
-    return opened_search.find(queries, request.options.top)
+    results = opened_search.find(queries, request.options.top)
+    warn_unknown(sum(result.unknown for result in results), watch)
+    return results
 
 
 @dataclass(frozen=True)
@@ -290,15 +297,17 @@ class FileSearch:
         windows = (queries[first : first + QUERIES] for first in range(0, len(queries), QUERIES))
         return [neighbourhood for window in windows for neighbourhood in self._find(window, top)]
 
-    def embed(self, window: Sequence[Texts]) -> tuple[Any, list[int]]:
-        """Return the vectors of some hundred queries, of the file's kind, and how many pieces of each were not read."""
+    def embed(self, window: Sequence[Texts]) -> tuple[Any, list[tuple[int, bool]]]:
+        """Return the vectors of some hundred queries, of the file's kind, and the unread and unknown of each."""
         groups = [self.embedder.sequences(texts, index) for index, texts in enumerate(window)]
-        return self.embedder.vectors(groups), [sum(example.truncated for example in group) for group in groups]
+        unknown = mostly_unknown(groups, unknown_id(self.embedder.packer.tokenizer))
+        unread = [sum(example.truncated for example in group) for group in groups]
+        return self.embedder.vectors(groups), list(zip(unread, unknown))
 
     def _find(self, window: Sequence[Texts], top: int) -> Iterator[Neighbourhood]:
-        vectors, unread = self.embed(window)
-        for pieces, neighbourhood in zip(unread, self.finder.find(vectors, window, top), strict=True):
-            yield replace(neighbourhood, unread=pieces, length=self.embedder.packer.length)
+        vectors, readings = self.embed(window)
+        for (unread, unknown), near in zip(readings, self.finder.find(vectors, window, top), strict=True):
+            yield replace(near, unread=unread, unknown=unknown, length=self.embedder.packer.length)
 
 
 def _numbers(queries: NDArray[Any]) -> NDArray[np.float32]:

@@ -12,7 +12,7 @@ from osbert.inference.kinds import KINDS
 from osbert.inference.model import LoadedModel
 from osbert.reading.data_file import sampled_sha256
 from osbert.reading.table import Row
-from osbert.runs.contract import Notice, Watch, ignore
+from osbert.runs.contract import Notice, Watch, ignore, warn_unknown
 from osbert.runs.file_options import TextFile
 from osbert.runs.rows.contract import READ, ROWS
 from osbert.runs.rows.forms.contract import RowLayout, RowResult, ValueResult
@@ -154,7 +154,8 @@ class SearchJob(TextJob):
                 result = ValueResult(values=dict(zip(self.form.layout.headings, values, strict=True)))
                 rows.append((Row(line=query.line, values={}), result))
         cut = sum(neighbourhood.unread > 0 for neighbourhood in neighbourhoods)
-        return rows, {"empty": len(window) - len(queries), "cut": cut}
+        unknown = sum(neighbourhood.unknown for neighbourhood in neighbourhoods)
+        return rows, {"empty": len(window) - len(queries), "cut": cut, "unknown": unknown}
 
 
 def search_file(request: SearchRequest, file: TextFile, *, out: Path, watch: Watch = ignore) -> SearchTally:
@@ -179,6 +180,7 @@ def search_file(request: SearchRequest, file: TextFile, *, out: Path, watch: Wat
         request=request,
     )
     job, tally = write_table(source, watch)
+    warn_unknown(tally.get("unknown", 0), watch)
     queries, rows, empty, cut = (tally.get(name, 0) for name in (READ, ROWS, "empty", "cut"))
     length = job.search.embedder.packer.length
     return SearchTally(path=out, queries=queries, rows=rows, empty=empty, cut=cut, length=length)
