@@ -13,7 +13,7 @@ import pytest
 import corpora
 import terminal
 from hub_server import Hub, commit_of, contents, hub_on_localhost
-from osbert.console.opening_options import resolve_model
+from osbert.console.model_downloads import resolve_model
 from osbert.interop.hub import default_out, display_name
 from osbert.interop.tokenizers import read_tokenizer
 from tiny_runs import TASKS, write_run

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from osbert.console.opening_options import ModelFolder, OpeningOptions
+from osbert.console.arguments import ModelFolder, OpeningOptions
 from osbert.console.output import Result, print_notices, watching
 from osbert.errors import UserError
 from osbert.interop.foreign_forms import TargetForm

@@ -10,9 +10,8 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from osbert.console.arguments import InputFile, checks_options
+from osbert.console.arguments import InputFile, ModelFolder, OpeningOptions, checks_options
 from osbert.console.file_consoles import showing_progress
-from osbert.console.opening_options import ModelFolder, OpeningOptions
 from osbert.console.output import Result, print_notices, row_stream
 from osbert.data.long_texts import Long  # noqa: F401  (cyclopts looks up inherited fields' types in this module)
 from osbert.files import is_stream

@@ -11,8 +11,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from osbert.console.arguments import InputFile, checks_options
-from osbert.console.opening_options import ModelFolder, OpeningOptions
+from osbert.console.arguments import InputFile, ModelFolder, OpeningOptions, checks_options
 from osbert.console.output import Result
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL

@@ -10,9 +10,8 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from osbert.console.arguments import InputFile, checks_options, require_texts_or_file
+from osbert.console.arguments import InputFile, ModelFolder, OpeningOptions, checks_options, require_texts_or_file
 from osbert.console.file_consoles import showing_progress
-from osbert.console.opening_options import ModelFolder, OpeningOptions
 from osbert.console.output import Result, print_notices, row_stream, rows_as_json
 from osbert.errors import UserError
 from osbert.inference.label_settings import LabelOptions

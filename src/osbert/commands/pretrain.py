@@ -9,8 +9,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from osbert.console.arguments import InputFile
-from osbert.console.opening_options import ModelFolder, OpeningOptions
+from osbert.console.arguments import InputFile, ModelFolder, OpeningOptions
 from osbert.console.output import Result
 from osbert.console.recipe_options import RecipeName, RecipeSettings, recipe_and_settings, schemas_shown
 from osbert.console.training_consoles import TrainingConsole

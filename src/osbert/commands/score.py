@@ -9,9 +9,8 @@ from typing import Annotated, Literal  # noqa: F401  (cyclopts looks up inherite
 from cyclopts import Parameter
 
 from osbert.analysis.scoring import ScoringOptions
-from osbert.console.arguments import InputFile, require_texts_or_file
+from osbert.console.arguments import InputFile, ModelFolder, OpeningOptions, require_texts_or_file
 from osbert.console.file_consoles import showing_progress
-from osbert.console.opening_options import ModelFolder, OpeningOptions
 from osbert.console.output import Result, row_stream
 from osbert.interop.opening import CAREFUL
 from osbert.runs.file_options import EmbeddedTaskOptions, TextFile

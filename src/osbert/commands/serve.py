@@ -7,8 +7,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from osbert.console.arguments import InputFile
-from osbert.console.opening_options import ModelFolder, OpeningOptions, resolve_model
+from osbert.console.arguments import InputFile, ModelFolder, OpeningOptions
+from osbert.console.model_downloads import resolve_model
 from osbert.console.output import Result, print_notices
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL

@@ -16,6 +16,7 @@ import cyclopts
 from cyclopts import Parameter
 
 from osbert.errors import Problems, UserError
+from osbert.interop.opening import Opening
 from osbert.peers import option_advice, option_meant
 from osbert.remote import split_address
 from osbert.runs.rows.standard_input import STREAM
@@ -78,6 +79,9 @@ ModelFolder = Annotated[
     Path, Parameter(converter=lambda kind, tokens: ModelArgument(tokens[0].value)), ValidationExemption()
 ]
 """The type of an option for a model: a folder, or a name such as google-bert/bert-base-uncased or minilm."""
+
+OpeningOptions = Annotated[Opening, Parameter(name="*")]
+"""The options of every command that opens a model: --trust and --no-verify."""
 
 InputFile = Annotated[
     Path, Parameter(converter=lambda kind, tokens: FileArgument(tokens[0].value)), ValidationExemption()

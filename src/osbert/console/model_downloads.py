@@ -1,4 +1,4 @@
-"""Locates the model of a command; downloads are shown as bars on standard error."""
+"""The model of a command: its folder by path or name; downloads are shown as bars on standard error."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from osbert.console.output import print_notices, watching
-from osbert.interop.hub import DownloadProgress, locate
+from osbert.interop.hub import DownloadProgress, is_name, locate
+from osbert.remote import split_address
 from osbert.runs.contract import Notice
 from osbert.terminal import open_console
 
@@ -24,6 +25,18 @@ def locate_folder(model: str) -> Path:
     for remark in location.remarks:
         note(Notice(remark))
     return location.path
+
+
+def resolve_model(model: str) -> str:
+    """Return a model for the server as PATH or NAME=PATH; the folder of a name on the hub or an address is its path."""
+    # A folder or an address whose name contains "=" is a path, not NAME=PATH.
+    whole = "=" not in model or Path(model).is_dir() or split_address(model) is not None
+    name, _, path = ("", "", model) if whole else model.partition("=")
+    address = split_address(path)
+    if not (address or is_name(path)) or (folder := locate_folder(path)) == Path(path):
+        return model
+    whole_name = address[1] if address else path.partition("@")[0]
+    return f"{name or whole_name.rpartition('/')[2]}={folder}"
 
 
 @contextlib.contextmanager

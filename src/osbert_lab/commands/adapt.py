@@ -8,7 +8,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from osbert.console.opening_options import ModelFolder, OpeningOptions
+from osbert.console.arguments import ModelFolder, OpeningOptions
 from osbert.console.output import Result
 from osbert.console.recipe_options import RecipeSettings, schemas
 from osbert.console.training_consoles import TrainingConsole

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from pathlib import Path
 
-from osbert.console.opening_options import OpeningOptions
+from osbert.console.arguments import OpeningOptions
 from osbert.console.output import Result
 from osbert.console.recipe_options import RecipeName, RecipeSettings, recipe_and_settings, schemas_shown
 from osbert.errors import UserError

@@ -10,8 +10,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from osbert import recipe
-from osbert.console.arguments import InputFile, checks_options
-from osbert.console.opening_options import ModelFolder, OpeningOptions
+from osbert.console.arguments import InputFile, ModelFolder, OpeningOptions, checks_options
 from osbert.console.output import Result
 from osbert.console.training_consoles import TrainingConsole
 from osbert.interop.opening import CAREFUL

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Literal  # noqa: F401  (cyclopts lo
 
 from cyclopts import Parameter
 
-from osbert.console.arguments import InputFile, require_texts_or_file
+from osbert.console.arguments import InputFile, ModelFolder, OpeningOptions, require_texts_or_file
 from osbert.console.file_consoles import showing_progress
-from osbert.console.opening_options import ModelFolder, OpeningOptions
 from osbert.console.output import Result, for_people, print_notices
 from osbert.errors import UserError
 from osbert.interop.opening import CAREFUL

@@ -8,8 +8,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from osbert.console.arguments import InputFile
-from osbert.console.opening_options import OpeningOptions
+from osbert.console.arguments import InputFile, OpeningOptions
 from osbert.console.output import Result, say, watching
 from osbert.console.recipe_options import RecipeName, RecipeSettings, recipe_and_settings, schemas_shown
 from osbert.interop.opening import CAREFUL

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from osbert.console.opening_options import ModelFolder, OpeningOptions
+from osbert.console.arguments import ModelFolder, OpeningOptions
 from osbert.console.output import Result, watching
 from osbert.files import read_json
 from osbert.interop.opening import CAREFUL

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from osbert.console.opening_options import OpeningOptions
+from osbert.console.arguments import OpeningOptions
 from osbert.console.output import Result, print_events
 from osbert.interop.opening import CAREFUL
 

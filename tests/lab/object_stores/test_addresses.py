@@ -11,7 +11,7 @@ import pytest
 
 import osbert
 from object_store import QUIET
-from osbert.console.opening_options import resolve_model
+from osbert.console.model_downloads import resolve_model
 from osbert.errors import UserError
 from osbert.inference.vectors.reading import open_vectors
 from osbert.interop.hub import default_out, locate

@@ -7,9 +7,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from osbert.console.arguments import InputFile, checks_options
+from osbert.console.arguments import InputFile, OpeningOptions, checks_options
 from osbert.console.file_consoles import CorpusConsole
-from osbert.console.opening_options import OpeningOptions
 from osbert.console.output import Result, for_people
 from osbert.interop.opening import CAREFUL
 from osbert.remote import display_path

@@ -8,8 +8,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from osbert.console.arguments import InputFile, checks_options
-from osbert.console.opening_options import ModelFolder, OpeningOptions
+from osbert.console.arguments import InputFile, ModelFolder, OpeningOptions, checks_options
 from osbert.console.output import Result, print_notices
 from osbert.interop.opening import CAREFUL
 from osbert.runs.file_options import LabelledOptions

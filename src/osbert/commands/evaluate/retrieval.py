@@ -7,9 +7,8 @@ from typing import Annotated, Literal  # noqa: F401  (cyclopts looks up inherite
 
 from cyclopts import Parameter
 
-from osbert.console.arguments import InputFile
+from osbert.console.arguments import InputFile, ModelFolder, OpeningOptions
 from osbert.console.file_consoles import showing_progress
-from osbert.console.opening_options import ModelFolder, OpeningOptions
 from osbert.console.output import Result
 from osbert.interop.opening import CAREFUL
 from osbert.runs.similarity.retrieval import RetrievalInput, RetrievalOptions, evaluate_retrieval

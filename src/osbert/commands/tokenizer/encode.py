@@ -8,8 +8,7 @@ from cyclopts import Parameter
 from rich.table import Table
 from rich.text import Text
 
-from osbert.console.arguments import InputFile
-from osbert.console.opening_options import OpeningOptions
+from osbert.console.arguments import InputFile, OpeningOptions
 from osbert.console.output import Result
 from osbert.interop.opening import CAREFUL
 from osbert.interop.tokenizers import read_any_tokenizer

@@ -7,9 +7,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from osbert.console.arguments import InputFile
+from osbert.console.arguments import InputFile, OpeningOptions
 from osbert.console.file_consoles import VocabularyConsole
-from osbert.console.opening_options import OpeningOptions
 from osbert.console.output import Result
 from osbert.interop.opening import CAREFUL
 from osbert.runs import tokenizer as vocabularies

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from osbert.console.opening_options import ModelFolder, OpeningOptions
+from osbert.console.arguments import ModelFolder, OpeningOptions
 from osbert.console.output import Result
 from osbert.interop.opening import CAREFUL
 from osbert.terminal import one_line
