@@ -11,8 +11,8 @@ from osbert.reports.page import Section, paragraph, table
 from osbert.reports.plot import Series, explain_picture, line_plot
 from osbert_lab.analysis.comparison import LIKENESS, MEAN, WORDS, of_model
 from osbert_lab.analysis.figures import Figure, Floats
-from osbert_lab.analysis.heat import heat_map
 from osbert_lab.analysis.kinds.heads import NAMES, STRONG, UNIFORM
+from osbert_lab.analysis.plots import heat_map
 
 Item = TypeVar("Item")
 LINES, MAPS = 6, 4

@@ -10,7 +10,7 @@ from osbert.reports.charts import IntervalRow, interval_plot
 from osbert.reports.page import Section, table
 from osbert.reports.plot import explain_picture
 from osbert_lab.analysis.figures import Figure, grid, select_figures
-from osbert_lab.analysis.heat import heat_map
+from osbert_lab.analysis.plots import heat_map
 
 
 def importance_section(figures: Sequence[Figure], loss: str) -> Section:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from pathlib import Path
 from typing import Generic, Literal, Protocol, TypeVar
 
 import numpy as np
@@ -14,14 +16,20 @@ from numpy.typing import NDArray
 from osbert.data.example import Booleans, Example
 from osbert.data.pack import Packer, PieceRun
 from osbert.errors import Problems
+from osbert.reading.splits import USUAL
 from osbert.terminal import format_count
 from osbert.text.file_tokenizer import AnyTokenizer
 from osbert.text.normalize import is_punctuation
 from osbert.text.tokenizer import Form
+from osbert_lab.analysis.coreference_files import LinkedText
 from osbert_lab.analysis.kinds.contract import PlacedTree, PlacedWords, TokenMarks
 from osbert_lab.analysis.tree_files import Tree
 
 Item = TypeVar("Item")
+Part = Literal["select", "score"]
+"""The parts of a form's data: one to select heads or train probes on, one to score them on."""
+PARTS: dict[Part, tuple[str, ...]] = {"select": USUAL["train"], "score": (*USUAL["dev"], *USUAL["test"])}
+"""Words in file names that mark each part."""
 UNUSUAL = 0.02
 """Fraction of the pieces, or of the texts, above which a note reports that they are unknown or repeated."""
 CHARACTERS = 16
@@ -139,6 +147,38 @@ def draw(items: Iterable[Item], count: int, rng: np.random.Generator) -> tuple[l
     return [item for _, item in sorted(sample, key=lambda pair: pair[0])], number + 1
 
 
+def split_by_name(files: Sequence[Path]) -> dict[Part, list[Path]] | None:
+    """Return the files to choose on, called train, and to score on, called dev or test.
+
+    None where the name of one says neither, or both, and where one part has none.
+    """
+    paths_by_part: dict[Part, list[Path]] = {
+        part: [path for path in files if {*words} & {*re.findall("[a-z]+", path.name.lower())}]
+        for part, words in PARTS.items()
+    }
+    # Each file must be in exactly one part: a name such as train-dev.txt would be in both.
+    once = sorted(path for paths in paths_by_part.values() for path in paths) == sorted(files)
+    return paths_by_part if all(paths_by_part.values()) and once else None
+
+
+def draw_parts(
+    files: Sequence[Path], read: Callable[[Sequence[Path]], Iterable[Item]], most: int, rng: np.random.Generator
+) -> Iterator[tuple[Part, list[Item], int]]:
+    """Yield at most `most` items of each part, and how many there were to sample from.
+
+    Where the names of the files do not say their parts, all items together are halved.
+    """
+    if parts := split_by_name(files):
+        for part, paths in parts.items():
+            yield part, *draw(read(paths), most, rng)
+        return
+    drawn, count = draw(read(files), 2 * most, rng)
+    # A random half, not the first half: neighbouring items may come from one document.
+    chosen = {*rng.permutation(len(drawn))[: len(drawn) // 2].tolist()}
+    yield "select", [item for index, item in enumerate(drawn) if index in chosen], len(chosen)
+    yield "score", [item for index, item in enumerate(drawn) if index not in chosen], count - len(chosen)
+
+
 def text_sample(
     texts: Iterable[str], packer: Packer, *, count: int, shortest: int, rng: np.random.Generator
 ) -> TextSample:
@@ -185,9 +225,21 @@ def _fitting(run: PieceRun, room: int, rng: np.random.Generator) -> PieceRun:
     return PieceRun(run.ids[start : start + room], run.words[start : start + room])
 
 
-def place_tree(
-    tree: Tree, packer: Packer, problems: Problems, part: Literal["select", "score"]
-) -> tuple[Example, PlacedTree] | None:
+@dataclass(frozen=True, kw_only=True)
+class LinkedItem:
+    """A text of the sample. `part`: whether heads are chosen ("select") or scored ("score") on it."""
+
+    text: LinkedText
+    part: Part
+
+    def lay_out(self, packer: Packer) -> tuple[Example, NDArray[np.float32]]:
+        """Return the text as one sequence of T tokens, and which tokens each word has, as 0 or 1 (W, T)."""
+        placed = place_words(self.text.words, self.text.place, packer, Problems(heading=""))
+        assert placed is not None, "the form of data has left such texts out"
+        return placed
+
+
+def place_tree(tree: Tree, packer: Packer, problems: Problems, part: Part) -> tuple[Example, PlacedTree] | None:
     """Return a tree as one sequence, each word tokenized by itself, with the tokens of its words.
 
     None, and a line in `problems`, if the tokenizer has no piece for a word or if the tree does not fit.

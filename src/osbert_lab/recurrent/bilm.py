@@ -11,9 +11,8 @@ from osbert.data.batch import Batch
 from osbert.models.contract import Backbone, States, StepSize, matrix_weights
 from osbert.text.file_tokenizer import AnyTokenizer
 from osbert_lab.recurrent.bilm_architecture import BilmArchitecture
-from osbert_lab.recurrent.characters import CharacterEncoder
+from osbert_lab.recurrent.characters import CharacterEncoder, spellings
 from osbert_lab.recurrent.lstm import DirectionsLayer, ProjectedLSTM, Steps, both_ends
-from osbert_lab.recurrent.spelling import spellings
 
 
 class Bilm(Backbone):

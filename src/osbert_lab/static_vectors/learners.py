@@ -17,9 +17,8 @@ from osbert.corpus.shards import Corpus, ShardBlock
 from osbert.data.loader import BlockOrder
 from osbert_lab.static_vectors import glove, word2vec
 from osbert_lab.static_vectors.clock import LearningClock
-from osbert_lab.static_vectors.pair_counts import PairCounts
+from osbert_lab.static_vectors.pair_counts import PairCounts, write_shuffled
 from osbert_lab.static_vectors.settings import GloveSettings, MethodSettings, Word2VecSettings
-from osbert_lab.static_vectors.shuffled import write_shuffled
 
 BLOCK = 1 << 16
 """Words that are read and processed at a time. Windows do not cross the ends of a block."""

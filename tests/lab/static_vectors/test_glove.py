@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from osbert_lab.static_vectors import glove
 from osbert_lab.static_vectors.glove import GloveTables
-from osbert_lab.static_vectors.pair_counts import PairCounts, merge_counts
-from osbert_lab.static_vectors.shuffled import write_shuffled
+from osbert_lab.static_vectors.pair_counts import PairCounts, merge_counts, write_shuffled
 
 
 @pytest.mark.parametrize("most", [1, 5, 1000], ids=lambda most: f"most-{most}")

@@ -15,8 +15,7 @@ from osbert.reading.tagged.rows import TaggedWords, read_columns
 from osbert.terminal import format_count
 from osbert_lab.analysis.forms.contract import DataForm, FileHead, Sampling
 from osbert_lab.analysis.kinds.contract import PlacedWords
-from osbert_lab.analysis.parts import Part, draw_parts
-from osbert_lab.analysis.sample import Sample, TextSample, place_words
+from osbert_lab.analysis.sample import Part, Sample, TextSample, draw_parts, place_words
 from osbert_lab.analysis.tables import left_out, unusable_rows
 
 COLUMNS = 3

@@ -12,9 +12,7 @@ from osbert.errors import Problems
 from osbert.terminal import format_count
 from osbert_lab.analysis.coreference_files import BEGIN, GAP, LinkedText, read_documents, read_gap
 from osbert_lab.analysis.forms.contract import DataForm, FileHead, Sampling
-from osbert_lab.analysis.linked_text import LinkedItem
-from osbert_lab.analysis.parts import draw_parts
-from osbert_lab.analysis.sample import ItemSample, draw, place_words
+from osbert_lab.analysis.sample import ItemSample, LinkedItem, draw, draw_parts, place_words
 from osbert_lab.analysis.tables import left_out, unusable_rows
 
 

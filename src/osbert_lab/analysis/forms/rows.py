@@ -12,8 +12,7 @@ from osbert.errors import Problems, UserError
 from osbert.tasks import Record, Task
 from osbert.terminal import format_count
 from osbert_lab.analysis.forms.contract import DataForm, FileHead, Sampling
-from osbert_lab.analysis.parts import split_by_name
-from osbert_lab.analysis.sample import ItemSample, draw
+from osbert_lab.analysis.sample import ItemSample, draw, split_by_name
 
 TRIED = 20
 """Rows of a file that are tried; one with a label known to the task is enough."""

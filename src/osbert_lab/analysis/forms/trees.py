@@ -11,8 +11,7 @@ from osbert.data.example import Example
 from osbert.errors import Problems
 from osbert.terminal import format_count
 from osbert_lab.analysis.forms.contract import DataForm, FileHead, Sampling
-from osbert_lab.analysis.parts import draw_parts
-from osbert_lab.analysis.sample import Sample, TextSample, place_tree
+from osbert_lab.analysis.sample import Sample, TextSample, draw_parts, place_tree
 from osbert_lab.analysis.tables import left_out, unusable_rows
 from osbert_lab.analysis.tree_files import SUFFIX, Tree, is_trees, read_trees
 

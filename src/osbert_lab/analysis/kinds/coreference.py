@@ -27,10 +27,9 @@ from osbert_lab.analysis.coreference_files import MentionLink
 from osbert_lab.analysis.figures import Figure, select_figures
 from osbert_lab.analysis.kinds.contract import Advance, Experiment
 from osbert_lab.analysis.kinds.relations import by_word
-from osbert_lab.analysis.linked_text import LinkedItem
 from osbert_lab.analysis.model import AnalysedModel
 from osbert_lab.analysis.passes import fresh
-from osbert_lab.analysis.sample import ItemSample
+from osbert_lab.analysis.sample import ItemSample, LinkedItem
 
 ALL = "all mentions"
 ORDER = (ALL, "pronouns", "names", "nouns", "ambiguous pronouns")

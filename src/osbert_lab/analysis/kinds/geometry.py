@@ -15,9 +15,9 @@ from osbert.models.contract import Sizes
 from osbert.reports.page import Section
 from osbert.reports.plot import Series, explain_picture, line_plot
 from osbert_lab.analysis.figures import Figure, Floats, grid, select_figures
-from osbert_lab.analysis.heat import heat_map
 from osbert_lab.analysis.kinds.contract import Analysis, TextPass
 from osbert_lab.analysis.likeness import LEAST, interval_without, jackknife, likeness, mean_cosine, standardise
+from osbert_lab.analysis.plots import heat_map
 
 TOKENS = 1024
 """Most sampled tokens; their states are the only memory that grows with the sample."""

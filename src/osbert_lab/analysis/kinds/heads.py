@@ -19,8 +19,8 @@ from osbert.reports.page import Section, paragraph
 from osbert.reports.plot import Series, explain_picture, line_plot
 from osbert.terminal import format_count
 from osbert_lab.analysis.figures import Figure, Floats, RunningMeans, grid, label_indices, select_figures
-from osbert_lab.analysis.heat import heat_map
 from osbert_lab.analysis.kinds.contract import Analysis, TextPass, TokenMarks
+from osbert_lab.analysis.plots import heat_map
 
 NAMES = {
     "previous": "the previous token",

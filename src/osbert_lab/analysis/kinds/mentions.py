@@ -17,12 +17,11 @@ from osbert.reports.page import Section
 from osbert_lab.analysis.coreference_files import MentionLink
 from osbert_lab.analysis.figures import Figure
 from osbert_lab.analysis.kinds.contract import Advance, Experiment, PlacedWords, TextPass
-from osbert_lab.analysis.linked_text import LinkedItem
 from osbert_lab.analysis.model import AnalysedModel
 from osbert_lab.analysis.passes import PassedModel
 from osbert_lab.analysis.probe import States
 from osbert_lab.analysis.probing import LayerProbes, ProbedItem
-from osbert_lab.analysis.sample import ItemSample, TextSample
+from osbert_lab.analysis.sample import ItemSample, LinkedItem, TextSample
 
 ONE, TWO = "one thing", "two things"
 

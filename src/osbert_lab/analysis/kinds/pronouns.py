@@ -19,10 +19,9 @@ from osbert.evaluation.bootstrap import wilson_interval
 from osbert.reports.page import Section
 from osbert_lab.analysis.figures import Figure, select_figures
 from osbert_lab.analysis.kinds.contract import Advance, LanguageExperiment
-from osbert_lab.analysis.linked_text import LinkedItem
 from osbert_lab.analysis.model import AnalysedModel
 from osbert_lab.analysis.preferences import rate_plot
-from osbert_lab.analysis.sample import ItemSample, place_words
+from osbert_lab.analysis.sample import ItemSample, LinkedItem, place_words
 
 FORMS = {"masculine": ("he", "him", "his"), "feminine": ("she", "her", "hers")}
 LEAST = 10

@@ -19,7 +19,7 @@ from osbert.reports.page import Section
 from osbert.reports.plot import explain_picture
 from osbert_lab.analysis.figures import Figure, Floats, RunningMeans, select_figures
 from osbert_lab.analysis.kinds.contract import Analysis, TextPass
-from osbert_lab.analysis.scatter import Spot, scatter_plot
+from osbert_lab.analysis.plots import Spot, scatter_plot
 
 TEXTS = 30
 """Number of texts compared; each costs as much as all other analyses on fifty texts."""

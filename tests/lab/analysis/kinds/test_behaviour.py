@@ -15,10 +15,9 @@ from osbert.inference.pieces import language_model
 from osbert_lab.analysis.coreference_files import LinkedText, MentionLink
 from osbert_lab.analysis.judgements import find_shared_pieces
 from osbert_lab.analysis.kinds import pronouns
-from osbert_lab.analysis.linked_text import LinkedItem
 from osbert_lab.analysis.model import AnalysedModel
 from osbert_lab.analysis.model_analysis import ModelAnalysis
-from osbert_lab.analysis.sample import ItemSample
+from osbert_lab.analysis.sample import ItemSample, LinkedItem
 from refusals import refusal
 from tiny_runs import WORDS, write_run
 

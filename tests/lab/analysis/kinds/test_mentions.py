@@ -11,7 +11,7 @@ from osbert.models.architecture import Architecture
 from osbert_lab.analysis.coreference_files import LinkedText, MentionLink
 from osbert_lab.analysis.kinds.contract import PlacedWords, TextPass, TokenMarks
 from osbert_lab.analysis.kinds.mentions import Mentions, _MentionProbes, _pairs
-from osbert_lab.analysis.linked_text import LinkedItem
+from osbert_lab.analysis.sample import LinkedItem
 
 SIZES = Architecture(layers=1, heads=2, width=16, vocabulary=20, length=24)
 NOWHERE = np.zeros(7, bool)

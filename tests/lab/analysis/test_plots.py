@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from osbert.reports.plot import explain_picture
-from osbert_lab.analysis.heat import heat_map
-from osbert_lab.analysis.scatter import Spot, scatter_plot
+from osbert_lab.analysis.plots import Spot, heat_map, scatter_plot
 
 
 def test_a_heat_map_has_a_cell_for_each_value_and_says_what_it_is() -> None:

@@ -1,18 +1,21 @@
-"""Heat maps as SVG: a row for each layer, a column for each head or layer; larger values are darker."""
+"""Plots as SVG: heat maps of layers and heads, where larger values are darker, and scatter plots of items."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from osbert.reports.plot import RIGHT, WIDTH, picture, short
+from osbert.reports.plot import HEIGHT, RIGHT, WIDTH, picture, short
 
 LEFT, TOP = 34, 26
+MARGIN = 12
+"""Pixels around a scatter plot."""
 MOST_HIGH = 26
 """Largest height of a cell, in pixels."""
 NUMBERED = 26
@@ -76,3 +79,29 @@ def _cell(value: float, box: tuple[float, float, float, float], note: str, ends:
         where = f'x="{x + wide / 2:.1f}" y="{y + high / 2 + 4:.1f}" pointer-events="none"'
         parts.append(f'<text class="number middle" {where}>{number}</text>')
     return parts
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spot:
+    """An item: its coordinates, label and colour."""
+
+    x: float
+    y: float
+    label: str
+    color: int = 0
+
+
+def scatter_plot(spots: Sequence[Spot], *, title: str, keys: Sequence[tuple[str, int]] = ()) -> str:
+    """Return a <figure> of spots; both axes have the same scale and no numbers. `keys`: the legend of colours."""
+    if not spots:
+        return picture([], title=title)
+    xs, ys = [spot.x for spot in spots], [spot.y for spot in spots]
+    wide, high = max(xs) - min(xs), max(ys) - min(ys)
+    scale = min((WIDTH - 2 * MARGIN) / (wide or 1e-12), (HEIGHT - 2 * MARGIN) / (high or 1e-12))
+    left, low = (max(xs) + min(xs)) / 2, (max(ys) + min(ys)) / 2
+    parts = [
+        f'<circle class="dot c{spot.color}" cx="{WIDTH / 2 + (spot.x - left) * scale:.1f}" '
+        f'cy="{HEIGHT / 2 - (spot.y - low) * scale:.1f}" r="4.5"><title>{escape(spot.label)}</title></circle>'
+        for spot in spots
+    ]
+    return picture(parts, title=title, keys=keys)
