@@ -94,6 +94,7 @@ def test_openais_client_gets_vectors(openai_client: Any, folders: dict[str, Path
     asked = openai_client.embeddings.create(model="prompted", input=TEXTS, extra_body={"role": "query"})
     assert np.array([item.embedding for item in asked.data]) == vectors(folders["prompted"], TEXTS, role="query")
     assert {model.id for model in openai_client.models.list()} == set(folders)
+    assert openai_client.models.retrieve("prompted").id == "prompted"
 
 
 def test_vectors_are_cut_where_the_model_was_trained_for_it(openai_client: Any, folders: dict[str, Path]) -> None:
@@ -217,6 +218,24 @@ def test_teis_routes(serving: Serving, folders: dict[str, Path]) -> None:
 
 
 @pytest.mark.lab
+def test_texts_are_compared_by_teis_route(serving: Serving, folders: dict[str, Path]) -> None:
+    inputs = {"source_sentence": TEXTS[0], "sentences": TEXTS}
+    for parameters, role in (({}, None), ({"prompt_name": "query", "truncate": True}, "query")):
+        answer = serving.client.post("/similarity", json={"inputs": inputs, "parameters": parameters})
+        embedded = osbert.load(folders["prompted"]).embed(TEXTS, role=role)
+        assert answer.json() == pytest.approx((embedded @ embedded[0]).tolist(), abs=1e-5)
+    for faulty, field in (
+        ({"source_sentence": LONG, "sentences": TEXTS}, "inputs.source_sentence"),
+        ({"source_sentence": "fine", "sentences": ["fine", LONG]}, "inputs.sentences[1]"),
+        ({"source_sentence": "fine", "sentences": ["fine", "film " * 20_000]}, "inputs.sentences[1]"),
+        ({"source_sentence": "fine", "sentences": ["fine"] * 128}, "inputs.sentences"),
+        ({"source_sentence": "fine", "sentences": []}, "inputs.sentences"),
+    ):
+        answer = serving.client.post("/similarity", json={"inputs": faulty})
+        assert answer.status_code in (413, 422) and f"`{field}`" in answer.json()["error"]
+
+
+@pytest.mark.lab
 def test_teis_route_of_sparse_vectors(serving: Serving, folders: dict[str, Path]) -> None:
     answer = serving.client.post("/embed_sparse", json={"inputs": TEXTS, "prompt_name": "query", "truncate": True})
     assert answer.status_code == 200, answer.text
@@ -234,9 +253,12 @@ def test_the_hubs_client_embeds_by_teis_route(
     import huggingface_hub
 
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)  # it means every host but this one
-    client = huggingface_hub.InferenceClient(f"{serving.url}/embed", token=KEY)
-    rows = client.feature_extraction("a good film", normalize=True, prompt_name="query", truncate=True)
-    assert rows == vectors(folders["prompted"], ["a good film"], role="query")
+    for address in ("/embed", ""):  # the first model, an encoder, answers at the bare address
+        client = huggingface_hub.InferenceClient(serving.url + address, token=KEY)
+        rows = client.feature_extraction("a good film", normalize=True, prompt_name="query", truncate=True)
+        assert rows == vectors(folders["prompted"], ["a good film"], role="query")
+    client = huggingface_hub.InferenceClient(f"{serving.url}/similarity", token=KEY)
+    assert len(client.sentence_similarity("a good film", other_sentences=TEXTS)) == len(TEXTS)
     huggingface_hub.close_session()
 
 
@@ -307,6 +329,16 @@ def test_what_is_no_request_is_refused_in_the_form_of_the_client(serving: Servin
         answer = serving.client.post(path, json={}, headers=headers)
         assert answer.status_code == status and FORMS[path] in answer.json()
     assert FORMS[path] in serving.client.get(path).json()
+
+
+def test_coheres_refusals_say_which_document(serving: Serving) -> None:
+    answer = serving.client.post("/v2/rerank", json={"query": "film", "documents": ["fine", " "]})
+    assert answer.status_code == 422 and answer.json()["message"].startswith("documents[1]: ")
+
+
+def test_no_refusal_names_the_folder_of_a_model(serving: Serving) -> None:
+    answer = serving.post("embed", texts=TEXTS, dimensions=999)
+    assert answer.status_code == 422 and "/" not in answer.json()["error"]["message"]
 
 
 def test_without_a_reranker_its_routes_are_absent() -> None:

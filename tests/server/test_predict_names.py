@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,9 @@ TEXTS = ["a good film", "the bad play"]
 def folders(runs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     task = Classify(labels=("entailment", "neutral", "contradiction"), text="one", pair="two")
     nli = write_run(tmp_path_factory.mktemp("nli") / "nli", task)
-    return {"masks": runs["pretrained"], "classifier": runs["classifier"], "nli": nli, "encoder": runs["encoder"]}
+    two = write_run(tmp_path_factory.mktemp("two") / "two", replace(task, labels=("entailment", "neutral", "maybe")))
+    encoders = {"masks": runs["pretrained"], "encoder": runs["encoder"]}
+    return {**encoders, "classifier": runs["classifier"], "nli": nli, "two": two}
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +81,17 @@ def test_what_cannot_be_predicted_is_refused(worker: Worker, request_: dict[str,
     [(status, answer)] = ask(worker, request_)
     assert status == 422 and answer["error"]["field"] == field
     assert "/tmp" not in answer["error"]["message"]
+
+
+def test_no_refusal_speaks_of_an_option_of_the_command_line(worker: Worker) -> None:
+    for model, labels, multi in (
+        ("nli", ["film"], False),
+        ("masks", ["film"], False),
+        ("masks", ["film", "play"], True),
+        ("two", ["film", "play"], True),
+    ):
+        [(status, answer)] = ask(worker, {"model": model, "texts": TEXTS, "labels": labels, "multi": multi})
+        assert status == 422 and "--" not in answer["error"]["message"]
 
 
 def test_too_much_at_once_is_refused(worker: Worker) -> None:

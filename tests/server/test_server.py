@@ -49,8 +49,11 @@ def test_the_models_are_told(server: Any) -> None:
     assert kinds == ["regress", "tag", "pretraining", "encoder"]
     for path, status in (("/health", "alive"), ("/ready", "ready")):
         assert server.client.get(path).json() == {"status": status}
-        head = server.client.head(path)  # as balancers ask
+    for path in ("/health", "/ready", "/", "/v1/models", "/v1/models/reader", "/openapi.json"):
+        whole, head = server.client.get(path), server.client.head(path)  # as balancers ask
         assert head.status_code == 200 and head.content == b""
+        assert head.headers["content-length"] == str(len(whole.content))
+    assert [server.client.head(path).status_code for path in ("/v1/models/none", "/v1/embed")] == [404, 405]
 
 
 def predicted(runs: dict[str, Path], name: str, texts: Any) -> list[Prediction]:

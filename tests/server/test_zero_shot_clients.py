@@ -52,6 +52,12 @@ def scores(folder: Path, text: str, **options: Any) -> Any:
     return pytest.approx(dict(prediction.probabilities), abs=1e-6)
 
 
+@pytest.mark.usefixtures("client")
+def test_the_first_model_answers_at_the_bare_address(serving: Serving, folders: dict[str, Path]) -> None:
+    elements = huggingface_hub.InferenceClient(serving.url).text_classification(TEXT)
+    assert {element.label: element.score for element in elements} == scores(folders["classifier"], TEXT)
+
+
 @pytest.mark.parametrize("multi", [False, True])
 def test_the_hubs_client_predicts_classes_by_name(client: Any, folders: dict[str, Path], multi: bool) -> None:
     options = {"multi_label": multi, "hypothesis_template": TEMPLATE}

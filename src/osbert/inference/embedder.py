@@ -150,7 +150,7 @@ class Embedder:
         self.parts = self._find_parts()
         if settings.dimensions > self.shape[-1]:
             raise UserError(
-                f"The vectors of {engine.folder} have {self.shape[-1]} numbers: --dimensions must be from 1 to "
+                f"The vectors of {engine.folder} have {self.shape[-1]} numbers: dimensions must be from 1 to "
                 f"{self.shape[-1]}, not {settings.dimensions}.",
                 code="invalid-value",
             )

@@ -66,8 +66,8 @@ class EntailmentScorer(ClassScorer):
         against = next((index for index in others if labels[index].casefold().startswith("contradict")), None)
         if against is None and len(others) != 1 and options.multi:
             raise UserError(
-                f"{engine.folder} has the labels {list_labels(labels)}, none of which is a contradiction: --multi has "
-                "nothing to compare an entailment with. Leave it out.",
+                f"{engine.folder} has the labels {list_labels(labels)}, none of which is a contradiction, with which "
+                "an entailment is compared to tell whether a class holds. Ask which of several classes holds.",
                 code="unsupported-model",
             )
         self.task = task

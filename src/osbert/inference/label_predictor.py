@@ -106,7 +106,7 @@ class LabelPredictor:
         """Add labels that the model cannot read, that it reads alike, or that are too few, to `problems`."""
         if 0 < len(labels) < self.scorer.fewest:
             problems.add(
-                f"{where}: one class is always predicted. Give two or more; --multi tells whether a single one holds.",
+                f"{where}: one class is always predicted. Give two or more; with multi, one alone holds or not.",
                 code="nothing-to-learn",
             )
         names: dict[tuple[int, ...], str] = {}

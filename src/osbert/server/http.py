@@ -24,7 +24,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 import osbert
 from osbert.extensions import extensions
@@ -101,6 +101,16 @@ class EventStream(StreamingResponse):
             await super().__call__(scope, receive, send)
         finally:
             self.ended(self.outcome)
+
+
+class HeadAsGet:
+    """Middleware that answers HEAD as GET. uvicorn, which knows the method that came, leaves out the body."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.app({**scope, "method": "GET"} if scope.get("method") == "HEAD" else scope, receive, send)
 
 
 @dataclass(kw_only=True)
@@ -347,6 +357,7 @@ def application(service: Service, *, hosts: Hosts) -> FastAPI:
             CORSMiddleware, allow_origins=hosts.origins, allow_methods=["GET", "POST"], allow_headers=["*"]
         )
     app.add_middleware(HostCheck, hosts=hosts, refuse=service.refusal)
+    app.add_middleware(HeadAsGet)
     app.router.routes.extend([*page_routes(PAGE), *page_routes(BROWSER)])
     return app
 
@@ -373,23 +384,30 @@ def _add_states(app: FastAPI, service: Service) -> None:
         """Return the problem that keeps a worker from starting, {} if there is none."""
         return {"problem": service.pool.problem} if service.pool.problem else {}
 
+    def list_models() -> list[dict[str, Any]]:
+        """Return the models as OpenAI's clients list them."""
+        names = [model["name"] for model in service.pool.models]
+        return [{"id": name, "object": "model", "created": 0, "owned_by": "osbert"} for name in names]
+
     listed = schemas.models_schema(dict.fromkeys([*kinds(), *(edge.kind for edge in service.pool.edges)]))
 
     @app.get("/v1/models", responses=describe_responses(listed, 401, 503))
     async def models(request: HttpRequest) -> Response:
         service.check_key(request)
-        listed = [
-            {"id": model["name"], "object": "model", "created": 0, "owned_by": "osbert"}
-            for model in service.pool.models
-        ]
-        return respond({"object": "list", "data": listed, "models": service.pool.models})
+        return respond({"object": "list", "data": list_models(), "models": service.pool.models})
 
-    @app.head("/health", include_in_schema=False)
+    @app.get("/v1/models/{name:path}", include_in_schema=False)  # OpenAI's
+    async def listed_model(name: str, request: HttpRequest) -> Response:
+        service.check_key(request)
+        for model in list_models():
+            if model["id"] == name:
+                return respond(model)
+        raise Refusal(404, f"There is no model '{schemas.shorten(name)}' here.", field="model")
+
     @app.get("/health", responses=describe_responses(schemas.ServerState))
     async def health() -> Response:
         return respond({"status": "alive"} | problem())
 
-    @app.head("/ready", include_in_schema=False)
     @app.get("/ready", responses=describe_responses(schemas.ServerState, 503))
     async def ready() -> Response:
         service.check_going()

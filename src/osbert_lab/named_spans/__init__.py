@@ -205,7 +205,7 @@ class NamedSpans(EntityTask):
         types, texts = self._asked(record)
         if not types:
             raise UserError(
-                "This run has no types of its own: name those to look for, as in --labels person,city.",
+                "This run has no types of its own: give labels to look for, such as person,city.",
                 code="missing-value",
             )
         run = cut_words(record if self.spaced else without_spaces(record), packer.tokenizer)

@@ -1,4 +1,4 @@
-"""Calls of Hugging Face's text-embeddings-inference (TEI): POST /embed, /embed_sparse, /rerank (/predict: predict.py).
+"""Calls of Hugging Face's text-embeddings-inference (TEI): POST /embed, /embed_sparse, /rerank; others are files.
 
 They name no model: the first that can answers. A text that is too long is refused unless `truncate` is true.
 """
@@ -21,6 +21,7 @@ from osbert.server.clients.rerank import RankedResults
 from osbert.tasks.edges import Edge
 from osbert_lab.text_embeddings_inference.contract import TEICall, TruncatingRequest
 from osbert_lab.text_embeddings_inference.predict import TEIPredictCall, ZeroShotCall
+from osbert_lab.text_embeddings_inference.similarity import TEISimilarityCall
 
 
 class TEISparseRequest(TruncatingRequest):
@@ -162,6 +163,7 @@ def client_calls(ranking: Edge | None) -> dict[str, Call]:
     calls: dict[str, Call] = {
         "/embed": TEIEmbedCall(),
         "/embed_sparse": TEISparseCall(),
+        "/similarity": TEISimilarityCall(),
         "/predict": TEIPredictCall(),
         "/zero-shot-classification": ZeroShotCall(),
     }

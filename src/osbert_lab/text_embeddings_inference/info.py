@@ -1,4 +1,4 @@
-"""GET /info of text-embeddings-inference (TEI): the first served model, and the server's limits."""
+"""GET /info and POST / of text-embeddings-inference (TEI): the first served model and its answers."""
 
 from __future__ import annotations
 
@@ -13,9 +13,17 @@ import osbert
 from osbert.server.http import Service, describe_responses
 from osbert_lab.text_embeddings_inference.contract import TEIError
 
+PATHS = {"embedding": "/embed", "classifier": "/predict", "reranker": "/rerank"}
+"""The path whose call POST / is, by the type of the first model."""
+
 
 def add_info(app: FastAPI, service: Service) -> None:
-    """Add GET /info to the server."""
+    """Add GET /info to the server, and POST /, as clients of the Inference API ask a server without a path."""
+
+    @app.post("/", include_in_schema=False)
+    async def answer_first(request: Request) -> Response:
+        (kind,) = model_info(service.pool.models[0], {}, "")["model_type"]
+        return await service.answer(PATHS[kind], request)
 
     @app.get("/info", responses=describe_responses(dict[str, Any], 401, error=TEIError))
     async def info(request: Request) -> Response:

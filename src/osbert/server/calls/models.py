@@ -208,8 +208,7 @@ class ServerModel:
             try:
                 predictor = LabelPredictor(self.engine, read_labels(labels, where="labels"), options)
             except UserError as error:
-                message = str(error).replace(str(self.engine.folder), f"the model {self.name}")
-                raise Refusal(422, message, field="labels") from error
+                raise self._refusal(error, "labels") from error
             if len(self._predictors) >= KEPT:
                 self._predictors.clear()
             self._predictors[labels, options] = predictor
@@ -235,7 +234,11 @@ class ServerModel:
             return embedder
         except UserError as error:
             field = "role" if options.role is not None else "dimensions" if options.dimensions else "pooling"
-            raise Refusal(422, str(error), field=field) from error
+            raise self._refusal(error, field) from error
+
+    def _refusal(self, error: UserError, field: str) -> Refusal:
+        """Return the refusal (422) of a request for which the model will not do, without the path of its folder."""
+        return Refusal(422, str(error).replace(str(self.engine.folder), f"the model {self.name}"), field=field)
 
 
 def _edge(engine: Engine, *, masks: bool) -> Edge:

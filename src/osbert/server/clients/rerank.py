@@ -167,5 +167,6 @@ class CohereCall(RankedResults):
         return {"id": str(uuid.uuid4()), "results": ranked, "meta": {"api_version": {"version": "2"}}}
 
     def refuse(self, refusal: Refusal) -> tuple[int, Any]:
-        """Return Cohere's error."""
-        return refusal.status, {"message": refusal.message}
+        """Return Cohere's error, which has no field."""
+        where = f"{refusal.field}: " if "[" in refusal.field else ""
+        return refusal.status, {"message": where + refusal.message}
