@@ -41,8 +41,12 @@ _KANA = "\u3041-\u30ff"
 _THAI_LAO = "\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0ebd\u0ec0-\u0ece\u0edc-\u0edf"
 _BURMESE = "\u1000-\u103f\u1050-\u108f\u109a-\u109d\ua9e0-\ua9ef\ua9fa-\ua9fe\uaa60-\uaa76\uaa7a-\uaa7f"
 _KHMER = "\u1780-\u17d3\u17d7\u17dc\u17dd"
-_UNSPACED = "".join(f"{chr(first)}-{chr(last)}" for first, last in CJK) + _KANA + _THAI_LAO + _BURMESE + _KHMER
-"""Characters of scripts without spaces between words: letters and their marks, without digits and punctuation."""
+_HANGUL = "\u1100-\u11ff\u3131-\u318e\uac00-\ud7a3"
+_UNSPACED = (
+    "".join(f"{chr(first)}-{chr(last)}" for first, last in CJK) + _KANA + _THAI_LAO + _BURMESE + _KHMER + _HANGUL
+)
+"""Letters and their marks, without digits and punctuation, of scripts without spaces between words, and of Korean,
+whose particles follow words without a space."""
 _MARKS = "\u0300-\u036f\u064b-\u065f\u0900-\u0963\u0966-\u0dff"
 """Combining marks in words, which are not letters themselves."""
 
@@ -139,10 +143,10 @@ def _term_patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
 def terms(text: str) -> list[str]:
     """Return the terms of a text in order; scripts without spaces between words yield bigrams of characters.
 
-    Those are Chinese characters, kana, Thai, Lao, Burmese and Khmer.
+    Those are Chinese characters, kana, Thai, Lao, Burmese, Khmer and Hangul.
 
-    >>> terms("The Café's 2 films"), terms("我喜欢"), terms("แมว 5")
-    (['the', 'café', 's', '2', 'films'], ['我喜', '喜欢'], ['แม', 'มว', '5'])
+    >>> terms("The Café's 2 films"), terms("我喜欢"), terms("แมว 5"), terms("고양이가")
+    (['the', 'café', 's', '2', 'films'], ['我喜', '喜欢'], ['แม', 'มว', '5'], ['고양', '양이', '이가'])
     """
     term_list: list[str] = []
     term, unspaced = _term_patterns()

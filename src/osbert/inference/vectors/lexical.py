@@ -15,6 +15,8 @@ from osbert.text.words import characters_within, terms
 
 K1, B = 1.2, 0.75
 """BM25's k1 (saturation of term frequency) and b (length normalisation), at their usual values."""
+SHORT = 2
+"""Most terms of a query that may be words of a single character, such as 猫狗 (cat, dog)."""
 
 
 class BM25Index:
@@ -48,12 +50,12 @@ class BM25Index:
     @classmethod
     def of_queries(cls, texts: Iterable[str], queries: Sequence[str]) -> Self:
         """Return an index of the words of the queries alone."""
-        return cls(texts, {word for query in queries for word in terms(query)})
+        return cls(texts, {word for query in queries for word in (*terms(query), *_short_characters(query))})
 
     def scores(self, query: str) -> NDArray[np.float64]:
         """Return the scores (n,) of the n texts, which are 0 for texts without a word of the query."""
         scores = np.zeros(len(self.normalizers))
-        for word in terms(query):
+        for word in self._query_terms(query):
             rows, amounts = self._score_word(word)
             scores[rows] += amounts
         return scores
@@ -75,7 +77,7 @@ class BM25Index:
     def explain(self, query: str, index: int) -> dict[str, float]:
         """Return the words that a query has in common with the text at `index`, with their fractions of its score."""
         amounts: dict[str, float] = defaultdict(float)
-        for word in terms(query):
+        for word in self._query_terms(query):
             rows, of_rows = self._score_word(word)
             position = int(np.searchsorted(rows, index))
             if position < len(rows) and rows[position] == index:
@@ -83,8 +85,18 @@ class BM25Index:
         total = sum(amounts.values())
         return {word: amount / total for word, amount in sorted(amounts.items(), key=lambda pair: -pair[1])}
 
+    def _query_terms(self, query: str) -> list[str]:
+        """Return the terms of a query; of a short one without a term in any text, its characters, as words in a row."""
+        words = terms(query)
+        return words if any(word in self.postings for word in words) else _short_characters(query)
+
     def _score_word(self, word: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Return the ascending indices (df,) of the texts with a word, and what it adds to their scores."""
         rows, frequencies = (np.frombuffer(column, np.int64) for column in self.postings.get(word, (b"", b"")))
         idf = math.log(1 + (len(self.normalizers) - len(rows) + 0.5) / (len(rows) + 0.5))
         return rows, idf * frequencies * (K1 + 1) / (frequencies + self.normalizers[rows])
+
+
+def _short_characters(query: str) -> list[str]:
+    """Return the characters of a query without spaces that has few terms, [] of others: an index of all is large."""
+    return characters_within(query) if len(terms(query)) <= SHORT else []
