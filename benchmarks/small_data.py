@@ -122,7 +122,9 @@ def measured(wanted: Measured, *, model: Path, data: Path, most: int) -> Measure
         plan, splits = planned(wanted, words, model=model, data=data, most=most)
         with tempfile.TemporaryDirectory() as folder:
             test = splits["dev"]
-            if wanted.apart:
+            if wanted.apart and wanted.set in SINGLE:
+                plan, splits = plan_of_table(wanted, words, splits["train"], model=model)
+            elif wanted.apart:
                 plan, splits = held_out(plan, splits["train"])
             run = finetune_plan(plan, [splits], Path(folder) / "run")
             facts = osbert.recipe.read(run.folder / "recipe.toml")
@@ -264,6 +266,20 @@ def planned(
     # Not the task of `records`: the plan's own has the settings of the side, such as features=mix.
     every = splits["train"] if wanted.classes else loaded(wanted.set, data)[1]["train"]
     task = plan.task.fit(every).fit(splits["train"])
+    return dataclasses.replace(plan, tasks=(task,)), splits
+
+
+def plan_of_table(
+    wanted: Measured, words: Sequence[str], rows: Sequence[Record], *, model: Path
+) -> tuple[FinetunePlan, dict[str, list[Record]]]:
+    """Return the plan of a run on a table of these rows alone, and the parts that osbert divides them into."""
+    case = SETS[wanted.set]
+    settings = parse_settings(
+        [*words, "--length", str(case.length), "--seed", str(wanted.seed), "--device", "cpu"], schema(case.task)
+    )
+    data = [{"text": row.texts[0], "label": row.label} for row in rows]
+    plan = read_plan(case.task, settings, model=model, data=data)
+    task, splits = load(plan.task, SPLITS)
     return dataclasses.replace(plan, tasks=(task,)), splits
 
 

@@ -15,7 +15,11 @@ from osbert.interop.files.weight_files import fingerprint, read_file
 from osbert.runs.events import Epoch
 from osbert.runs.finetune.few_shot import PENALTY
 from osbert.runs.finetune.finetune import FinetuneRun, finetune
+from osbert.runs.finetune.report import REFITTED
+from osbert.runs.seen_texts import sketch
+from osbert.tasks import Record
 from osbert.training.interruption import Interruption, StopRequest
+from osbert.training.run_folder import RunFolder
 from refusals import refusal
 from tiny_runs import write_run
 
@@ -38,8 +42,8 @@ def linear(encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> FinetuneR
 
 
 def vectors(model: Any, rows: list[dict[str, Any]]) -> np.ndarray:
-    """Return mean vectors of mean 0 over the rows, and length 1 in the mean."""
-    found = np.asarray(model.embed([row["text"] for row in rows], pooling="mean", normalize=False), np.float64)
+    """Return unit vectors of texts, shifted to mean 0 over the rows, and scaled to length 1 in the mean."""
+    found = np.asarray(model.embed([row["text"] for row in rows], pooling="mean", normalize=True), np.float64)
     found -= found.mean(axis=0)
     return found / np.linalg.norm(found, axis=1).mean()
 
@@ -64,7 +68,7 @@ def test_the_encoder_stays_and_the_run_says_how_it_was_made(encoder: Path, linea
     assert recipe["training"]["few_shot"] == "linear"
     assert linear.facts["best"]["epoch"] == linear.facts["best"]["step"] == 0
     config = json.loads((linear.folder / "config.json").read_text())
-    assert config["osbert_summary"] == "mean"
+    assert config["osbert_summary"] == "mean" and config["osbert_pooling"] == "unit"
     assert (linear.folder / "report.html").is_file()
     assert linear.interval is not None and linear.interval.rows == 12
 
@@ -84,6 +88,28 @@ def test_numbers_and_several_labels_are_learnt_too(encoder: Path, tmp_path: Path
     found = osbert.finetune("multilabel", model=encoder, data={"train": labels, "dev": labels}, out=tmp_path / "m",
                             few_shot="linear")  # fmt: skip
     assert found.metrics["micro_f1"] > 0.5
+
+
+@pytest.mark.parametrize("few_shot", ["linear", "contrastive"])
+def test_a_layer_of_few_rows_is_fitted_to_those_held_out_too(encoder: Path, tmp_path: Path, few_shot: str) -> None:
+    rows = [
+        {"text": f"the {word} film {'a ' * number}", "label": label} for number in range(2) for word, label in WORDS
+    ]
+    events: list[Any] = []
+    call: dict[str, Any] = {"model": encoder, "data": rows, "few_shot": few_shot, "held_out": 0.25}
+    run = osbert.finetune("classify", out=tmp_path / "run", watch=events.append, **call)
+    texts = {text for split in run.development.values() for text in (record.texts[0] for record in split)}
+    assert len(texts) == 2
+    assert REFITTED in [event.text for event in events if hasattr(event, "text")]
+    assert REFITTED in " ".join((run.folder / "report.html").read_text().split())
+    # The run knows that it has learnt from all of its rows, and the layer is the one fitted to them.
+    known = RunFolder(run.folder).facts["finished"]["training_texts"]
+    assert known == sketch([Record(number=0, texts=(row["text"],)) for row in rows])
+    if few_shot == "linear":
+        given = {"train": rows, "dev": rows[:2]}
+        whole = osbert.finetune("classify", model=encoder, data=given, out=tmp_path / "whole", few_shot="linear")
+        weights = [read_file(folder / "model.safetensors") for folder in (run.folder, whole.folder)]
+        assert all(np.allclose(weights[0][name], weights[1][name], atol=2e-2) for name in weights[1])
 
 
 def test_contrastive_tunes_the_vectors_and_keeps_the_best_epoch_with_that_before_it(

@@ -255,7 +255,7 @@ class Folder:
     @property
     def has_pooler(self) -> bool:
         """Return whether the backbone's pooler was trained."""
-        return getattr(self.architecture, "pooling", "") != "none" and not self.report.select_names("new")
+        return getattr(self.architecture, "has_pooler", True) and not self.report.select_names("new")
 
     @cached_property
     def fingerprint(self) -> str:

@@ -122,9 +122,10 @@ class Architecture(Sizes):
     summary: Literal["token", "first", "last", "mean", "late"] = "token"
     """The state that represents a sequence: that of its first token (token: the last with direction = left_to_right),
     of its last token, or the mean of all. late: the mean of the pooler's output for each token."""
-    pooling: Literal["tanh", "gelu", "gelu_tanh", "relu", "silu", "none"] = "tanh"
+    pooling: Literal["tanh", "gelu", "gelu_tanh", "relu", "silu", "none", "unit"] = "tanh"
     """Activation of the pooler, the input of classification: tanh in BERT and RoBERTa, gelu in ELECTRA, relu in
-    DistilBERT. none: no pooler; classification reads the state itself, as in GPT."""
+    DistilBERT. none: no pooler; classification reads the state itself, as in GPT. unit: no pooler; it reads the state
+    scaled to length 1."""
     head_transform: bool = False
     """Whether the pooler ends with a norm, and heads for tokens and spans have such layers, too (ModernBERT)."""
     head_biases: bool = True
@@ -169,6 +170,11 @@ class Architecture(Sizes):
     @property
     def summary_is_last(self) -> bool:
         return self.summary == "last" or (self.summary == "token" and super().summary_is_last)
+
+    @property
+    def has_pooler(self) -> bool:
+        """Whether there is a pooler, a dense layer before classification."""
+        return self.pooling not in ("none", "unit")
 
     @property
     def key_width(self) -> int:

@@ -218,7 +218,7 @@ def _extra_names(architecture: Architecture) -> dict[str, tuple[str, ...]]:
             for kind in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
                 name = f"{kind}_l{layer}{direction}"
                 names[f"recurrent.lstm.{name}"] = (f"recurrent.{name}",)
-    pooler = weight_and_bias("pooler", ("pooler.dense",)) if architecture.pooling != "none" else {}
+    pooler = weight_and_bias("pooler", ("pooler.dense",)) if architecture.has_pooler else {}
     if architecture.head_transform:
         pooler |= weight_and_bias("pooler_norm", ("pooler.LayerNorm",))
     return names | (pooler if architecture.head_biases else without(pooler, ".bias"))

@@ -51,9 +51,11 @@ class Transformer(Backbone):
         )
         self.pooler: nn.Module = nn.Identity()
         self.pooling = None
-        if architecture.pooling != "none":
+        if architecture.has_pooler:
             self.pooler = Linear(architecture.width, architecture.width, bias=architecture.head_biases)
             self.pooling = ACTIVATIONS[architecture.pooling]
+        elif architecture.pooling == "unit":
+            self.pooling = functional.normalize
         self.pooler_norm: nn.Module = nn.Identity()
         if architecture.head_transform:
             self.pooler_norm = norm_of(architecture, architecture.width, biases=architecture.head_biases)

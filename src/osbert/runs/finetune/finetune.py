@@ -33,7 +33,7 @@ from osbert.runs.finetune.few_shot import sentence_model
 from osbert.runs.finetune.model import StartingModel, describe_tuning, read_model
 from osbert.runs.finetune.plan import LENGTH, FinetunePlan, find_study, flag
 from osbert.runs.finetune.records import REMARKS, Splits, read_tasks
-from osbert.runs.finetune.report import finetuning_report
+from osbert.runs.finetune.report import REFITTED, finetuning_report
 from osbert.runs.finetune.rows import FinetuneRows, TaskRows
 from osbert.runs.finetune.training_loop import FinetuneTrainer, tidy
 from osbert.runs.seen_texts import sketch
@@ -312,11 +312,14 @@ def finish(
     ended |= {"before": before} if before else {}
     if rivals := run.rivals:
         ended["compared"] = {name: asdict(epoch) for name, epoch in rivals.items()}
+    if run.refits:
+        watch(Notice(REFITTED))
     finetuning_report(run, name=plan.name)
     if run.map and (remark := run.map.write(run.epochs)):
         watch(Notice(remark))
     for outcome, rows, intervals in zip(run.outcomes, run.rows.tasks, run.intervals, strict=True):
-        facts = {**ended, "training_texts": sketch(rows.training), "best": outcome.scores(ended["best"])}
+        learnt = [*rows.training, *(rows.development if run.refits else ())]
+        facts = {**ended, "training_texts": sketch(learnt), "best": outcome.scores(ended["best"])}
         facts["development_rows"] = outcome.rows
         if outcome.calibration:
             facts["calibration"] = outcome.calibration.as_dict()

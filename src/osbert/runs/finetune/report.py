@@ -25,6 +25,11 @@ from osbert.training.tracking import NAME, duration, read_lines
 
 KEPT = {"best": "best", "last": "last", "better": "better of the first and the last"}
 """The epoch that is kept, in words, by the setting."""
+REFITTED = (
+    "The linear layer of the model is fitted to all rows, the few that were held out too. The scores are "
+    "those of the layer without them."
+)
+"""What happens to the layer of a run that `refits`."""
 
 
 def finetuning_report(run: FinetuneTrainer, *, name: str) -> Path:
@@ -92,6 +97,8 @@ def _task_sections(
     chosen = ", by which the epoch was chosen as well" if run.scores.chooses(run.settings) else ""
     caption = f"On {len(rows.development):,} development rows{chosen}."
     parts = [scores_table(task.metrics(predictions, rows.development), intervals), paragraph(caption)]
+    if run.refits:
+        parts.append(paragraph(REFITTED))
     if rivals := run.rivals:  # the linear layer and the tuned model
         names = [name for name in run.best.metrics if "/" not in name]
         cells = [

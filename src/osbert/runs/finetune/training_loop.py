@@ -27,7 +27,7 @@ from osbert.models.heads.predictions import share_table
 from osbert.models.random_numbers import fix_seed
 from osbert.objectives.left_to_right import LeftToRight
 from osbert.runs.events import Epoch
-from osbert.runs.finetune.few_shot import contrastive_learner, fit, read_pairs_apart
+from osbert.runs.finetune.few_shot import FEW_HELD_OUT, contrastive_learner, fit, fit_all_rows, read_pairs_apart
 from osbert.runs.finetune.model import StartingModel, merge_low_rank, prepare_tuning
 from osbert.runs.finetune.rows import DevelopmentScore, FinetuneRows, TaskOutcome
 from osbert.runs.finetune.settings import FinetuneSettings, ScoreSettings, refuse_conflicts
@@ -117,7 +117,7 @@ class FinetuneTrainer:
     def best(self) -> Epoch:
         """The epoch whose weights are kept: the best, or the last if the settings say so.
 
-        Of equal ones it is the last, and one that has not collapsed is preferred.
+        Of equal ones it is the last (with keep = better the first), and one that has not collapsed is preferred.
         """
         return [epoch for epoch in self.epochs if epoch.best or self.scores.keep == "last"][-1]
 
@@ -132,6 +132,14 @@ class FinetuneTrainer:
         first, *tuned = self.epochs
         best = max(reversed(tuned), key=self._merit) if self.scores.keep == "best" else tuned[-1]
         return {"linear layer": first, "contrastive" if self.settings.contrastive else "fine-tuned": best}
+
+    @property
+    def refits(self) -> bool:
+        """Whether the kept model has a fitted linear layer, which `finish` fits again to all rows (FEW_HELD_OUT)."""
+        method, [rows, *_] = self.settings.few_shot, self.rows.tasks
+        if method == "none" or (method == "linear-first" and self.best.step):
+            return False
+        return rows.task.source.is_held_out("dev") and len(rows.development) < FEW_HELD_OUT
 
     @property
     def ended_early(self) -> bool:
@@ -199,6 +207,8 @@ class FinetuneTrainer:
         winner, rows = self._candidate(self.best.step)
         winner.load_state_dict(weights)
         self.scored = self.scored or rows.score(winner)
+        if self.refits:
+            fit_all_rows(winner, rows.tasks[0])
         winner.to("cpu")
         backbone = winner.backbone
         low_rank = merge_low_rank(backbone) if self.settings.tuning == "lora" else {}
@@ -257,8 +267,9 @@ class FinetuneTrainer:
         before = [earlier for earlier in self.epochs if earlier.best]
         best = not before or self._merit(epoch) >= self._merit(before[-1])
         last = step >= self.steps or self._is_exhausted([*self.epochs, epoch])
-        if self.scores.keep == "better":  # of the first and the last score
-            best = not before or (last and best)
+        if self.scores.keep == "better":
+            # The last score against the first: equal ones keep the linear layer, since ties come of few rows.
+            best = not before or (last and self._merit(epoch) > self._merit(before[-1]))
         if last if self.scores.keep == "last" else best:
             self._keep(epoch, score, before)
         epoch = replace(epoch, best=best)
