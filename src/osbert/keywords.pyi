@@ -426,7 +426,7 @@ class PretrainKeywords(OptimizerKeywords, total=False):
     embedding_norm: bool
     query_vector: bool
     summary: Literal["token", "first", "last", "mean", "late"]
-    model_pooling: Literal["tanh", "gelu", "gelu_tanh", "relu", "silu", "none"]
+    model_pooling: Literal["tanh", "gelu", "gelu_tanh", "relu", "silu", "none", "unit"]
     head_transform: bool
     head_biases: bool
     piece_transform: bool
@@ -602,7 +602,7 @@ class PretrainKeywords(OptimizerKeywords, total=False):
     track: str | Sequence[str]
     parallel: Literal["ddp", "fsdp"]
     pooling: (
-        Literal["tanh", "gelu", "gelu_tanh", "relu", "silu", "none"]
+        Literal["tanh", "gelu", "gelu_tanh", "relu", "silu", "none", "unit"]
         | Literal["cls", "mean", "max", "weighted", "mean_sqrt", "last"]
     )
     weight: float
