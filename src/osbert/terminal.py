@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TextIO, cast
+from typing import IO, TYPE_CHECKING, Any, TextIO, cast
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -112,8 +112,10 @@ def guard_streams() -> None:
             setattr(sys, name, cast(TextIO, Screen(stream)))
 
 
-def open_console(**settings: Any) -> Console:
-    """Return a rich Console that escapes control characters on a terminal. `settings`: arguments of Console."""
+def open_console(
+    *, stderr: bool = False, highlight: bool = True, file: IO[str] | None = None, width: int | None = None
+) -> Console:
+    """Return a rich Console that escapes control characters on a terminal. The arguments are those of Console."""
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.segment import Segment
 
@@ -123,4 +125,4 @@ def open_console(**settings: Any) -> Console:
                 plain = segment.control or not self.is_terminal
                 yield segment if plain else segment._replace(text=printable(segment.text))
 
-    return GuardedConsole(**settings)
+    return GuardedConsole(stderr=stderr, highlight=highlight, file=file, width=width)

@@ -79,7 +79,7 @@ class _DrawnItems:
         # Algorithm R: item number `seen` replaces a random one with probability most / seen.
         index = len(self.items) if len(self.items) < self.most else int(self.rng.integers(self.seen))
         if index < self.most:
-            # Appends if `place` is the length, replaces otherwise.
+            # Appends if `index` is the length, replaces otherwise.
             self.items[index : index + 1] = [item]
 
     def shuffle_texts(self, seed: int) -> list[ProbedItem]:

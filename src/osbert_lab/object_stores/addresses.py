@@ -325,6 +325,6 @@ def retry(action: Callable[[], Returned]) -> Returned:
             return action()
         except (FileNotFoundError, PermissionError):
             raise
-        except Exception:  # see `explained`
+        except Exception:  # see `explain_errors`
             time.sleep(0.2 * 2**attempt)
     return action()

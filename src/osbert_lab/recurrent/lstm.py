@@ -66,7 +66,7 @@ class ProjectedLSTM(nn.Module):
             if self.clip
             else self.lstm(PackedSequence(values[order], sizes))[0].data
         )
-        # The inverse permutation: row i of `found` belongs to token order[i].
+        # The inverse permutation: row i of `states` belongs to token order[i].
         return torch.empty_like(states).index_copy(0, order, states)
 
     def _run_clipped(self, values: Tensor, sizes: Tensor) -> Tensor:

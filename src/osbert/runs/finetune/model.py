@@ -153,7 +153,7 @@ def read_model(
         backbone.load_state_dict(source_backbone.state_dict(), assign=True)
     language = None
     for head in learner.heads.values():
-        with fix_seed(seed + 5):  # it shares the embeddings of this backbone, not those of `own`
+        with fix_seed(seed + 5):  # it shares the embeddings of this backbone, not those of `source_backbone`
             language = MaskedLanguageHead(backbone, target=LeftToRight().name)
         language.load_state_dict(head.state_dict())
     return StartingModel(

@@ -29,8 +29,6 @@ from osbert.training.tracking import require_trackers
 
 ADAPTER_RATE = 5e-4
 """Default learning rate for adapters and LoRA (Hu et al., table 9)."""
-
-
 LENGTH = ("training.batch", "training.epochs")
 """The settings that determine the number of steps."""
 LEFT_OPEN = (*LENGTH, "optimizer.learning_rate", "training.few_shot")
@@ -149,19 +147,16 @@ def read_plan(task: str | Task, settings: Mapping[str, Any], *, model: Path, dat
     problems = Problems(heading="This run cannot begin")
     require_trackers(built.training.track, problems)
     problems.stop_if_any()
-    optimizer, tuning = built.optimizer, built.training.tuning
+    optimizer = built.optimizer
     chosen: Task = getattr(built, name)
     if not path_of_data:  # rows in memory; a path may be overruled by the settings
         chosen = with_data(chosen, data)
-    if "training.few_shot" in given:
-        few_shot = built.training.few_shot
-        if few_shot == "auto":
-            given -= {"training.few_shot"}
-        elif few_shot != "none":
-            check_few_shot(built, chosen, given)
     training = built.training
-    if training.few_shot == "auto":
+    if training.few_shot == "auto":  # as if it were not given: `fill_open` chooses by the number of rows
+        given -= {"training.few_shot"}
         training = dataclasses.replace(training, few_shot="none")
+    elif training.few_shot != "none":
+        check_few_shot(built, chosen, given)
     # Where the records of a step are each other's negatives, fewer of them are another task.
     fixed = built.defaults.settings == "paper" or chosen.batching == "step"
     # The epoch to keep is open unless the user asks for a choice by the development rows.
@@ -172,8 +167,8 @@ def read_plan(task: str | Task, settings: Mapping[str, Any], *, model: Path, dat
             "--learning-curve cannot be combined with --seeds, --search or --folds. Remove one of the two.",
             code="options-exclude-each-other",
         )
-    if tuning != "full":
-        check_few(built)
+    if training.tuning != "full":
+        check_partial_tuning(built)
         if "optimizer.learning_rate" not in given:
             optimizer = dataclasses.replace(optimizer, learning_rate=ADAPTER_RATE)
     if built.report.learning_curve or built.comparison.wanted:
@@ -232,7 +227,7 @@ def _as_path(dev: Any) -> Any:
     return str(path_or_rows) if isinstance(path_or_rows, Path) else path_or_rows
 
 
-def check_few(built: Any) -> None:
+def check_partial_tuning(built: Any) -> None:
     """Raise UserError if settings conflict with tuning few weights, or none, of a frozen encoder."""
     tuning, search = built.training.tuning, built.comparison.search
     muon = tuning == "lora" and built.optimizer.method == "muon"

@@ -132,7 +132,7 @@ class UnfinishedOutput:
 
     def end(self) -> None:
         """Mark the work as done: the folder goes."""
-        # The facts file marks unfinished work; without it `unfinished_output` removes the folder.
+        # The facts file marks unfinished work; without it `open_unfinished_output` removes the folder.
         (self.folder / FACTS).unlink(missing_ok=True)
 
     def refuse_other(self, before: Mapping[str, Any], facts: Mapping[str, Any]) -> None:

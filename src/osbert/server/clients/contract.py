@@ -64,10 +64,17 @@ class ClientVectors(ClientCall):
         return items
 
 
-def vector_request(texts: str | Sequence[str], **options: Any) -> RequestFields:
-    """Return the fields of a request to /v1/embed, for a text or several; `options`: its further fields."""
-    usual = {"role": None, "pooling": None, "normalise": None, "long": "error", "dimensions": None}
-    return {"texts": [texts] if isinstance(texts, str) else texts, **usual, **options}
+def vector_request(
+    texts: str | Sequence[str],
+    *,
+    role: str | None = None,
+    normalise: bool | None = None,
+    long: str = "error",
+    dimensions: int | None = None,
+) -> RequestFields:
+    """Return the fields of a request to /v1/embed, for a text or several; None means the model's own setting."""
+    fields = {"role": role, "pooling": None, "normalise": normalise, "long": long, "dimensions": dimensions}
+    return {"texts": [texts] if isinstance(texts, str) else texts, **fields}
 
 
 def as_array(results: Results) -> NDArray[np.float32]:

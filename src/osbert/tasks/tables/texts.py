@@ -258,10 +258,12 @@ class TextTask(TableTask):
 
         return decode
 
-    def join_outputs(self, outputs: Sequence[NDArray[np.floating]], **options: Any) -> Any:
-        """Return the mean of outputs over windows, or their sum over the two orders; `options` are numpy's."""
+    def join_outputs(
+        self, outputs: Sequence[NDArray[np.floating]], *, axis: int | None = None, dtype: type[np.float64] | None = None
+    ) -> Any:
+        """Return the mean of outputs over windows, or their sum over the two orders; `axis`, `dtype` are numpy's."""
         # The head adds the two states before its layer, so the outputs of both orders are summed.
-        return (np.sum if self.both_orders else np.mean)(outputs, **options)
+        return (np.sum if self.both_orders else np.mean)(outputs, axis=axis, dtype=dtype)
 
     def split_weights(self, weights: Weights, examples: Sequence[Example]) -> list[Weights]:
         """Return the weights (K,) of each sequence's outputs, given those of the joined outputs."""

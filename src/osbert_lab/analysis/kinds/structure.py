@@ -117,7 +117,7 @@ class Structure(TrainedAnalysis):
         index = len(trees) if len(trees) < self.most[part] else int(self.rng.integers(self.seen[part]))
         if index < self.most[part]:
             states, heads = text.word_states, placed.tree.heads
-            # Appends if `place` is the length, replaces otherwise.
+            # Appends if `index` is the length, replaces otherwise.
             trees[index : index + 1] = [_KeptTree(placed, states, heads, tree_distances(heads))]
 
     @property
