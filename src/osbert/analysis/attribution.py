@@ -147,6 +147,7 @@ def _substitute(table: nn.Embedding, vectors: Tensor) -> Iterator[None]:
 
 
 MOST_POINTS = 256
+"""Points are doubled up to this number while the completeness error is above the tolerance."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -174,6 +174,7 @@ def trust(totals: WordTotals) -> list[tuple[str, str]]:
     """Return rows of a table: number of explanations, completeness error, agreement, cut texts."""
     rows = [("explanations", f"{sum(totals.counts.values()):,}")]
     if totals.errors:
+        # 2% is the default tolerance, above which an explanation takes more points.
         small = sum(error <= 0.02 for error in totals.errors) / len(totals.errors)
         rows.append(("completeness error", f"median {median(totals.errors):.2%}; {small:.0%} of them at most 2%"))
     if totals.agreements:

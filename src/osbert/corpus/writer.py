@@ -23,6 +23,7 @@ PARTITION = 1 << 22
 
 _RECORD = np.dtype([("hash", "<u8"), ("place", "<u8")])
 _STEP = np.uint64(0x9E3779B97F4A7C15)
+"""The step of splitmix64 (Steele, Lea and Flood 2014)."""
 
 Hashes = NDArray[np.uint64]
 

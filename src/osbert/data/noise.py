@@ -16,6 +16,8 @@ from osbert.data.example import Places
 
 Words = NDArray[np.uint64]
 
+# The step and the multipliers of splitmix64 (Steele, Lea and Flood 2014); forks have another odd multiplier, so that
+# their numbers do not repeat those of the generator that they come from.
 _STEP, _FORK = np.uint64(0x9E3779B97F4A7C15), 0xD1342543DE82EF95
 _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 

@@ -46,6 +46,7 @@ def is_late(kinds: Sequence[str], settings: Mapping[str, Any]) -> bool:
 def read_pylate(settings: Mapping[str, Any], path: Path) -> tuple[LateInteraction, TokenMask, int]:
     """Return the settings of PyLate in a file, their mask, and the length of documents. Raises UserError."""
     length, expands = _count(settings, "query_length", path) or 32, settings.get("do_query_expansion", True)
+    # PyLate's own defaults: 32 and 180 pieces, punctuation skipped.
     words = settings.get("skiplist_words")
     late = LateInteraction(
         query_length=length,

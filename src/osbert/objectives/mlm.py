@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 
 NGRAMS = (0.4, 0.3, 0.2, 0.1)
+"""Probabilities of runs of 1 to 4 words, as in MacBERT (Cui et al. 2020)."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -206,6 +206,7 @@ def _is_plain_chinese(data: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     pairs = [character.encode("gb18030") for character in text if character > "\x7f"]
+    # In GB 2312 rows 0xB0 to 0xD7 are the most used characters; 0xA1 and 0xA3 are punctuation and full-width ASCII.
     characters = [pair for pair in pairs if 0xB0 <= pair[0] <= 0xD7 and pair[1] >= 0xA1]
     signs = sum(pair[0] in (0xA1, 0xA3) and pair[1] >= 0xA1 for pair in pairs)
     korean = all(pair[0] <= 0xC8 for pair in characters)  # where the syllables end and the Chinese characters begin

@@ -43,6 +43,7 @@ _TITLE_ROWS = 6
 _SAMPLE_LINES = 1000
 _SAMPLE_CHARACTERS = 1 << 20
 _SAMPLE_BYTES = 1 << 15
+"""The part of a file from which its form is detected: lines and characters, and bytes for a guess of its encoding."""
 
 
 @dataclass(frozen=True, kw_only=True)

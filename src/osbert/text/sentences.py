@@ -17,6 +17,7 @@ SIGNS = "。！？｡।॥۔؟።፧։။។"
 _CANDIDATE = re.compile(rf"[{_BREAKS}.!?…{SIGNS}](?:(?<![{_BREAKS}])[.!?…{SIGNS}]*[”’»」』）】》〉\"')\]}}]*)?(\s*)")
 _OPENING = "“‘«\"'([{"
 _LONGEST = 6
+"""Length of the longest abbreviation below: a longer word is none, and needs no search."""
 
 _OPEN, _NUMBERED, _EITHER = (
     frozenset(words.split())

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 Schedule = Literal["linear", "cosine", "constant", "trapezoid"]
 MUON_RATE = 0.02
+"""Keller Jordan's. The root mean square of an orthogonal (R, C) update is 1 / sqrt(max(R, C)); AdamW's is near 1."""
 DECAY = 0.1
 LATE = 1e30
 """A step count at which the bias corrections, 1 - beta ** step, are exactly 1."""

@@ -233,6 +233,7 @@ _END, _LOCATOR, _RECORD = struct.Struct("<4s4H2LH"), struct.Struct("<4sLQL"), st
 """The records at the end of a zip archive: ZIP64's record and its locator come before the end record."""
 _TAIL = _RECORD.size + _LOCATOR.size + _END.size
 _UNKNOWN = 2**32 - 1
+"""In a number of the end record: ZIP64's record has the number."""
 SHARED = 4
 """Most bytes of tensors per byte of the file. Above 1, since tied tensors and views share their storage."""
 

@@ -37,6 +37,7 @@ FORM = "1"
 READ = ("vocabulary", "length", "segments", "layers", "width", "direction")
 """The settings that decide how texts are encoded and states are read. config.json must agree."""
 OPSET = 20
+"""The first one in which GELU is a single node."""
 LARGEST = 2**31 - 2**24
 """Most bytes of weights in one file: 2 GB (protobuf's limit), less room for the graph."""
 SMALL = 64

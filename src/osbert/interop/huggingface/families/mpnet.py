@@ -12,6 +12,7 @@ from typing import Any
 from osbert.interop.huggingface.family import CLASSIFIER, Family, Problem
 
 FIRST, BUCKETS = 2, 32
+"""Positions begin behind the padding's id, 1, as in fairseq; distances have 32 buckets, as in T5."""
 
 
 def _length(config: Mapping[str, Any], problem: Problem) -> dict[str, Any]:
