@@ -87,14 +87,14 @@ def test_texts_that_the_vocabulary_lacks_are_counted() -> None:
 
 
 def test_pairs_are_the_same_where_both_texts_are() -> None:
-    train = [("a", f"b {number}", label) for number in range(20) for label in "xy"]
+    train = [("a", f"b {number}", "xy"[number % 2]) for number in range(40)]
     assert read("classify", {"train": train, "dev": [("a", "c", "x")]})[0] == []
     (said,), _ = read("classify", {"train": train, "dev": [("a", "b 3", "x")]})
     assert "1 of 1" in said and "'a | b 3'" in said and "swapped" not in said
     (said,), _ = read("classify", {"train": train, "dev": [("b 3", "A", "x"), ("a", "b 4", "x")]})
     assert "2 of 2" in said and "1 of them with its texts swapped" in said
     records = read("classify", {"train": train, "dev": [("b 3", "a", "x")]}, deduplicate=True)[1]
-    assert len(records["train"]) == len(train) - 2
+    assert len(records["train"]) == len(train) - 1
 
 
 def test_labels_that_may_be_one_and_labels_of_one_row() -> None:
@@ -154,10 +154,28 @@ def test_a_problem_of_both_splits_is_listed_once() -> None:
     assert str(raised.value).count("there is nothing to learn") == 1
 
 
-@pytest.mark.parametrize("text", ["nan", " NULL ", "#VALUE!", "caf\u00c3\u00a9", "it\u00e2\u20ac\u2122s", "caf\ufffd"])
+MISREAD = ["caf\u00c3\u00a9", "it\u00e2\u20ac\u2122s", "caf\ufffd", "b'text'"]
+
+
+@pytest.mark.parametrize("text", [*MISREAD, "nan", " NULL ", "None", "#VALUE!"])
 def test_texts_that_were_wrongly_read_are_named(text: str) -> None:
     (line,), _ = read("classify", {"train": [*rows("neg", "pos"), (text, "neg")], "dev": rows("neg", first=20)})
     assert "1 training row" in line and "train, row 41" in line
+
+
+def test_texts_with_several_labels_are_counted() -> None:
+    twice = [("The same", "neg"), ("the  same", "pos")]
+    (line,), _ = read("classify", {"train": [*rows("neg", "pos"), *twice], "dev": rows("neg", first=20)})
+    assert "2 training rows" in line and "train, row 41" in line
+    same = [("The same", "neg"), ("the same", "neg")]
+    assert read("classify", {"train": [*rows("neg", "pos"), *same], "dev": rows("neg", first=20)})[0] == []
+
+
+def test_the_range_of_numbers_is_shown_for_each_split() -> None:
+    events: list[Notice] = []
+    scored = [(text, str(number / 2)) for number, (text, _) in enumerate(rows("a", "b"))]
+    read_tasks(["regress"], {}, model=Path("none"), data={"train": scored, "dev": [("c", "3")]}, watch=events.append)
+    assert {"train: 40 rows (0 to 19.5)", "dev: 1 row (3 to 3)"} <= {event.text for event in events}
 
 
 def test_texts_with_accents_have_no_warning_and_html_entities_a_notice() -> None:
@@ -205,7 +223,7 @@ def test_warnings_of_several_tasks_come_together_with_their_names(tmp_path: Path
 
     encoder = write_run(tmp_path / "encoder", None)
     events: list[Notice] = []
-    slip = [*rows("film", "Film"), *rows("other")]
+    slip = [*rows("film"), *rows("Film", first=20), *rows("other")]
     data = {"classify": {"train": slip, "dev": rows("other", first=20)}, "ner": tagged()}
     plan, _ = read_tasks([Classify(), "ner"], {}, model=encoder, data=data, watch=events.append)
     assert plan.paths == ("classify", "tag")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from typing import Any
 
-from osbert.runs.seen_texts import TELLING
-from osbert.tasks import Record
+from osbert.runs.seen_texts import TELLING, text_key
+from osbert.tasks import Record, Task
 from osbert.terminal import format_count, one_line
 
 MISSING = frozenset({"nan", "<na>", "nat", "n/a", "#n/a", "null", "\\n", "#value!", "#ref!", "#name?", "#div/0!", "-"})
@@ -15,23 +17,38 @@ LOOKED = 10_000
 """Number of first rows in which characters are counted."""
 _ENTITY = re.compile(r"&(?:amp|lt|gt|quot|apos|nbsp|#\d{1,7}|#x[0-9a-f]{1,6});", re.IGNORECASE)
 _SECOND = "\u0080-\u00bf\u0152-\u017e\u0192\u02c6\u02dc\u2013-\u203a\u20ac\u2122"
-_MISREAD = re.compile(f"\ufffd|[\u00c2\u00c3\u00e2][{_SECOND}]")
-"""U+FFFD, or UTF-8 that was read as cp1252: an accented letter is then two characters, as in caf\u00c3\u00a9."""
+_MISREAD = re.compile(rf"\ufffd|[\u00c2\u00c3\u00e2][{_SECOND}]|\Ab'.*'\s*\Z|\Ab\".*\"\s*\Z", re.DOTALL)
+"""U+FFFD; UTF-8 that was read as cp1252, an accented letter is two, as in caf\u00c3\u00a9; and Python's bytes."""
 
 
-def describe_missing(records: Sequence[Record]) -> Iterator[str]:
-    """Yield a warning if texts are what programs write for a missing one."""
-    if rows := [record for record in records if any(text.strip().casefold() in MISSING for text in record.texts)]:
+def text_warnings(task: Task, records: Sequence[Record]) -> Iterator[str]:
+    """Yield warnings: texts that stand for a missing one; many that were wrongly decoded, or have several classes."""
+    if rows := [record for record in records if any(map(_stands_for_none, record.texts))]:
         yield (
             f"{_count(rows)} a text such as '{one_line(min(rows[0].texts, key=len))}' ({rows[0].place}), which "
             "programs write for a missing one. Remove such rows if it is."
         )
-
-
-def describe_misread(records: Sequence[Record]) -> Iterator[str]:
-    """Yield a warning if many texts have characters that come of a wrong encoding."""
-    for many in _describe_many(records, _MISREAD, "characters of a file that was read in a wrong encoding"):
+    for many in _describe_many(records, _MISREAD, "a text that was wrongly decoded"):
         yield f"{many}. Write the file again from its source, as UTF-8."
+    if task.classes and all(isinstance(record.label, str) for record in records):
+        yield from _describe_contradictions(records)
+
+
+def _stands_for_none(text: str) -> bool:
+    return len(text) < 20 and ((text := text.strip()) == "None" or text.casefold() in MISSING)
+
+
+def _describe_contradictions(records: Sequence[Record]) -> Iterator[str]:
+    classes = defaultdict[Any, set[str]](set)
+    keys = list(map(text_key, records))
+    for key, record in zip(keys, records, strict=True):
+        classes[key].add(record.label)
+    rows = [record for key, record in zip(keys, records, strict=True) if len(classes[key]) > 1]
+    if rows and len(rows) >= TELLING * len(records):
+        yield (
+            f"{_count(rows)} the text of another one with another label (first: {rows[0].place}): what is right for "
+            "one is wrong for the other. For several labels per row: osbert finetune multilabel."
+        )
 
 
 def describe_entities(records: Sequence[Record]) -> Iterator[str]:

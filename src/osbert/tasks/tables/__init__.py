@@ -364,7 +364,9 @@ class TableDescription(Description):
 
     def describe_split(self, records: Sequence[Record]) -> str:
         if self.task.numbers:
-            return super().describe_split(records)
+            numbers = [record.label for record in records if record.label is not None]
+            ends = f" ({min(numbers):g} to {max(numbers):g})" if numbers else ""
+            return f"{super().describe_split(records)}{ends}"
         counts = Counter(record.label for record in records)
         return f"{super().describe_split(records)} ({list_counts(counts)})"
 
