@@ -332,8 +332,39 @@ def test_what_is_no_request_is_refused_in_the_form_of_the_client(serving: Servin
 
 
 def test_coheres_refusals_say_which_document(serving: Serving) -> None:
-    answer = serving.client.post("/v2/rerank", json={"query": "film", "documents": ["fine", " "]})
-    assert answer.status_code == 422 and answer.json()["message"].startswith("documents[1]: ")
+    for document in (" ", 1):
+        answer = serving.client.post("/v2/rerank", json={"query": "film", "documents": ["fine", document]})
+        assert answer.status_code == 422 and answer.json()["message"].count("documents[1]: ") == 1
+
+
+@pytest.mark.lab
+def test_coheres_client_gets_vectors(serving: Serving, folders: dict[str, Path]) -> None:
+    cohere = pytest.importorskip("cohere", reason="needs the client cohere")
+    client = cohere.ClientV2(base_url=serving.url, api_key=KEY, httpx_client=serving.client)
+    for kind, role in (("search_query", "query"), ("search_document", "document"), ("clustering", None)):
+        for size in (None, CUTS[0]):
+            options = {} if size is None else {"output_dimension": size}
+            types = ["float", "base64"]
+            answer = client.embed(model="prompted", texts=TEXTS, input_type=kind, embedding_types=types, **options)
+            expected = vectors(folders["prompted"], TEXTS, role=role, dimensions=size or 0)
+            assert np.array(answer.embeddings.float_) == expected and answer.meta.warnings is None
+            assert (
+                np.array([np.frombuffer(base64.b64decode(row), "<f4") for row in answer.embeddings.base64]) == expected
+            )
+    cut = client.embed(model="encoder", texts=["fine", LONG], input_type="clustering")
+    assert (
+        np.array(cut.embeddings.float_) == vectors(folders["encoder"], ["fine", LONG]) and len(cut.meta.warnings) == 1
+    )
+    for options, status in (
+        ({"truncate": "NONE", "texts": [LONG]}, 422),
+        ({"output_dimension": 5}, 422),
+        ({"embedding_types": ["int8"]}, 422),
+        ({"model": "encoder", "texts": [""]}, 422),
+        ({"model": "embed-v4.0"}, 404),
+    ):
+        with pytest.raises(cohere.core.api_error.ApiError) as refused:
+            client.embed(**{"model": "prompted", "texts": TEXTS, "input_type": "search_query", **options})
+        assert refused.value.status_code == status and refused.value.body["message"]
 
 
 def test_no_refusal_names_the_folder_of_a_model(serving: Serving) -> None:

@@ -36,5 +36,6 @@ class TEICall(ClientCall):
     def refuse(self, refusal: Refusal) -> tuple[int, Any]:
         """Return TEI's error."""
         kind = ERROR_TYPES.get(refusal.status, "Validation")
-        message = f"`{refusal.field}`: {refusal.message}" if refusal.field else refusal.message
+        message = refusal.message.removeprefix(f"{refusal.field}: ")
+        message = f"`{refusal.field}`: {message}" if refusal.field else message
         return refusal.status, {"error": message, "error_type": kind}

@@ -167,6 +167,11 @@ class CohereCall(RankedResults):
         return {"id": str(uuid.uuid4()), "results": ranked, "meta": {"api_version": {"version": "2"}}}
 
     def refuse(self, refusal: Refusal) -> tuple[int, Any]:
-        """Return Cohere's error, which has no field."""
-        where = f"{refusal.field}: " if "[" in refusal.field else ""
-        return refusal.status, {"message": where + refusal.message}
+        """Return Cohere's error."""
+        return cohere_refusal(refusal)
+
+
+def cohere_refusal(refusal: Refusal) -> tuple[int, dict[str, str]]:
+    """Return Cohere's error, which has no field: its message says which text is at fault."""
+    where = f"{refusal.field}: " if "[" in refusal.field else ""
+    return refusal.status, {"message": where + refusal.message.removeprefix(where)}
