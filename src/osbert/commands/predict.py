@@ -93,14 +93,17 @@ def predict(
 def print_prediction(run: Path, texts: tuple[str, ...], opening: Opening, naming: LabelOptions | None) -> Result:
     """Print the prediction for one text, or for several that the run reads together; return its fields."""
     from osbert.inference.engine import load
-    from osbert.runs.predict_single import predict_single
+    from osbert.inference.pieces import MASK, FilledText
 
     engine: Any = load(run, opening=opening)
     if naming:
         from osbert.inference.label_predictor import LabelPredictor
 
         engine = LabelPredictor(engine, naming.names(), naming)
-    prediction = predict_single(engine, texts)
+    if not naming and engine.task is None and len(texts) == 1 and MASK in texts[0]:
+        prediction = FilledText(engine.fill(texts[0]))
+    else:
+        [prediction] = engine.predict([texts])
     report_remarks(engine, print_notices(sys.stderr))
     print(*map(one_line, prediction.lines()), sep="\n")
     if prediction.truncated:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -31,6 +32,29 @@ class MaskFill(NamedTuple):
 
     piece: str
     probability: float
+
+
+@dataclass(frozen=True)
+class FilledText:
+    """The likeliest pieces for each mask of a text."""
+
+    truncated: ClassVar[int] = 0
+    """A text that does not fit is refused."""
+    unknown: ClassVar[bool] = False
+
+    fills: list[list[MaskFill]]
+
+    def lines(self) -> Iterator[str]:
+        """Yield a line for each mask.
+
+        >>> [*FilledText([[MaskFill("york", 0.5), MaskFill("jersey", 0.25)]]).lines()]
+        ['york 0.500, jersey 0.250']
+        """
+        yield from (", ".join(f"{fill.piece} {fill.probability:.3f}" for fill in mask) for mask in self.fills)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the pieces by their fields."""
+        return {"fills": [[fill._asdict() for fill in mask] for mask in self.fills]}
 
 
 def pack_with_masks(text: str, packer: Packer) -> Example:
