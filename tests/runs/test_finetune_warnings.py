@@ -175,7 +175,7 @@ def test_the_range_of_numbers_is_shown_for_each_split() -> None:
     events: list[Notice] = []
     scored = [(text, str(number / 2)) for number, (text, _) in enumerate(rows("a", "b"))]
     read_tasks(["regress"], {}, model=Path("none"), data={"train": scored, "dev": [("c", "3")]}, watch=events.append)
-    assert {"train: 40 rows (0 to 19.5)", "dev: 1 row (3 to 3)"} <= {event.text for event in events}
+    assert {"train: 40 rows (0 to 19.5)", "dev: 1 row"} <= {event.text for event in events}
 
 
 def test_texts_with_accents_have_no_warning_and_html_entities_a_notice() -> None:

@@ -167,6 +167,12 @@ def test_what_is_wrong_with_json_lines(tmp_path: Path, line: str, message: str) 
     assert found.sentences[0].text == "ok" or "unknown tag" in message
 
 
+def test_entities_of_a_pipeline_of_transformers(tmp_path: Path) -> None:
+    entity = {"entity_group": "PER", "score": 0.9, "word": "Peter", "start": 0, "end": 5}
+    found, problems = read(tmp_path, json.dumps({"text": "Peter lives", "entities": [entity]}), name="train.jsonl")
+    assert not problems and found.sentences[0].spans == (EntitySpan(0, 1, PER),)
+
+
 def test_the_text_of_an_entity_may_be_in_another_normal_form(tmp_path: Path) -> None:
     entity = {"start": 0, "end": 4, "label": "LOC", "text": "Cafe\N{COMBINING ACUTE ACCENT}"}
     line = json.dumps({"text": "Caf\N{LATIN SMALL LETTER E WITH ACUTE} Orient", "entities": [entity]})

@@ -18,7 +18,7 @@ from osbert.reading.splits import USUAL, find_words
 from osbert.reading.table import Origin, Table, TableReading, is_whole, open_records
 from osbert.reading.tagged.rows import TaggedWords, apart, check_tags, cover_words, marks, read_columns, words_of
 from osbert.reading.tagged.schemes import EntitySpan, Spelling, read_tags, recognise
-from osbert.reading.tagged.word_rows import WordRows, find_word_columns, open_word_table
+from osbert.reading.tagged.word_rows import find_word_columns, open_word_table, read_word_rows
 from osbert.terminal import one_line
 from osbert.text.words import Range, Split, ranges
 
@@ -192,7 +192,7 @@ class _Reader:
         first_row = next(table.rows(Problems(heading="")), None) if columns else None
         if columns and (columns.tag or not self.labelled) and first_row and columns.word not in first_row.nested:
             self.tagged_file.form += f", {columns.describe()}"
-            self.rows += WordRows(columns, self.locate).sentences(table, self.problems)
+            self.rows += read_word_rows(table, columns, self.problems)
             return self._finish()
         by_tool = table.format.kind == "records" and table.format.title != JSON_ARRAY
         for row in table.rows(self.problems):

@@ -127,7 +127,7 @@ def _texts(value: Any, name: str) -> list[str]:
     return value
 
 
-_TYPES = ("label", "type", "entity", "tag")
+_TYPES = ("label", "type", "entity", "tag", "entity_group")
 
 
 def marks(value: Any, text: str) -> list[EntitySpan]:

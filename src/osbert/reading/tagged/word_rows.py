@@ -6,8 +6,7 @@ Such are Kaggle's NER data (Sentence #,Word,POS,Tag) and the long form sentence_
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from osbert.errors import Problems, UserError
@@ -78,42 +77,33 @@ def open_word_table(file: DataFile, encoding: str, *, column: int = 0, labelled:
     return None
 
 
-@dataclass(frozen=True)
-class WordRows:
-    """Reads the sentences of a table with a word a row. `locate(line)`: the place of a line for messages."""
+def read_word_rows(table: Table, columns: WordColumns, problems: Problems) -> Iterator[TaggedWords]:
+    """Yield the sentences of a table; one goes on in rows with its own number or none.
 
-    columns: WordColumns
-    locate: Callable[[int], str]
-
-    def sentences(self, table: Table, problems: Problems) -> Iterator[TaggedWords]:
-        """Yield the sentences; one goes on in rows with its own number or none.
-
-        Rows without a word, and sentences that are in two parts, go to `problems`.
-        """
-        sentence, number = TaggedWords(), None
-        numbers: set[str] = set()
-        for row in table.rows(problems):
-            values = row.values
-            called = values.get(self.columns.sentence, "").strip()
-            if number is None or called not in ("", number):
-                if called in numbers:
-                    problems.add(
-                        f"{self.locate(row.line)}: the sentence {called!r} begins again, after another one. Sort the "
-                        "rows by sentence, or give each sentence a number of its own.",
-                        code="unusable-row",
-                    )
-                if sentence.words:
-                    yield sentence
-                sentence, number = TaggedWords(tags=[] if self.columns.tag else None), called
-                numbers.add(called)
-            if word := values.get(self.columns.word, "").strip():
-                sentence.words.append(word)
-                sentence.lines.append(row.line)
-                if sentence.tags is not None:
-                    sentence.tags.append(values.get(self.columns.tag, "").strip())
-            else:
+    Rows without a word, and sentences that are in two parts, go to `problems`.
+    """
+    sentence, number, numbers = TaggedWords(), None, set[str]()
+    for row in table.rows(problems):
+        word, tag, called = (row.values.get(name, "").strip() for name in (columns.word, columns.tag, columns.sentence))
+        if number is None or called not in ("", number):
+            if called in numbers:
                 problems.add(
-                    f"{self.locate(row.line)}: the word is empty. Write one, or remove the row.", code="empty-text"
+                    f"{table.place(row.line)}: the sentence {called!r} begins again, after another one. Sort the rows "
+                    "by sentence, or give each sentence a number of its own.",
+                    code="unusable-row",
                 )
-        if sentence.words:
-            yield sentence
+            if sentence.words:
+                yield sentence
+            sentence, number = TaggedWords(tags=[] if columns.tag else None), called
+            numbers.add(called)
+        if not word:
+            problems.add(
+                f"{table.place(row.line)}: the word is empty. Write one, or remove the row.", code="empty-text"
+            )
+            continue
+        sentence.words.append(word)
+        sentence.lines.append(row.line)
+        if sentence.tags is not None:
+            sentence.tags.append(tag)
+    if sentence.words:
+        yield sentence

@@ -364,8 +364,8 @@ class TableDescription(Description):
 
     def describe_split(self, records: Sequence[Record]) -> str:
         if self.task.numbers:
-            numbers = [record.label for record in records if record.label is not None]
-            ends = f" ({min(numbers):g} to {max(numbers):g})" if numbers else ""
+            numbers = {record.label for record in records} - {None}
+            ends = f" ({min(numbers):g} to {max(numbers):g})" if len(numbers) > 1 else ""
             return f"{super().describe_split(records)}{ends}"
         counts = Counter(record.label for record in records)
         return f"{super().describe_split(records)} ({list_counts(counts)})"

@@ -61,8 +61,8 @@ def find_joined_labels(labels: Sequence[str]) -> list[str]:
     too, if at least half of the labels with that separator are like that: a single one may be chance, such as
     "Portland, OR" among towns.
 
-    >>> find_joined_labels(["neg", "neg,long", "pos", "pos,long"])
-    ['neg,long', 'pos,long']
+    >>> find_joined_labels(["neg", "neg,long", "pos", "pos,long"]), find_joined_labels(["a", "b", "a#b", "C#"])
+    (['neg,long', 'pos,long'], ['a#b'])
     >>> find_joined_labels(["Boston, MA", "New York, NY", "Albany, NY"])
     []
     >>> find_joined_labels(["1,0", "1,3", "2,0", "2,3"])
@@ -70,7 +70,7 @@ def find_joined_labels(labels: Sequence[str]) -> list[str]:
     """
     if lists := [label for label in labels if parse_list(label) is not None]:
         return lists
-    for separator in SEPARATORS:
+    for separator in (*SEPARATORS, "#"):  # doccano's CSV joins labels by #
         parts = {label: parts for label in labels if len(parts := _parts(label, separator)) > 1}
         single = {*labels} - {*parts}
         # In how many joined labels each part occurs.
