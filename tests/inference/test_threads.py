@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -165,3 +168,24 @@ def test_a_model_pickles_and_computes_the_same(models: dict[str, Engine], name: 
     again = pickle.loads(pickle.dumps(models[name]))
     for call in MODELS[name]:
         assert CALLS[call](again) == CALLS[call](models[name])
+
+
+FORKING = """
+import os, signal, sys, torch, osbert
+torch.set_num_threads(2)
+model, texts = osbert.load(sys.argv[1]), ["the good film"] * 600
+values = [prediction.value for prediction in model.predict(texts)]
+child = os.fork()
+if child == 0:
+    signal.alarm(60)
+    os._exit(0 if [prediction.value for prediction in model.predict(texts)] == values else 1)
+_, status = os.waitpid(child, 0)
+sys.exit(os.waitstatus_to_exitcode(status) or 2 * (torch.get_num_threads() != 2))
+"""
+"""Predicts in a process with several threads, then in a child that is forked from it."""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs processes that fork")
+def test_a_forked_process_predicts_the_same(runs: dict[str, Path]) -> None:
+    done = subprocess.run([sys.executable, "-c", FORKING, str(runs["classifier"])], timeout=100)
+    assert done.returncode == 0

@@ -19,6 +19,7 @@ import torch
 from torch import nn
 
 from osbert.errors import UserError
+from osbert.models.fast.threads import compute_alone_after_fork
 from osbert.models.random_numbers import deterministic
 from osbert.training.settings import Compile, Precision
 
@@ -90,6 +91,7 @@ def choose(device: str = "auto", precision: Precision = "auto") -> Processor:
     A CPU without such instructions only emulates bf16, more slowly than float32. Raises UserError if the device cannot
     be used.
     """
+    compute_alone_after_fork()  # whoever asks for a device computes on it
     try:
         torch_device = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
         # Fails now, with a message, rather than in the middle of the start.

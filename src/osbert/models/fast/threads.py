@@ -9,6 +9,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import cache, partial
 
 import torch
 
@@ -47,6 +48,16 @@ def threads_for_batch(tokens: int) -> Iterator[None]:
             yield
     finally:
         _free.threads = before
+
+
+@cache
+def compute_alone_after_fork() -> None:
+    """Let processes that are forked from this one compute on one thread, from the first call on.
+
+    OpenMP's threads do not survive a fork: with more than one, the child would wait for them for ever.
+    """
+    if hasattr(os, "register_at_fork"):  # Windows has no fork
+        os.register_at_fork(after_in_child=partial(torch.set_num_threads, 1))
 
 
 def spin_remark() -> str:
