@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
+from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -85,11 +87,30 @@ class Classes:
 class Dataset:
     """What datasets.Dataset is known by."""
 
-    def __init__(self, rows: Sequence[Mapping[str, Any]], features: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        rows: Sequence[Mapping[str, Any]],
+        features: Mapping[str, Any] | None = None,
+        shown_as: Callable[[Sequence[Mapping[str, Any]]], Any] | None = None,
+    ) -> None:
+        """Keep the rows; `shown_as`: what makes a table of each of them, as with_format("pandas") does."""
         self.rows, self.column_names, self.features = rows, [*rows[0]], features or {}
+        self.shown_as = shown_as
 
-    def __iter__(self) -> Iterator[Mapping[str, Any]]:
-        return iter(self.rows)
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.rows) if self.shown_as is None else (self.shown_as([row]) for row in self.rows)
+
+
+class FormattedDataset(Dataset):
+    """A data set with a format, by whose type its rows are tables of one row."""
+
+    def __init__(self, rows: Sequence[Mapping[str, Any]], features: Mapping[str, Any]) -> None:
+        super().__init__(rows, features, Frame)
+        self.format = {"type": "pandas", "columns": self.column_names}
+
+    def with_format(self, kind: str | None, columns: Sequence[str]) -> Dataset:
+        assert kind is None and columns == self.column_names
+        return Dataset(self.rows, self.features)
 
 
 def read(task: Task, data: Any, splits: Sequence[str] = ("train", "dev")) -> dict[str, list[tuple[Any, Any]]]:
@@ -137,6 +158,58 @@ def test_tuples_and_texts_are_rows() -> None:
     assert len(read(Contrastive(), ["film", "play", "song"])["train"]) == 2
 
 
+@pytest.mark.parametrize("column", [list, tuple, np.array, lambda values: np.array(values, dtype=object)])
+def test_a_dict_of_columns_has_rows(column: Callable[[list[Any]], Any]) -> None:
+    for kind in ("classify", "regress"):
+        task, rows = KINDS[kind]
+        columns = {name: column([row[name] for row in rows]) for name in rows[0]}
+        assert read(task, columns) == read(task, rows)
+        assert read(task, {"train": columns, "dev": rows}) == read(task, {"train": rows, "dev": rows})
+
+
+def test_texts_by_split_are_no_columns() -> None:
+    assert len(read(Contrastive(), {"train": ["film", "play", "song"], "dev": ["a", "b", "c"]})["train"]) == 3
+
+
+def test_a_table_of_numpy_has_rows() -> None:
+    pairs = [(row["text"], row["label"]) for row in TEXTS]
+    assert (
+        read(Classify(), np.array(pairs)) == read(Classify(), np.array(pairs, dtype=object)) == read(Classify(), pairs)
+    )
+
+
+@dataclass
+class LabelledText:
+    """A row as a program of one's own has it."""
+
+    text: str
+    label: str
+
+
+def test_data_classes_are_rows() -> None:
+    assert read(Classify(), [LabelledText(**row) for row in TEXTS]) == read(Classify(), TEXTS)
+
+
+class Opinion(Enum):
+    """Labels as a program of one's own has them."""
+
+    GOOD = "pos"
+    BAD = "neg"
+
+
+class TextOpinion(str, Enum):  # noqa: UP042 - as programs from before StrEnum write it
+    """Labels that are strings, too."""
+
+    GOOD = "pos"
+    BAD = "neg"
+
+
+@pytest.mark.parametrize("kind", [Opinion, TextOpinion])
+def test_a_member_of_an_enum_is_its_value(kind: Callable[[str], Any]) -> None:
+    rows = [{"text": row["text"], "label": kind(row["label"])} for row in TEXTS]
+    assert read(Classify(), rows) == read(Classify(), TEXTS)
+
+
 @pytest.mark.lab
 def test_tuples_are_a_context_and_its_choices() -> None:
     task, rows = KINDS["choose"]
@@ -170,6 +243,11 @@ def test_classes_of_a_data_set_go_by_their_names() -> None:
 def test_classes_go_by_their_names_where_cells_are_arrays() -> None:
     rows = [{"text": row["text"], "label": np.array(("neg", "pos").index(row["label"]))} for row in TEXTS]
     assert read(Classify(), Dataset(rows, {"label": Classes()})) == read(Classify(), TEXTS)
+
+
+def test_a_data_set_whose_rows_are_tables_is_read_by_its_plain_rows() -> None:
+    rows = [{"text": row["text"], "label": ("neg", "pos").index(row["label"])} for row in TEXTS]
+    assert read(Classify(), FormattedDataset(rows, {"label": Classes()})) == read(Classify(), TEXTS)
 
 
 @pytest.mark.parametrize(
@@ -222,7 +300,10 @@ def test_messages_name_the_row_and_where_there_are_several_its_split() -> None:
         (b"text", ("wrong-format", "bytes")),
         ([("a",)], ("unusable-row", "row 1: ('a',)", "Give a path")),
         ([3.5, *TEXTS], ("unusable-row", "row 1: 3.5")),
-        ({"text": ["a"], "label": ["b"]}, ("missing-split", "train, dev or test", "text, label")),
+        ({"text": "a", "label": "b"}, ("missing-split", "train, dev or test", "text, label")),
+        ({"text": [*"abc"], "label": [*"xy"]}, ("unusable-row", "'text' 3", "'label' 2")),
+        ({"train": {"text": [*"abc"], "label": [*"xy"]}}, ("unusable-row", "train", "'text' 3", "'label' 2")),
+        (Dataset([{"text": "a"}], shown_as=Frame), ("unusable-row", "row 1: ", "Give a path")),
         ({"dev": TEXTS, "validation": TEXTS}, ("missing-split", "dev, validation")),
     ],
 )

@@ -1,4 +1,4 @@
-"""Rows in memory as tables: dicts, (text, label) pairs, texts, DataFrames (pandas, polars), datasets.Dataset.
+"""Rows in memory as tables: dicts, (text, label) pairs, texts, DataFrames (pandas, polars), datasets.Dataset; columns.
 
 None of these libraries is imported; the types are recognised by their methods.
 """
@@ -6,21 +6,25 @@ None of these libraries is imported; the types are recognised by their methods.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, is_dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from osbert.errors import Problems, UserError
 from osbert.reading.data_file import DataFile
 from osbert.reading.form import Format
+from osbert.reading.splits import USUAL
 from osbert.reading.table import Origin, Row, Table, as_annotated, row_of
 
 Data: TypeAlias = Any
 """Data from a user: a path, rows in one of the forms above, or a mapping from splits to any of these."""
 GIVE = (
     "Give a path, a list of dicts, of texts, or of (text, label) or (text, text, label) tuples, a pandas or polars "
-    "DataFrame, a datasets.Dataset, or a dict with these as 'train', 'dev' and 'test'"
+    "DataFrame, a datasets.Dataset, a dict of columns, or a dict with these as 'train', 'dev' and 'test'"
 )
+FRAMES = ("arrow", "pandas", "polars")
+"""Formats of a datasets.Dataset whose rows are tables of one row."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -54,8 +58,11 @@ def tables(data: Data) -> dict[str, Origin]:
     """Return the table of each split by its key; {"all": table} for rows without splits. Paths in a mapping stay paths.
 
     Raises UserError if the data has an unknown form or no rows.
+
+    >>> tables({"text": ["a", "b"], "label": [0, 1]})["all"].objects
+    [{'text': 'a', 'label': 0}, {'text': 'b', 'label': 1}]
     """
-    if isinstance(data, Mapping):
+    if isinstance(data, Mapping) and not _has_columns(data):
         return {str(key): _origin(part, str(key)) for key, part in data.items()}
     return {"all": _origin(data, "")}
 
@@ -73,6 +80,18 @@ def _origin(data: Data, split: str) -> Origin:
     return as_annotated(table) or table
 
 
+def _has_columns(data: Data) -> bool:
+    """Return whether a mapping has columns instead of splits: lists of plain values, none by the name of a split."""
+    splits = {name for names in USUAL.values() for name in names}
+    return (
+        isinstance(data, Mapping)
+        and bool(data)
+        and not any(str(name).lower() in splits for name in data)
+        and all(isinstance(column, list | tuple) or hasattr(column, "tolist") for column in data.values())
+        and any(isinstance(value, str) for column in data.values() for value in column)
+    )
+
+
 def _index(data: Data) -> list[int]:
     """Return the index of a pandas DataFrame if it has another integer for each row; [] for other data."""
     index = getattr(data, "index", None)
@@ -84,8 +103,12 @@ def _index(data: Data) -> list[int]:
 
 def _objects(data: Data, split: str) -> list[dict[str, Any]]:
     """Return the rows of any supported form as dicts of plain values."""
-    if hasattr(data, "iter_rows"):  # polars
-        rows: Any = data.iter_rows(named=True)
+    if getattr(data, "format", None) and hasattr(data, "with_format") and data.format["type"] in FRAMES:  # datasets
+        data = data.with_format(None, columns=data.format["columns"])
+    if _has_columns(data):
+        rows: Any = _transpose(data, split)
+    elif hasattr(data, "iter_rows"):  # polars
+        rows = data.iter_rows(named=True)
     elif hasattr(data, "to_dict") and hasattr(data, "columns"):  # pandas
         _refuse_repeated([str(name) for name in data.columns], split)
         rows = data.to_dict("records")
@@ -95,7 +118,7 @@ def _objects(data: Data, split: str) -> list[dict[str, Any]]:
     elif hasattr(data, "column_names"):  # datasets
         rows = _with_names(data)
     else:
-        rows = data
+        rows = data.tolist() if getattr(data, "ndim", 1) == 2 else data  # an array (n, 2) of texts and labels
     if isinstance(rows, bytes) or not isinstance(rows, Iterable):
         raise UserError(f"The data cannot be read from {type(data).__name__}. {GIVE}.", code="wrong-format")
     problems = Problems(heading="The data cannot be used")
@@ -109,6 +132,17 @@ def _objects(data: Data, split: str) -> list[dict[str, Any]]:
             row_dicts.append(row)
     problems.stop_if_any()
     return row_dicts
+
+
+def _transpose(columns: Mapping[Any, Any], split: str) -> list[dict[str, Any]]:
+    """Return the rows of a dict of columns. Raises UserError if a column is longer than another."""
+    lengths = {str(name): len(column) for name, column in columns.items()}
+    if len({*lengths.values()}) > 1:
+        counts = ", ".join(f"'{name}' {length:,}" for name, length in lengths.items())
+        raise UserError(
+            f"The columns of the {split}{' ' if split else ''}data differ in length: {counts}.", code="unusable-row"
+        )
+    return [dict(zip(lengths, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
 
 def _refuse_repeated(columns: Sequence[str], split: str) -> None:
@@ -125,6 +159,8 @@ def plain_row(value: Any) -> dict[str, Any] | None:
     """Return a row as a dict, None if it is not a row. Parts of a tuple without names get usual column names."""
     if hasattr(value, "_asdict"):  # a named tuple, such as those of DataFrame.itertuples
         value = value._asdict()
+    elif is_dataclass(value) and not isinstance(value, type):
+        value = asdict(value)
     if isinstance(value, Mapping):
         return {str(name): _plain(cell) for name, cell in value.items()}
     if isinstance(value, str):
@@ -143,7 +179,12 @@ def plain_row(value: Any) -> dict[str, Any] | None:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as in JSON: arrays as lists, numpy numbers as Python numbers, missing values as None."""
+    """Return a value as in JSON: arrays as lists, numpy numbers as Python numbers, missing values as None.
+
+    A member of an Enum is its value.
+    """
+    if isinstance(value, Enum):
+        value = value.value
     if isinstance(value, str | int | float | None):
         return value
     if isinstance(value, Mapping):
@@ -157,14 +198,17 @@ def _plain(value: Any) -> Any:
     return None if str(value) in ("<NA>", "NaT") else value  # what pandas writes for what is absent
 
 
-def _with_names(data: Any) -> Iterable[dict[str, Any]]:
+def _with_names(data: Any) -> Iterable[Any]:
     """Yield the rows of a datasets.Dataset with class names for numbers; -1 (no label) becomes None."""
     features = getattr(data, "features", None) or {}
     classes = {name: names for name in features if (names := _classes(features[name]))}
     for row in data:  # whose cells are tensors or arrays where with_format says so
-        yield {
-            name: _name_classes(_plain(cell), classes[name]) if name in classes else cell for name, cell in row.items()
-        }
+        if isinstance(row, Mapping):
+            row = {
+                name: _name_classes(_plain(cell), classes[name]) if name in classes else cell
+                for name, cell in row.items()
+            }
+        yield row
 
 
 def _classes(feature: Any) -> Sequence[str]:
