@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import osbert
 from osbert.errors import UnknownSetting
@@ -116,6 +117,23 @@ def test_runs_in_several_threads_give_what_each_gives_alone(encoder: Path, table
     alone = [tuned(f"alone-{seed}", seed) for seed in (1, 2)]
     with ThreadPoolExecutor(2) as threads:
         assert list(threads.map(tuned, ("one", "two"), (1, 2))) == alone
+
+
+def test_gradients_that_a_program_has_turned_off_stay_off_and_are_computed(
+    encoder: Path, table: Path, tmp_path: Path
+) -> None:
+    on = finetune("classify", model=encoder, data=table, out=tmp_path / "on", **QUICK)
+    before = torch.get_rng_state()
+    torch.set_grad_enabled(False)
+    try:
+        off = finetune("classify", model=encoder, data=table, out=tmp_path / "off", **QUICK)
+        assert not torch.is_grad_enabled()
+    finally:
+        torch.set_grad_enabled(True)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert fingerprint(read_file(off.folder / "model.safetensors")) == fingerprint(
+        read_file(on.folder / "model.safetensors")
+    )
 
 
 def test_the_run_has_scores_a_model_and_answers(run: FinetuneRun) -> None:

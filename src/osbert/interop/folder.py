@@ -301,8 +301,7 @@ def read_pretraining_heads(
     backbone: Backbone, tensors: Mapping[str, Tensor], *, writes: Writing | None = None
 ) -> tuple[dict[str, Head], dict[str, str]]:
     """Return the heads of `pretraining_heads`, filled; and why heads with incomplete weights are left out, by name."""
-    # New heads draw random weights, which must not change the caller's random numbers.
-    with drawing(), torch.random.fork_rng(devices=[]):
+    with drawing():
         heads = pretraining_heads(backbone, tensors, writes=writes)
     unusable: dict[str, str] = {}
     for name, head in heads.items():

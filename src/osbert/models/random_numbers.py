@@ -44,15 +44,18 @@ class SinglePrecision(TorchFunctionMode):
 
 @contextlib.contextmanager
 def drawing() -> Iterator[None]:
-    """Make new layers in float32 inside the block, with torch's global generator for this thread alone."""
-    with DRAWING, SinglePrecision():
+    """Make new layers in float32 inside the block, with torch's global generator for this thread alone.
+
+    The caller's random numbers are restored.
+    """
+    with DRAWING, SinglePrecision(), torch.random.fork_rng(devices=[]):
         yield
 
 
 @contextlib.contextmanager
 def fix_seed(seed: int) -> Iterator[None]:
-    """Make new layers inside the block as `drawing`, from a seed; the caller's random numbers are restored."""
-    with drawing(), torch.random.fork_rng(devices=[]):
+    """Make new layers inside the block as `drawing`, from a seed."""
+    with drawing():
         torch.manual_seed(seed)
         yield
 

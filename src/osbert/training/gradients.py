@@ -46,7 +46,8 @@ class Gradients:
         census = self._count(batches)
         sums = Sums(census=census)
         self.owing = True
-        with self.processor.repeatable(), hold_generator(self.processor.generator) as generator:
+        # A notebook may have turned gradients off for its own work.
+        with self.processor.repeatable(), torch.enable_grad(), hold_generator(self.processor.generator) as generator:
             for index, batch in enumerate(self._passes(batches, census)):
                 # Different for each pass and rank, and a function of the step alone.
                 key = (self.seed, number, index * self.group.size + self.group.rank)
