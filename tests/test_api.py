@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import osbert
 from osbert.inference.engine import Engine
 from osbert.runs.contract import Run
 from osbert.runs.finetune.finetune import FinetuneRun
@@ -96,6 +97,7 @@ def test_the_public_names_are_these() -> None:
 def test_the_public_names_of_the_lab_are_these() -> None:
     lab = importlib.import_module("osbert_lab")
     assert [f"osbert_lab.{name}" for name in public(lab)] == LAB.split()
+    assert {name.removeprefix("osbert_lab.") for name in LAB.split()} <= {*dir(osbert)}
     for name in LAB.split():
         assert ">>> " in (inspect.getdoc(named(name)) or "")
 

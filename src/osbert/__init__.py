@@ -55,3 +55,10 @@ def __getattr__(name: str) -> Any:
     if extension := extensions("osbert.api").get(name):
         return extension.load()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Return the names for completion, with the functions that packages add."""
+    from osbert.extensions import extensions
+
+    return sorted({*globals(), *extensions("osbert.api")})

@@ -13,6 +13,7 @@ import torch
 
 import osbert
 from osbert.errors import UserError
+from osbert.extensions import extensions
 from osbert.inference.engine import Engine, load
 from osbert.inference.vectors.settings import EmbeddingOptions
 from osbert.interop.hub import minilm
@@ -139,3 +140,27 @@ def test_a_vocabulary_smaller_than_the_table_is_said(
     write_tokenizer(Tokenizer(read_tokenizer(folder).vocabulary[:pieces]), folder)
     remark = "the last 3 rows belong to no piece: the vocabulary has 13. Is it the one that the model was trained with?"
     assert load(folder).remarks == ((f"embeddings.word_embeddings.weight (16, 16): {remark}",) if said else ())
+
+
+def test_a_model_leaves_the_random_numbers_of_the_program(runs: dict[str, Path]) -> None:
+    before = torch.get_rng_state()
+    for name in ("classifier", "pretrained"):
+        load(runs[name]).embed(["a film"])
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_columns_of_arrow_are_lists_of_texts(runs: dict[str, Path]) -> None:
+    arrow = pytest.importorskip("pyarrow")
+    model, texts = load(runs["classifier"]), ["a good film", "a bad film"]
+    table = arrow.table({"text": texts})
+    assert model.predict(table["text"]) == model.predict(arrow.array(texts)) == model.predict(texts)
+    with refusal("invalid-value", "texts[1]"):
+        model.predict(arrow.array(["a", None]))
+
+
+def test_a_model_is_named_in_notebooks_with_the_calls_that_packages_add(runs: dict[str, Path]) -> None:
+    assert repr(load(runs["classifier"])) == f"Engine('{runs['classifier']}', task='classify')"
+    model = load(runs["pretrained"])
+    assert repr(model).endswith(", task=None)") and {"embed", "folder", *extensions("osbert.inference.calls")} <= {
+        *dir(model)
+    }

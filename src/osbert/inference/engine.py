@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import chain
 from numbers import Integral
@@ -14,6 +14,7 @@ from osbert.data.example import Example
 from osbert.errors import UserError
 from osbert.evaluation.forward import TOKENS
 from osbert.evaluation.score import Score, require_labels
+from osbert.extensions import extensions
 from osbert.inference.embedder import Embedder, embed_samples, vector_settings
 from osbert.inference.model import LoadedModel, Text, TorchBackend, Vectors, samples, windows
 from osbert.inference.vectors.settings import EmbeddingOptions, VectorSettings
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from osbert.analysis.attention import TextAttention
     from osbert.analysis.explanation import Explanation
+    from osbert.analysis.scoring import TextLikelihood
     from osbert.inference.onnx_backend import OnnxBackend
     from osbert.inference.pieces import MaskFill
     from osbert.keywords import AttributionKeywords, LikelihoodKeywords, NamingKeywords, VectorKeywords
@@ -61,6 +63,14 @@ class Engine(LoadedModel):
             if call := components.extension("inference.calls", name):
                 return call.load().__get__(self)
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def __dir__(self) -> list[str]:
+        """Return the names for completion, with the calls that packages add."""
+        return [*super().__dir__(), *extensions("osbert.inference.calls")]
+
+    def __repr__(self) -> str:
+        """Return the folder and the task, for notebooks."""
+        return f"{type(self).__name__}({str(self.folder)!r}, task={self.task.name if self.task else None!r})"
 
     @cached_property
     def _embedders(self) -> dict[tuple[EmbeddingOptions, int], Embedder]:
@@ -95,7 +105,7 @@ class Engine(LoadedModel):
     @overload
     def predict(
         self,
-        texts: Sequence[Text],
+        texts: Collection[Text],
         *,
         labels: EngineLabels | None = None,
         tokens: int = TOKENS,
@@ -105,7 +115,7 @@ class Engine(LoadedModel):
     @takes_settings_of("osbert.inference.label_settings:NamingOptions")
     def predict(
         self,
-        texts: Iterator[Text] | Sequence[Text],
+        texts: Iterator[Text] | Collection[Text],
         *,
         labels: EngineLabels | None = None,
         tokens: int = TOKENS,
@@ -165,7 +175,7 @@ class Engine(LoadedModel):
     @takes_settings_of(EmbeddingOptions)
     def embed(
         self,
-        texts: Iterator[Text] | Sequence[Text],
+        texts: Iterator[Text] | Collection[Text],
         *,
         layers: LayerChoice = "-1",
         tokens: int = TOKENS,
@@ -226,8 +236,16 @@ class Engine(LoadedModel):
 
         return fill_masks(self, text, top=top)
 
+    @overload
+    def score(self, texts: Iterator[str], **options: Unpack[LikelihoodKeywords]) -> Iterator[TextLikelihood]: ...
+
+    @overload
+    def score(self, texts: Collection[str], **options: Unpack[LikelihoodKeywords]) -> list[TextLikelihood]: ...
+
     @takes_settings_of("osbert.analysis.scoring:ScoringOptions")
-    def score(self, texts: Iterator[str] | Sequence[str], **options: Unpack[LikelihoodKeywords]) -> Any:
+    def score(
+        self, texts: Iterator[str] | Collection[str], **options: Unpack[LikelihoodKeywords]
+    ) -> Iterator[TextLikelihood] | list[TextLikelihood]:
         """Return the TextLikelihood of each text (osbert.analysis.scoring), in nats.
 
         It is the pseudo-log-likelihood for a masked language model, the log-likelihood for a left-to-right one.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from itertools import chain
 from typing import Any
@@ -134,13 +134,13 @@ class LabelPredictor:
             remarks.append(f"these names differ in case alone: {', '.join(alike[:10])}")
         return (*self.engine.remarks, *remarks)
 
-    def predict(self, texts: Iterator[Text] | Sequence[Text]) -> Iterator[Prediction] | list[Prediction]:
+    def predict(self, texts: Iterator[Text] | Collection[Text]) -> Iterator[Prediction] | list[Prediction]:
         """Return the prediction for each text, as `Engine.predict` does. The first texts calibrate all."""
         if isinstance(texts, Iterator):
             return chain.from_iterable(self._predict(part, first) for first, part in windows(texts, "predict"))
         return self._predict(samples(texts, "predict"), 0)
 
-    def predict_candidates(self, texts: Sequence[Text], labels: Sequence[LabelNames]) -> list[Prediction]:
+    def predict_candidates(self, texts: Collection[Text], labels: Sequence[LabelNames]) -> list[Prediction]:
         """Return the prediction for each text among labels of its own. Raises UserError as the constructor does."""
         problems = self._problems()
         for index, names in enumerate(labels):
@@ -222,7 +222,7 @@ def candidate_record(record: Record, candidates: LabelNames) -> CandidateRecord:
 
 def predict_names(
     engine: LoadedModel,
-    texts: Iterator[Text] | Sequence[Text],
+    texts: Iterator[Text] | Collection[Text],
     labels: GivenLabels | Sequence[Sequence[str]],
     options: NamingOptions,
     *,

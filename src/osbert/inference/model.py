@@ -234,7 +234,8 @@ def samples(texts: Iterable[Text], call: str) -> list[Sample]:
         what = "of one column, table['text']" if is_table else "[text]"
         raise TypeError(f"{call} takes a list of texts, not {type(texts).__name__}: {call}({what})")
     valid_samples, problems = [], Problems(heading=f"{call} takes texts, or tuples of texts")
-    for index, given in enumerate(texts):
+    values = texts.to_pylist() if hasattr(texts, "to_pylist") else texts  # pyarrow, whose items are scalars
+    for index, given in enumerate(values):
         sample, problem = _sample(given)
         if problem:
             problems.add(f"texts[{index}] {problem}", code="invalid-value")
