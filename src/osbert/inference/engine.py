@@ -14,7 +14,6 @@ from osbert.data.example import Example
 from osbert.errors import UserError
 from osbert.evaluation.forward import TOKENS
 from osbert.evaluation.score import Score, require_labels
-from osbert.extensions import extensions
 from osbert.inference.embedder import Embedder, embed_samples, vector_settings
 from osbert.inference.model import LoadedModel, Text, TorchBackend, Vectors, samples, windows
 from osbert.inference.vectors.settings import EmbeddingOptions, VectorSettings
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 
     from osbert.analysis.attention import TextAttention
     from osbert.analysis.explanation import Explanation
-    from osbert.analysis.scoring import TextLikelihood
     from osbert.inference.onnx_backend import OnnxBackend
     from osbert.inference.pieces import MaskFill
     from osbert.keywords import AttributionKeywords, LikelihoodKeywords, NamingKeywords, VectorKeywords
@@ -63,10 +61,6 @@ class Engine(LoadedModel):
             if call := components.extension("inference.calls", name):
                 return call.load().__get__(self)
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-
-    def __dir__(self) -> list[str]:
-        """Return the names for completion, with the calls that packages add."""
-        return [*super().__dir__(), *extensions("osbert.inference.calls")]
 
     def __repr__(self) -> str:
         """Return the folder and the task, for notebooks."""
@@ -151,7 +145,7 @@ class Engine(LoadedModel):
             from osbert.inference.label_settings import NamingOptions
 
             chosen = recipe.settings(NamingOptions, options)
-            return predict_names(self, texts, labels or (), chosen, tokens=tokens)
+            return predict_names(self, texts, () if labels is None else labels, chosen, tokens=tokens)
         given = texts if isinstance(texts, Iterator) else samples(texts, "predict")
         task = self.fine_tuned
         if isinstance(given, Iterator):
@@ -236,16 +230,8 @@ class Engine(LoadedModel):
 
         return fill_masks(self, text, top=top)
 
-    @overload
-    def score(self, texts: Iterator[str], **options: Unpack[LikelihoodKeywords]) -> Iterator[TextLikelihood]: ...
-
-    @overload
-    def score(self, texts: Collection[str], **options: Unpack[LikelihoodKeywords]) -> list[TextLikelihood]: ...
-
     @takes_settings_of("osbert.analysis.scoring:ScoringOptions")
-    def score(
-        self, texts: Iterator[str] | Collection[str], **options: Unpack[LikelihoodKeywords]
-    ) -> Iterator[TextLikelihood] | list[TextLikelihood]:
+    def score(self, texts: Iterator[str] | Collection[str], **options: Unpack[LikelihoodKeywords]) -> Any:
         """Return the TextLikelihood of each text (osbert.analysis.scoring), in nats.
 
         It is the pseudo-log-likelihood for a masked language model, the log-likelihood for a left-to-right one.

@@ -64,10 +64,6 @@ class DownloadProgress:
     done: int
     total: int
 
-    def __str__(self) -> str:
-        """Return the progress as a line."""
-        return f"{self.model}, {self.file}: {self.done:,} bytes" + (f" of {self.total:,}" if self.total else "")
-
 
 def locate(model: str | Path, *, watch: Callable[[Any], None] = lambda event: None) -> ModelLocation:
     """Return the folder of a model: a path, a packaged model's name, or OWNER/NAME on the hub, with @REVISION or not.

@@ -5,6 +5,7 @@ None of these libraries is imported; the types are recognised by their methods.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, is_dataclass
 from enum import Enum
@@ -23,8 +24,6 @@ GIVE = (
     "Give a path, a list of dicts, of texts, or of (text, label) or (text, text, label) tuples, a pandas or polars "
     "DataFrame, a datasets.Dataset, a dict of columns, or a dict with these as 'train', 'dev' and 'test'"
 )
-FRAMES = ("arrow", "pandas", "polars")
-"""Formats of a datasets.Dataset whose rows are tables of one row."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -58,9 +57,6 @@ def tables(data: Data) -> dict[str, Origin]:
     """Return the table of each split by its key; {"all": table} for rows without splits. Paths in a mapping stay paths.
 
     Raises UserError if the data has an unknown form or no rows.
-
-    >>> tables({"text": ["a", "b"], "label": [0, 1]})["all"].objects
-    [{'text': 'a', 'label': 0}, {'text': 'b', 'label': 1}]
     """
     if isinstance(data, Mapping) and not _has_columns(data):
         return {str(key): _origin(part, str(key)) for key, part in data.items()}
@@ -80,16 +76,13 @@ def _origin(data: Data, split: str) -> Origin:
     return as_annotated(table) or table
 
 
-def _has_columns(data: Data) -> bool:
-    """Return whether a mapping has columns instead of splits: lists of plain values, none by the name of a split."""
-    splits = {name for names in USUAL.values() for name in names}
-    return (
-        isinstance(data, Mapping)
-        and bool(data)
-        and not any(str(name).lower() in splits for name in data)
-        and all(isinstance(column, list | tuple) or hasattr(column, "tolist") for column in data.values())
-        and any(isinstance(value, str) for column in data.values() for value in column)
-    )
+def _has_columns(data: Mapping[Any, Any]) -> bool:
+    """Return whether a mapping has columns of one length, as lists or arrays, in place of splits."""
+    columns = [value for value in data.values() if isinstance(value, list | tuple) or hasattr(value, "tolist")]
+    names = {name for words in USUAL.values() for name in words}
+    is_split = any(re.split(r"[^a-z]", str(key).lower())[0] in names for key in data)
+    has_rows = any(isinstance(value, Mapping | tuple) for column in columns for value in column)
+    return len(columns) == len(data) and len({*map(len, columns)}) == 1 and not is_split and not has_rows
 
 
 def _index(data: Data) -> list[int]:
@@ -103,10 +96,10 @@ def _index(data: Data) -> list[int]:
 
 def _objects(data: Data, split: str) -> list[dict[str, Any]]:
     """Return the rows of any supported form as dicts of plain values."""
-    if getattr(data, "format", None) and hasattr(data, "with_format") and data.format["type"] in FRAMES:  # datasets
-        data = data.with_format(None, columns=data.format["columns"])
-    if _has_columns(data):
-        rows: Any = _transpose(data, split)
+    if (getattr(data, "format", None) or {}).get("type") in ("arrow", "pandas", "polars"):  # datasets
+        data = data.with_format(None, columns=data.format["columns"])  # else each row is a table
+    if isinstance(data, Mapping) and _has_columns(data):
+        rows: Any = (dict(zip(data, values, strict=True)) for values in zip(*data.values(), strict=True))
     elif hasattr(data, "iter_rows"):  # polars
         rows = data.iter_rows(named=True)
     elif hasattr(data, "to_dict") and hasattr(data, "columns"):  # pandas
@@ -132,17 +125,6 @@ def _objects(data: Data, split: str) -> list[dict[str, Any]]:
             row_dicts.append(row)
     problems.stop_if_any()
     return row_dicts
-
-
-def _transpose(columns: Mapping[Any, Any], split: str) -> list[dict[str, Any]]:
-    """Return the rows of a dict of columns. Raises UserError if a column is longer than another."""
-    lengths = {str(name): len(column) for name, column in columns.items()}
-    if len({*lengths.values()}) > 1:
-        counts = ", ".join(f"'{name}' {length:,}" for name, length in lengths.items())
-        raise UserError(
-            f"The columns of the {split}{' ' if split else ''}data differ in length: {counts}.", code="unusable-row"
-        )
-    return [dict(zip(lengths, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
 
 def _refuse_repeated(columns: Sequence[str], split: str) -> None:
@@ -198,17 +180,14 @@ def _plain(value: Any) -> Any:
     return None if str(value) in ("<NA>", "NaT") else value  # what pandas writes for what is absent
 
 
-def _with_names(data: Any) -> Iterable[Any]:
+def _with_names(data: Any) -> Iterable[dict[str, Any]]:
     """Yield the rows of a datasets.Dataset with class names for numbers; -1 (no label) becomes None."""
     features = getattr(data, "features", None) or {}
     classes = {name: names for name in features if (names := _classes(features[name]))}
     for row in data:  # whose cells are tensors or arrays where with_format says so
-        if isinstance(row, Mapping):
-            row = {
-                name: _name_classes(_plain(cell), classes[name]) if name in classes else cell
-                for name, cell in row.items()
-            }
-        yield row
+        yield {
+            name: _name_classes(_plain(cell), classes[name]) if name in classes else cell for name, cell in row.items()
+        }
 
 
 def _classes(feature: Any) -> Sequence[str]:

@@ -57,10 +57,6 @@ class WorkProgress:
         """The event's name in JSON."""
         return f"{self.of}-progress"
 
-    def __str__(self) -> str:
-        """Return the progress as a line."""
-        return f"{self.of}: {self.done:,} of {self.count:,}"
-
 
 Watch: TypeAlias = Callable[[Any], None]
 """A callback for events, called in the thread that does the work."""

@@ -17,10 +17,6 @@ class TrainingStart:
     done: int
     steps: int
 
-    def __str__(self) -> str:
-        """Return the event as a line."""
-        return f"{self.processor}: {self.done:,} of {self.steps:,} steps done"
-
 
 class RunEnd:
     """Event: one of several runs has ended, and its own events have said how."""
