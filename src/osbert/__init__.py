@@ -21,6 +21,7 @@ from osbert.api.training import (
     train_tokenizer,
 )
 from osbert.api.vectors import evaluate_retrieval, mine, search
+from osbert.extensions import extensions
 from osbert.processes import let_threads_sleep
 
 let_threads_sleep()
@@ -50,8 +51,6 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Return a function that another package adds to osbert by an entry point in the group `osbert.api`."""
-    from osbert.extensions import extensions
-
     if extension := extensions("osbert.api").get(name):
         return extension.load()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -59,6 +58,4 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     """Return the names for completion, with the functions that packages add."""
-    from osbert.extensions import extensions
-
     return sorted({*globals(), *extensions("osbert.api")})

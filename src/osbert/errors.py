@@ -13,7 +13,6 @@ ALIKE = 0.75
 class UserError(Exception):
     """Something the user can mend. The command line prints its text without a traceback and exits with 1.
 
-    >>> import osbert
     >>> try:
     ...     osbert.train_tokenizer(["a text"], out="vocabulary", vocabulry=60)
     ... except osbert.errors.UserError as error:

@@ -42,7 +42,6 @@ def train_tokenizer(
     `osbert tokenizer train` takes. `watch` is called with each event (`watch=print` shows them).
     Raises osbert.errors.UserError for unreadable input and unknown settings.
 
-    >>> import osbert
     >>> texts = ["The cat sat on the mat.", "The dog ran to the cat."] * 10
     >>> tokenizer = osbert.train_tokenizer(texts, out="vocabulary", vocabulary=60)
     >>> tokenizer.tokens(tokenizer.encode("the cat ran"))
@@ -72,7 +71,6 @@ def extend_tokenizer(
     The old pieces keep their ids, so `pretrain(origin=...)` can train an encoder further. `settings`: `pieces` (at most
     1000), `minimum` (10 occurrences) and all others of `osbert tokenizer extend`; the rest as for `train_tokenizer`.
 
-    >>> import osbert
     >>> old = osbert.train_tokenizer(["The cat sat on the mat."] * 10, out="vocabulary", vocabulary=60)
     >>> new = osbert.extend_tokenizer("vocabulary", ["The cats sat on cats."] * 10, out="extended", pieces=1)
     >>> new.vocabulary[len(old):]
@@ -102,8 +100,6 @@ def build_corpus(
     tasks. With several workers a script must call it below `if __name__ == "__main__":`, as with every use of
     multiprocessing.
 
-    >>> import osbert
-    >>> from pathlib import Path
     >>> characters = Path("text.txt").write_text("The cat sat. It ran.\\n\\nThe dog ran. It sat.\\n\\n" * 100)
     >>> tokenizer = osbert.train_tokenizer("text.txt", out="vocabulary", vocabulary=60)
     >>> corpus = osbert.build_corpus("text.txt", tokenizer="vocabulary", out="corpus")
@@ -128,8 +124,6 @@ def mix_corpora(corpora: Sequence[str | Path], *, weights: str | Sequence[float]
     with weights="tokens^0.7" by their tokens to this power. It reads a small corpus several times; of a large one it
     reads a part, and the next epoch goes on there. No text is copied where the file system has hard links.
 
-    >>> import osbert
-    >>> from pathlib import Path
     >>> for name in ("web", "law"):
     ...     _ = Path(f"{name}.txt").write_text("The cat sat. It ran.\n\nThe dog ran. It sat.\n\n" * 100)
     >>> tokenizer = osbert.train_tokenizer("web.txt", out="vocabulary", vocabulary=60)
@@ -162,8 +156,6 @@ def pretrain(
     event, in the thread that trains. The same call resumes a run that was stopped, also by Ctrl-C, and gives the same
     weights. Raises osbert.errors.UserError for unreadable input and unknown settings.
 
-    >>> import osbert
-    >>> from pathlib import Path
     >>> characters = Path("text.txt").write_text("The cat sat. It ran.\\n\\nThe dog ran. It sat.\\n\\n" * 100)
     >>> tokenizer = osbert.train_tokenizer("text.txt", out="vocabulary", vocabulary=60)
     >>> corpus = osbert.build_corpus("text.txt", tokenizer="vocabulary", out="corpus")
@@ -209,38 +201,19 @@ def finetune(
     new weights; `trust` and `verify` are those of `load`.
 
     Nothing is printed. `watch` is called with each event: Notice (osbert.runs.contract), each step's Progress, each
-    Epoch. A run that was stopped (Ctrl-C: KeyboardInterrupt, after a checkpoint) goes on
-    when the same call is made again, and ends in the same weights.
+    Epoch. A run that was stopped (Ctrl-C: KeyboardInterrupt) goes on when the same call is made again.
 
     The run has `metrics`, the best epoch's scores on the development rows; `errors`, the wrong predictions for them,
     largest error first; `predict(texts)`; and `model`, an Engine as from `load`. Raises osbert.errors.UserError for
     problems that the user can fix, such as a misspelt setting, an unknown label, or another run in `out`.
 
-    A tiny model with random weights learns which of two words occurs in a text:
-
-    >>> import tempfile
-    >>> from osbert.interop.huggingface.folders import write_model
-    >>> from osbert.interop.tokenizers import write_tokenizer
-    >>> from osbert.models.architecture import Architecture
-    >>> from osbert.models.contract import Learner
-    >>> from osbert.text.tokenizer import SPECIALS, Tokenizer
-    >>> scratch = tempfile.TemporaryDirectory()
-    >>> folder = Path(scratch.name)
-    >>> words = Tokenizer([*SPECIALS, "a", "good", "bad", "film", "the", "play"])
-    >>> sizes = Architecture(layers=1, heads=2, width=16, vocabulary=len(words), length=16)
-    >>> write_model(Learner(sizes.build(), {}), folder / "encoder")
-    >>> write_tokenizer(words, folder / "encoder", length=16)
-    >>> rows = "a good film,pos\\nbad film,neg\\nthe bad play,neg\\ngood,pos\\n" * 25
-    >>> _ = (folder / "reviews.csv").write_text("text,label\\n" + rows)
-    >>> run = finetune(
-    ...     "classify", model=folder / "encoder", data=folder / "reviews.csv", out=folder / "run",
-    ...     epochs=8, batch=8, learning_rate=1e-2,
-    ... )
+    >>> rows = [("a good film", "pos"), ("the bad play", "neg")] * 20
+    >>> settings = {"epochs": 8, "batch": 8, "learning_rate": 1e-2}
+    >>> run = osbert.finetune("classify", model="encoder", data=rows, out="classifier", **settings)
     >>> run.metrics["accuracy"], run.errors
     (1.0, [])
     >>> [prediction.value for prediction in run.predict(["the bad film", "a good play"])]
     ['neg', 'pos']
-    >>> scratch.cleanup()
     """
     from osbert.runs.finetune.finetune import finetune as run
 

@@ -45,7 +45,6 @@ LayerChoice = str | int | Sequence[int]
 class Engine(LoadedModel):
     """A model with its tokenizer; made by `load`. `task` is None for an encoder that was not fine-tuned.
 
-    >>> import osbert
     >>> model = osbert.load("run")
     >>> model.task.name, model.folder.name, len(model.tokenizer.vocabulary)
     ('classify', 'run', 16)
@@ -128,7 +127,6 @@ class Engine(LoadedModel):
         number of texts (one instead of a pair, or a pair instead of one), and with labels if the model is none of
         entailment, sentences or masks.
 
-        >>> import osbert
         >>> model = osbert.load("run")
         >>> [prediction] = model.predict(["the good film"])
         >>> prediction.value, prediction.probabilities["pos"] > 0.5
@@ -190,7 +188,6 @@ class Engine(LoadedModel):
         Raises UserError for invalid settings, a role that the model does not have, a model with parts that osbert does
         not support, and with long="error" if a text does not fit.
 
-        >>> import osbert
         >>> model = osbert.load("encoder")
         >>> model.embed(["a good film", "a bad film"]).shape
         (2, 16)
@@ -220,7 +217,6 @@ class Engine(LoadedModel):
         Raises UserError if the model does not predict masked pieces (a fine-tuned, an exported or a left-to-right one
         does not), if the text has no [MASK], and if it is too long.
 
-        >>> import osbert
         >>> model = osbert.load("encoder")
         >>> [likeliest, *others] = model.fill("a [MASK] film")[0]
         >>> likeliest.piece in model.tokenizer.vocabulary, 0 < likeliest.probability < 1, len(others)
@@ -239,7 +235,6 @@ class Engine(LoadedModel):
         iterator the result is an iterator, as with `predict`. Raises UserError if the model does not predict pieces,
         and if a text is empty or does not fit.
 
-        >>> import osbert
         >>> model = osbert.load("encoder")
         >>> [score] = model.score(["a good film"])
         >>> len(score.pieces), score.log_likelihood < 0
@@ -262,7 +257,6 @@ class Engine(LoadedModel):
         fields of AttributionOptions, as in `osbert explain`: method, baseline, points, tolerance and check. Raises
         UserError if the model is exported or has no word embeddings.
 
-        >>> import osbert
         >>> model = osbert.load("run")
         >>> [explanation] = model.explain("the poor film", baseline="pad")
         >>> [word] = explanation.strongest(1)
@@ -288,7 +282,6 @@ class Engine(LoadedModel):
         `weighted` and `rollout`; `save` writes a page that shows them. A longer text is truncated. Raises UserError if
         the model is exported, has no attention, or cannot read pairs.
 
-        >>> import osbert
         >>> model = osbert.load("encoder")
         >>> attention = model.attention("a good film")
         >>> attention.weights.shape, attention.words
@@ -306,7 +299,6 @@ class Engine(LoadedModel):
 
         `layers`: as for `embed`; the states of several are stacked, (n, layers, D). A longer text is truncated.
 
-        >>> import osbert
         >>> model = osbert.load("encoder")
         >>> model.states("a good film").shape
         (5, 16)

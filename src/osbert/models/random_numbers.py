@@ -44,10 +44,7 @@ class SinglePrecision(TorchFunctionMode):
 
 @contextlib.contextmanager
 def drawing() -> Iterator[None]:
-    """Make new layers in float32 inside the block, with torch's global generator for this thread alone.
-
-    The caller's random numbers are restored.
-    """
+    """Make new layers in float32 inside the block, alone with torch's global generator, whose state is restored."""
     with DRAWING, SinglePrecision(), torch.random.fork_rng(devices=[]):
         yield
 

@@ -76,7 +76,6 @@ class PairTest:
 class RunComparison:
     """The result of a comparison of runs. `differing`: rows with different predictions, largest disagreement first.
 
-    >>> import osbert
     >>> found = osbert.compare(["run", "run"], data="more.csv")
     >>> found.criterion, found.tests[0].right.p_value, len(found.differing)
     ('accuracy', 1.0, 0)

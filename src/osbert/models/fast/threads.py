@@ -52,10 +52,7 @@ def threads_for_batch(tokens: int) -> Iterator[None]:
 
 @cache
 def compute_alone_after_fork() -> None:
-    """Let processes that are forked from this one compute on one thread, from the first call on.
-
-    OpenMP's threads do not survive a fork: with more than one, the child would wait for them for ever.
-    """
+    """Let forked children compute on one thread: OpenMP's others do not survive a fork, and are waited for."""
     if hasattr(os, "register_at_fork"):  # Windows has no fork
         os.register_at_fork(after_in_child=partial(torch.set_num_threads, 1))
 

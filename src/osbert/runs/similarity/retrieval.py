@@ -266,7 +266,6 @@ class SearchData:
 class RetrievalEvaluation:
     """The scores of systems on the same queries, and the test of each pair by the `criterion`.
 
-    >>> import osbert
     >>> corpus, queries = {"1": "a good film", "2": "the bad play"}, {"q": "the good film"}
     >>> found = osbert.evaluate_retrieval(corpus=corpus, queries=queries, qrels={"q": {"1": 1}})
     >>> found.systems[0].name, found.measures["ndcg@10"], found.by_query["q"]["recall@10"]
