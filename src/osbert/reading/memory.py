@@ -161,12 +161,8 @@ def plain_row(value: Any) -> dict[str, Any] | None:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as in JSON: arrays as lists, numpy numbers as Python numbers, missing values as None.
-
-    A member of an Enum is its value.
-    """
-    if isinstance(value, Enum):
-        value = value.value
+    """Return a value as in JSON: arrays as lists, numpy's numbers as Python's, an Enum's as values, NA as None."""
+    value = value.value if isinstance(value, Enum) else value
     if isinstance(value, str | int | float | None):
         return value
     if isinstance(value, Mapping):
