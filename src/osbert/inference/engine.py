@@ -61,6 +61,10 @@ class Engine(LoadedModel):
                 return call.load().__get__(self)
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
+    def __repr__(self) -> str:
+        """Return the folder and the task, for notebooks."""
+        return f"{type(self).__name__}({str(self.folder)!r}, task={self.task.name if self.task else None!r})"
+
     @cached_property
     def _embedders(self) -> dict[tuple[EmbeddingOptions, int], Embedder]:
         return {}
