@@ -364,7 +364,7 @@ class TableDescription(Description):
 
     def describe_split(self, records: Sequence[Record]) -> str:
         if self.task.numbers:
-            numbers = {record.label for record in records} - {None}
+            numbers = {record.label for record in records if isinstance(record.label, float)}  # not lists of them
             ends = f" ({min(numbers):g} to {max(numbers):g})" if len(numbers) > 1 else ""
             return f"{super().describe_split(records)}{ends}"
         counts = Counter(record.label for record in records)
