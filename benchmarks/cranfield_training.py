@@ -20,8 +20,8 @@ from pathlib import Path
 import numpy as np
 
 import osbert
-from osbert.runs.similarity.mine import MiningOptions, mine_negatives
 from osbert.runs.similarity.retrieval import RetrievalInput
+from osbert_lab.hard_negatives import MiningOptions, mine_negatives
 
 SEEDS = range(3)
 SETTINGS = {"epochs": 2, "batch": 32, "length": 128, "learning_rate": 2e-5, "micro_tokens": 16384}

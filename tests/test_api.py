@@ -26,7 +26,6 @@ osbert.export
 osbert.extend_tokenizer
 osbert.finetune
 osbert.load
-osbert.mine
 osbert.mix_corpora
 osbert.predict
 osbert.pretrain
@@ -55,6 +54,7 @@ osbert_lab.find_duplicates
 osbert_lab.find_topics
 osbert_lab.finetune_glue
 osbert_lab.generate
+osbert_lab.mine
 osbert_lab.training_rows
 """
 METHODS = {

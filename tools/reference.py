@@ -76,7 +76,7 @@ CLASSES = {
         "osbert.runs.similarity.search.Neighbourhood",
         "osbert.runs.similarity.retrieval.RetrievalEvaluation",
         "osbert_lab.duplicates.find_duplicates.DuplicateTally",
-        "osbert.runs.similarity.mine.MiningTally",
+        "osbert_lab.hard_negatives.MiningTally",
         "osbert_lab.topics.result.TopicTally",
     ),
     "Tokenizers and corpora": (

@@ -20,7 +20,7 @@ from osbert.api.training import (
     pretrain,
     train_tokenizer,
 )
-from osbert.api.vectors import evaluate_retrieval, mine, search
+from osbert.api.vectors import evaluate_retrieval, search
 from osbert.extensions import extensions
 from osbert.processes import let_threads_sleep
 
@@ -39,7 +39,6 @@ __all__ = [
     "extend_tokenizer",
     "finetune",
     "load",
-    "mine",
     "mix_corpora",
     "predict",
     "pretrain",

@@ -206,23 +206,6 @@ class ExplainKeywords(TextKeywords, AttributionKeywords, TaskKeywords, OpeningKe
 
     columns: Mapping[str, str]
 
-class MineKeywords(VectorKeywords, OpeningKeywords, total=False):
-    """Settings of osbert.mine."""
-
-    layers: str
-    bm25: bool
-    allow_unknown: bool
-    encoding: str
-    tokens: int
-    device: str
-    negatives: int
-    first_rank: int
-    last_rank: int
-    margin: float
-    above: float
-    review: str
-    scores: str
-
 class PredictKeywords(TextKeywords, TaskKeywords, NamingKeywords, OpeningKeywords, total=False):
     """Settings of osbert.predict."""
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from osbert_lab.distillation.distillation import DistilRun
     from osbert_lab.distillation.static import StaticStudent
     from osbert_lab.duplicates.find_duplicates import DuplicateTally
+    from osbert_lab.hard_negatives import MiningTally
     from osbert_lab.influence.training_rows import TrainingRows
     from osbert_lab.keywords import (
         AdaptKeywords,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
         DistilKeywords,
         FindDuplicatesKeywords,
         GenerateKeywords,
+        MineKeywords,
         TrainingRowsKeywords,
     )
     from osbert_lab.topics.result import TopicTally
@@ -45,6 +47,7 @@ __all__ = [
     "find_topics",
     "finetune_glue",
     "generate",
+    "mine",
     "training_rows",
 ]
 
@@ -334,6 +337,46 @@ def training_rows(
         label=label,
         count=count,
         options=reading,
+        opening=opening,
+        watch=watch,
+    )
+
+
+@takes_settings_of("osbert_lab.hard_negatives:MiningOptions", "osbert.interop.opening:Opening")
+def mine(
+    out: str | Path,
+    *,
+    model: str | Path | None = None,
+    corpus: Any = None,
+    queries: Any = None,
+    qrels: Any = None,
+    data: Any = None,
+    watch: Watch = ignore,
+    **options: Unpack[MineKeywords],
+) -> MiningTally:
+    """Write hard negatives of queries into the table `out`, for `finetune("contrastive")` and `finetune("rerank")`.
+
+    They are documents that `model`, an encoder, or BM25 without one, ranks high without their being relevant. `corpus`,
+    `queries`, `qrels`, `data`: as for `evaluate_retrieval`. `options`: those of `osbert mine`, such as negatives=2 and
+    scores="reranker"; trust and verify are as for `load`. The result counts rows, negatives and the documents that may
+    be relevant without a judgement; `review` is their table. `watch` is called with each event. Raises
+    osbert.errors.UserError, before anything is computed, for invalid options and data.
+
+    >>> pairs = [{"query": "good film", "positive": "a good film"}, {"query": "bad play", "positive": "the bad play"}]
+    >>> found = osbert.mine("mined.jsonl", corpus={"1": "good", "2": "the play"}, data=pairs, negatives=1)
+    >>> found.rows, found.negatives, found.review.name
+    (2, 2, 'mined.review.jsonl')
+    """
+    from osbert.interop.hub import locate
+    from osbert.runs.similarity.retrieval import RetrievalInput
+    from osbert_lab.hard_negatives import mine_negatives
+
+    mining, opening = read_settings(mine, options)
+    return mine_negatives(
+        RetrievalInput(corpus=corpus, queries=queries, qrels=qrels, data=data),
+        out=Path(out),
+        model=None if model is None else locate(model, watch=watch).path,
+        options=mining,
         opening=opening,
         watch=watch,
     )

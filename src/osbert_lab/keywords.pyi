@@ -12,6 +12,7 @@ from osbert.keywords import (
     TaskKeywords,
     TextKeywords,
     TrainingKeywords,
+    VectorKeywords,
 )
 
 class FindDuplicatesKeywords(TextKeywords, OpeningKeywords, total=False):
@@ -58,6 +59,23 @@ class AnalyseKeywords(CompareEncodersKeywords, TaskKeywords, total=False):
 
     trees: int
     pairs: int
+
+class MineKeywords(VectorKeywords, OpeningKeywords, total=False):
+    """Settings of osbert.mine."""
+
+    layers: str
+    bm25: bool
+    allow_unknown: bool
+    encoding: str
+    tokens: int
+    device: str
+    negatives: int
+    first_rank: int
+    last_rank: int
+    margin: float
+    above: float
+    review: str
+    scores: str
 
 class GenerateKeywords(WritingKeywords, FindDuplicatesKeywords, TaskKeywords, total=False):
     """Settings of osbert.generate."""

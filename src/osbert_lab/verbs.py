@@ -11,6 +11,7 @@ LAB = VerbPackage(
         "adapt": "Adapt an encoder to the texts of your domain, without destroying what it knows.",
         "plan": "Show what a time budget can buy: a table of model sizes, and a recipe.",
         "bench": "Measure the speed of pretraining on this machine.",
+        "mine": "Find hard negatives in a corpus, for contrastive training.",
         "distil": "Teach a smaller encoder what a fine-tuned run does.",
         "analyse": "Measure what a model has learnt: attention, syntax, geometry, as a report.",
         "reproduce": "Run a table or figure of the BERT paper, or compare families, at a size of your choosing.",
@@ -29,7 +30,7 @@ LAB = VerbPackage(
     purposes={
         "Start": ("demo",),
         "Pretrain": ("adapt", "plan", "bench"),
-        "Fine-tune": ("distil", "reproduce"),
+        "Fine-tune": ("mine", "distil", "reproduce"),
         "Use a model": ("generate", "duplicates", "topics"),
         "Look into a model": ("analyse",),
         "Share a model": ("prune", "submit"),

@@ -14,10 +14,8 @@ if TYPE_CHECKING:
 
     from osbert.keywords import (
         EvaluateRetrievalKeywords,
-        MineKeywords,
         NearestKeywords,
     )
-    from osbert.runs.similarity.mine import MiningTally
     from osbert.runs.similarity.retrieval import RetrievalEvaluation
     from osbert.runs.similarity.search import Neighbourhood
 
@@ -119,46 +117,6 @@ def evaluate_retrieval(
         model=None if model is None else locate(model, watch=watch).path,
         run=None if run is None else Path(run),
         options=measuring,
-        opening=opening,
-        watch=watch,
-    )
-
-
-@takes_settings_of("osbert.runs.similarity.mine:MiningOptions", "osbert.interop.opening:Opening")
-def mine(
-    out: str | Path,
-    *,
-    model: str | Path | None = None,
-    corpus: Any = None,
-    queries: Any = None,
-    qrels: Any = None,
-    data: Any = None,
-    watch: Watch = ignore,
-    **options: Unpack[MineKeywords],
-) -> MiningTally:
-    """Write hard negatives of queries into the table `out`, for `finetune("contrastive")` and `finetune("rerank")`.
-
-    They are documents that `model`, an encoder, or BM25 without one, ranks high without their being relevant. `corpus`,
-    `queries`, `qrels`, `data`: as for `evaluate_retrieval`. `options`: those of `osbert mine`, such as negatives=2 and
-    scores="reranker"; trust and verify are as for `load`. The result counts rows, negatives and the documents that may
-    be relevant without a judgement; `review` is their table. `watch` is called with each event. Raises
-    osbert.errors.UserError, before anything is computed, for invalid options and data.
-
-    >>> pairs = [{"query": "good film", "positive": "a good film"}, {"query": "bad play", "positive": "the bad play"}]
-    >>> found = osbert.mine("mined.jsonl", corpus={"1": "good", "2": "the play"}, data=pairs, negatives=1)
-    >>> found.rows, found.negatives, found.review.name
-    (2, 2, 'mined.review.jsonl')
-    """
-    from osbert.interop.hub import locate
-    from osbert.runs.similarity.mine import mine_negatives
-    from osbert.runs.similarity.retrieval import RetrievalInput
-
-    mining, opening = read_settings(mine, options)
-    return mine_negatives(
-        RetrievalInput(corpus=corpus, queries=queries, qrels=qrels, data=data),
-        out=Path(out),
-        model=None if model is None else locate(model, watch=watch).path,
-        options=mining,
         opening=opening,
         watch=watch,
     )

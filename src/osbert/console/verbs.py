@@ -60,7 +60,6 @@ CORE = VerbPackage(
     verbs={
         "pretrain": "Pretrain an encoder on a corpus, by a recipe.",
         "finetune": "Fine-tune an encoder on a task of your own, or a published one.",
-        "mine": "Find hard negatives in a corpus, for contrastive training.",
         "evaluate": "Score a fine-tuned run on a file with labels.",
         "compare": "Compare fine-tuned runs on the same rows: scores, paired tests, and the rows they differ on.",
         "predict": "Predict with a fine-tuned run: one text, or a file.",
@@ -98,7 +97,7 @@ CORE = VerbPackage(
         "Start": (),
         "Get text in": ("tokenizer", "corpus"),
         "Pretrain": ("pretrain",),
-        "Fine-tune": ("finetune", "mine", "evaluate", "compare"),
+        "Fine-tune": ("finetune", "evaluate", "compare"),
         "Use a model": ("predict", "embed", "search", "score", "serve"),
         "Look into a model": ("explain",),
         "Share a model": ("convert", "export"),

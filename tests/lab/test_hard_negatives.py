@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 import osbert
 import terminal
-from osbert.runs.similarity import mine as runs
 from osbert.runs.similarity.retrieval import RetrievalInput
 from osbert.training.progress import Progress
+from osbert_lab import hard_negatives as runs
 from refusals import refusal
 
 DOCUMENTS = {

@@ -11,9 +11,9 @@ from osbert.console.arguments import InputFile, ModelFolder, OpeningOptions
 from osbert.console.file_consoles import showing_progress
 from osbert.console.output import Result
 from osbert.interop.opening import CAREFUL
-from osbert.runs.similarity.mine import MiningOptions, mine_negatives
 from osbert.runs.similarity.retrieval import RetrievalInput
 from osbert.terminal import one_line
+from osbert_lab.hard_negatives import MiningOptions, mine_negatives
 
 
 def mine(
