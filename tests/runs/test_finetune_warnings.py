@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from itertools import combinations
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -169,6 +169,19 @@ def test_texts_with_several_labels_are_counted() -> None:
     assert "2 training rows" in line and "train, row 41" in line
     same = [("The same", "neg"), ("the same", "neg")]
     assert read("classify", {"train": [*rows("neg", "pos"), *same], "dev": rows("neg", first=20)})[0] == []
+
+
+def test_swapped_pairs_may_have_another_label() -> None:
+    names = [f"text {number}" for number in range(21)]
+    forward = [(first, second, "entails") for first, second in pairwise(names)]
+    backward = [(second, first, "neutral") for first, second, _ in forward]
+    dev = [("another", "pair", "neutral"), ("a further", "pair", "entails")]
+    assert read("classify", {"train": [*forward, *backward], "dev": dev})[0] == []
+
+
+def test_plus_and_minus_are_labels() -> None:
+    assert read("classify", {"train": rows("+", "-"), "dev": rows("+", "-", first=20)})[0] == []
+    assert "'-'" in read("classify", {"train": rows("pos", "-"), "dev": rows("pos", "-", first=20)})[0][0]
 
 
 def test_the_range_of_numbers_is_shown_for_each_split() -> None:

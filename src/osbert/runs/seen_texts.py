@@ -20,18 +20,19 @@ TELLING = 0.02
 """Fraction of the rows, and of their characters, from which on repeated texts are reported."""
 
 
+def plain_texts(record: Record) -> tuple[str, ...]:
+    """Return a record's texts in their order, without regard to case and spaces."""
+    return tuple(" ".join(text.split()).casefold() for text in record.texts)
+
+
 def text_key(record: Record) -> tuple[str, ...]:
-    """Return a key that is equal for records with the same texts, in any order, ignoring case and spaces."""
-    return tuple(sorted(map(_plain, record.texts)))
+    """Return a key that is equal for records with the same `plain_texts` in any order."""
+    return tuple(sorted(plain_texts(record)))
 
 
 def are_swapped(first: Record, second: Record) -> bool:
     """Return whether two records with the same key have their texts in another order."""
-    return [*map(_plain, first.texts)] != [*map(_plain, second.texts)]
-
-
-def _plain(text: str) -> str:
-    return " ".join(text.split()).casefold()
+    return plain_texts(first) != plain_texts(second)
 
 
 def size_of(record: Record) -> int:

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from osbert.runs.seen_texts import TELLING, text_key
+from osbert.runs.seen_texts import TELLING, plain_texts
 from osbert.tasks import Record, Task
 from osbert.terminal import format_count, one_line
 
@@ -40,7 +40,7 @@ def _stands_for_none(text: str) -> bool:
 
 def _describe_contradictions(records: Sequence[Record]) -> Iterator[str]:
     classes = defaultdict[Any, set[str]](set)
-    keys = list(map(text_key, records))
+    keys = list(map(plain_texts, records))  # of pairs in their order: swapped ones may differ
     for key, record in zip(keys, records, strict=True):
         classes[key].add(record.label)
     rows = [record for key, record in zip(keys, records, strict=True) if len(classes[key]) > 1]

@@ -223,7 +223,8 @@ def data_warnings(task: Task, records: Splits, repeats: Overlap) -> Iterator[str
             f"the label {one_line(quoted[0])} ({locations[quoted[0]][0]}) has quotes in its name, and texts may have "
             "theirs. If these quote cells, remove the spaces before them, or write double quotes."
         )
-    for name in (name for name in locations if name.casefold() in MISSING):
+    missing = MISSING - {"-"} if "+" in locations else MISSING
+    for name in (name for name in locations if name.casefold() in missing):
         rows = f"{format_count(counts[name], 'row')}, first: {locations[name][0]}"
         yield f"the label '{name}' ({rows}) is what programs write for a missing one. Remove such rows if it is."
     if single := [f"'{one_line(name)}' ({lines[0]})" for name, lines in locations.items() if len(lines) == 1]:
