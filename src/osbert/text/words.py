@@ -49,6 +49,15 @@ _UNSPACED = (
 whose particles follow words without a space."""
 _MARKS = "\u0300-\u036f\u064b-\u065f\u0900-\u0963\u0966-\u0dff"
 """Combining marks in words, which are not letters themselves."""
+_EMOJI = (
+    "\u231a\u231b\u23e9-\u23f3\u2600-\u26ff\u2705-\u270d\u2728\u274c\u274e\u2753-\u2755\u2757\u2763\u2764\u2b50\u2b55"
+    + ("\U0001f300-\U0001f3fa\U0001f400-\U0001faff")
+)
+"""Symbols that are terms. Tones of skin, joiners and variation selectors after them are none."""
+_ACCENTED = re.compile("([ a-z\u00df-\u024f\u0250-\u02af\u1e00-\u1eff])[\u0300-\u036f\u1ab0-\u1aff\u1dc0-\u1dff]+")
+"""A Latin letter with its combining marks, or a space: a spacing accent is one with a mark, such as \u00b4."""
+_TRADE_MARKS = {0x2120: " ", 0x2122: " "}
+"""Signs that NFKC would write as letters of the word before them."""
 
 
 def ranges(text: str, split: Split) -> list[Range]:
@@ -136,8 +145,23 @@ def _rjieba() -> Segmenter:
 @cache
 def _term_patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
     """Return the patterns of a term, and of the start of one without spaces; compiling them takes 10 ms."""
-    term = re.compile(f"[{_UNSPACED}]+|(?:(?![{_UNSPACED}])[^\\W_]|[{_MARKS}])+")
+    flag = "[\U0001f1e6-\U0001f1ff]{2}"
+    term = re.compile(f"[{_UNSPACED}]+|(?:(?![{_UNSPACED}])[^\\W_]|[{_MARKS}])+|{flag}|[{_EMOJI}]")
     return term, re.compile(f"[{_UNSPACED}]")
+
+
+def fold_text(text: str) -> str:
+    """Return a text as a search compares it: without case, Latin accents and forms of width.
+
+    Marks of other scripts stay: they make other letters.
+
+    >>> fold_text("Café Straße １２３ ｶﾞ Đà Nẵng"), fold_text("й कि ガ ά")
+    ('cafe strasse 123 ガ đa nang', 'й कि ガ ά')
+    """
+    if text.isascii():
+        return text.lower()
+    apart = unicodedata.normalize("NFKD", text.translate(_TRADE_MARKS)).casefold()
+    return unicodedata.normalize("NFKC", _ACCENTED.sub(r"\1", apart))
 
 
 def terms(text: str) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from osbert.inference.vectors.lexical import BM25Index
-from osbert.text.words import terms
+from osbert.text.words import fold_text, terms
 
 TEXTS = [
     "ฉันรักแมวสีดำที่บ้าน", "สุนัขกินข้าว ๒๕ จาน", "ຂ້ອຍຮັກແມວສີດຳ", "ខ្ញុំស្រលាញ់ឆ្មាខ្មៅ។ ឆ្កែ",
@@ -66,3 +66,36 @@ def test_punctuation_and_digits_of_these_scripts_end_a_word() -> None:
 )  # fmt: skip
 def test_other_scripts_have_the_terms_of_before(text: str, expected: list[str]) -> None:
     assert terms(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        ("cafe", "Le Café noir"), ("café", "the cafe"), ("CAFE\u0301", "café"), ("123", "第１２３号 １２３"),
+        ("ＡＢＣ", "abc"), ("strasse", "die Straße"), ("STRASSE", "straße"), ("ガム", "ｶﾞﾑ"), ("ﬁne", "fine"),
+        ("istanbul", "İstanbul"),
+        ("Đa nang", "Đà Nẵng"), ("Microsoft", "Microsoft™ Word"), ("l'amour", "l´amour"), ("🍕", "we ate🍕🍕"),
+        ("👍🏽", "👍"), ("❤", "I ❤️ it"), ("🇩🇪", "made in 🇩🇪"), ("φωσ", "φως"),
+    ],
+)  # fmt: skip
+def test_case_accents_and_widths_do_not_matter(query: str, text: str) -> None:
+    for bm25 in (BM25Index([text, "other words"]), BM25Index.of_queries([text, "other words"], [query])):
+        assert [index for index, _ in bm25.rank(query, 2)] == [0]
+        assert sum(bm25.explain(query, 0).values()) == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        ("ガ", "カ"), ("は", "ば"), ("и", "й"), ("क", "कि"), ("가", "각"), ("🇩🇪", "🇫🇷"), ("👍", "👎"), ("2", "²³"),
+        ("ا", "آ"),
+    ],
+)  # fmt: skip
+def test_other_letters_are_other_words(query: str, text: str) -> None:
+    assert not BM25Index([text, "x"]).rank(query, 2)
+
+
+@pytest.mark.parametrize("text", ["´", "x ´ y", "l´amour", "¨a", "Ǻ", "n̈", "👨‍👩‍👧", "❤️", "ﷺ", "１½", "ᾼ", "ŉ"])
+def test_folding_twice_is_folding_once(text: str) -> None:
+    folded = fold_text(text)
+    assert fold_text(folded) == folded and not any(term[0] in "\u0301\u0308\ufe0f" for term in terms(folded))

@@ -11,7 +11,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from osbert.text.words import characters_within, terms
+from osbert.text.words import characters_within, fold_text, terms
 
 K1, B = 1.2, 0.75
 """BM25's k1 (saturation of term frequency) and b (length normalisation), at their usual values."""
@@ -22,7 +22,8 @@ SHORT = 2
 class BM25Index:
     """An inverted index of texts for BM25 (Robertson & Zaragoza 2009, equation 3.15).
 
-    The idf is ln(1 + (n - df + 0.5) / (df + 0.5)), which is never negative.
+    Words are compared without case, Latin accents and forms of width. The idf is ln(1 + (n - df + 0.5) / (df + 0.5)),
+    which is never negative.
 
     >>> index = BM25Index(["a cat", "a dog", "a bird"])
     >>> [(text_index, round(score, 3)) for text_index, score in index.rank("a cat", 2)]
@@ -35,7 +36,7 @@ class BM25Index:
         """Read the texts once. Only `words` are indexed, by default all: memory grows with their occurrences."""
         self.postings: dict[str, tuple[array[int], array[int]]] = defaultdict(lambda: (array("q"), array("q")))
         text_lengths = array("q")
-        for index, text in enumerate(texts):
+        for index, text in enumerate(map(fold_text, texts)):
             text_words = terms(text)
             text_lengths.append(len(text_words))
             # A query of one ideograph finds it within words. They count for no length: the scores of words stay.
@@ -50,7 +51,8 @@ class BM25Index:
     @classmethod
     def of_queries(cls, texts: Iterable[str], queries: Sequence[str]) -> Self:
         """Return an index of the words of the queries alone."""
-        return cls(texts, {word for query in queries for word in (*terms(query), *_short_characters(query))})
+        folded = map(fold_text, queries)
+        return cls(texts, {word for query in folded for word in (*terms(query), *_short_characters(query))})
 
     def scores(self, query: str) -> NDArray[np.float64]:
         """Return the scores (n,) of the n texts, which are 0 for texts without a word of the query."""
@@ -87,6 +89,7 @@ class BM25Index:
 
     def _query_terms(self, query: str) -> list[str]:
         """Return the terms of a query; of a short one without a term in any text, its characters, as words in a row."""
+        query = fold_text(query)
         words = terms(query)
         return words if any(word in self.postings for word in words) else _short_characters(query)
 
