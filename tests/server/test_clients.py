@@ -372,6 +372,29 @@ def test_no_refusal_names_the_folder_of_a_model(serving: Serving) -> None:
     assert answer.status_code == 422 and "/" not in answer.json()["error"]["message"]
 
 
+@pytest.mark.parametrize("text", ["", "  ", "\u200b"])
+def test_a_text_without_pieces_is_refused_with_a_prompt_as_without(serving: Serving, text: str) -> None:
+    for fields in ({"model": "prompted"}, {"model": "prompted", "role": "query"}, {"model": "encoder"}):
+        answer = serving.post("embed", texts=["film", text], **fields)
+        assert answer.status_code == 422 and answer.json()["error"]["field"] == "texts[1]"
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"dimensions": 999}, "dimensions"),
+        ({"dimensions": 999, "role": "query"}, "dimensions"),
+        ({"dimensions": 4, "role": "question"}, "role"),
+        ({"dimensions": 999, "role": "question"}, "role"),
+        ({"role": "query", "pooling": "pooler"}, "pooling"),
+        ({"dimensions": 4, "role": "query", "pooling": "pooler"}, "pooling"),
+    ],
+)
+def test_refusals_of_vectors_name_the_field_at_fault(serving: Serving, fields: dict[str, Any], field: str) -> None:
+    answer = serving.post("embed", texts=TEXTS, model="prompted", **fields)
+    assert answer.status_code == 422 and answer.json()["error"]["field"] == field, answer.text
+
+
 def test_without_a_reranker_its_routes_are_absent() -> None:
     assert not {"/v2/rerank", "/rerank", "rerank"} & set(all_calls([]))
 

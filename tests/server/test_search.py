@@ -74,6 +74,12 @@ def answer(worker: Worker, **values: Any) -> tuple[int, Any]:
     return reply.status, json.loads(reply.body)
 
 
+def test_a_query_without_pieces_is_refused_though_a_prompt_stands_before_it(made: SimpleNamespace) -> None:
+    for text in ("", " ", "\u200b"):
+        status, reply = answer(open_worker(made.files["dense"]), queries=["film", text])
+        assert (status, reply["error"]["field"]) == (422, "queries[1]")
+
+
 @pytest.mark.parametrize("name", ["dense", "sparse", "multi"])
 def test_each_kind_of_vectors_gives_the_hits_of_a_search_and_their_words(made: SimpleNamespace, name: str) -> None:
     worker = open_worker(made.files[name])

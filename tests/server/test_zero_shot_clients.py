@@ -126,6 +126,7 @@ def test_labels_at_osberts_own_call_find_the_model_that_predicts_them(
         ({"candidate_labels": ["good", "good"]}, "parameters.candidate_labels"),
         ({"candidate_labels": ["good", 3]}, "parameters.candidate_labels[1]"),
         ({"candidate_labels": LABELS, "hypothesis_template": "about"}, "parameters.hypothesis_template"),
+        ({"candidate_labels": LABELS, "hypothesis_template": "{} or {}"}, "parameters.hypothesis_template"),
         ({"candidate_labels": LABELS, "multi_label": "yes"}, "parameters.multi_label"),
         ({"candidate_labels": LABELS, "labels": LABELS}, "parameters"),
         ({"multi_label": True}, "parameters.multi_label"),

@@ -91,7 +91,7 @@ class FileVectors:
             yield f"{tally['vectors'] / max(tally['rows'], 1):.1f} vectors a text, of {self.shape[1]:,} numbers."
         if empty := tally["empty"]:
             vectors = "text is empty: its vector is that" if empty == 1 else "texts are empty: their vectors are those"
-            yield f"{empty:,} {vectors} of [CLS] and [SEP] alone."
+            yield f"{empty:,} {vectors} of {'the prompt' if settings.prompt else '[CLS] and [SEP]'} alone."
         if unknown := tally.get("unknown"):
             yield f"{format_count(unknown, 'text')} with mostly unknown pieces: the vocabulary lacks their script."
         longer = f"longer than {settings.length} tokens"

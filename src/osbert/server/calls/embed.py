@@ -11,7 +11,16 @@ from pydantic import Field
 from osbert.data.long_texts import Long
 from osbert.inference.vectors.settings import EmbeddingOptions
 from osbert.models.forms import Pooling
-from osbert.server.calls.contract import Call, Item, Items, RequestFields, Results, require_fit, require_pieces
+from osbert.server.calls.contract import (
+    Call,
+    Item,
+    Items,
+    RequestFields,
+    Results,
+    require_fit,
+    require_pieces,
+    require_text,
+)
 from osbert.server.calls.models import ServerModel
 from osbert.server.calls.schemas import Reply, Request, Texts
 
@@ -68,6 +77,8 @@ class EmbedCall(Call):
         sequences = [tuple(embedder.sequences((text,), 0)) for text in values["texts"]]
         items = [Item(examples, examples) for examples in sequences]
         for index, item in enumerate(items):
+            if embedder.prompt:  # its pieces would be those of an empty text
+                require_text(model, values["texts"][index], f"texts[{index}]")
             require_pieces(item, f"texts[{index}]")
             if values["long"] == "error":
                 require_fit(item, f"texts[{index}]", length=embedder.settings.length)

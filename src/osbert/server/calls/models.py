@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from osbert import components
 from osbert.errors import Problems, UserError, nearest
 from osbert.extensions import extensions
+from osbert.inference.label_settings import SLOT
 from osbert.inference.vectors.settings import EmbeddingOptions
 from osbert.server.calls import MOST_BEAMS, MOST_PIECES
 from osbert.server.calls.schemas import Refusal, shorten
@@ -199,12 +200,16 @@ class ServerModel:
     def label_predictor(self, labels: LabelNames, options: NamingOptions) -> LabelPredictor:
         """Return the predictor of labels by name, kept for the next request with the same ones.
 
-        Raises Refusal (422) for labels that the model cannot predict.
+        Raises Refusal (422) for labels that the model cannot predict, and for a template without {label}.
         """
         from osbert.inference.label_predictor import LabelPredictor
         from osbert.inference.label_settings import read_labels
 
         if (labels, options) not in self._predictors:
+            try:
+                options.template_or(SLOT)
+            except UserError as error:
+                raise self._refusal(error, "template") from error
             try:
                 predictor = LabelPredictor(self.engine, read_labels(labels, where="labels"), options)
             except UserError as error:
@@ -233,7 +238,14 @@ class ServerModel:
                 )
             return embedder
         except UserError as error:
-            field = "role" if options.role is not None else "dimensions" if options.dimensions else "pooling"
+            # Without the field at fault there is a vector; else this refuses another field.
+            field = "pooling"
+            if options.dimensions:
+                self.embedder(replace(options, dimensions=0), sparse=sparse)
+                field = "dimensions"
+            elif options.role is not None:
+                self.embedder(replace(options, role=None), sparse=sparse)
+                field = "role"
             raise self._refusal(error, field) from error
 
     def _refusal(self, error: UserError, field: str) -> Refusal:

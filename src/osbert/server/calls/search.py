@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import BaseModel, Field
 
-from osbert.server.calls.contract import NOTHING, Call, Item, Items, RequestFields, Results, require_pieces
+from osbert.server.calls.contract import NOTHING, Call, Item, Items, RequestFields, Results
 from osbert.server.calls.models import ServerModel
 from osbert.server.calls.schemas import Refusal, Reply, Request
 
@@ -102,10 +102,9 @@ class SearchCall(Call):
             if len(texts) != search.columns:
                 kind = "a pair [first, second]" if search.columns == 2 else "a text"
                 raise Refusal(422, f"A query of these vectors is {kind}.", field=field)
-            if not any(map(str.strip, texts)):
+            if not any(len(model.engine.tokenizer.encode(text)) for text in texts):  # a prompt has pieces, too
                 raise Refusal(422, NOTHING, field=field)
             items.append(Item(texts, tuple(search.embedder.sequences(texts, 0))))
-            require_pieces(items[-1], field)
         return items
 
     def option(self, values: RequestFields) -> int:
