@@ -33,13 +33,13 @@ def _read(config: Mapping[str, Any], problem: Problem) -> dict[str, Any]:
     width, heads, head_width = (config.get(name) for name in ("d_model", "n_head", "d_head"))
     if head_width is not None and isinstance(width, int) and isinstance(heads, int) and head_width * heads != width:
         problem(f"d_head is {head_width!r}, but d_model / n_head must be the width of a head.")
-    direction = LOOKING.get(looking, "both")
+    direction, rate = LOOKING.get(looking, "both"), config.get("dropout")
     return {
         "direction": direction,
         "summary": "last" if direction == "both" else "token",
         "farthest": numbers["clamp_len"] if numbers["clamp_len"] > 0 else UNCLAMPED,
         "memory": max(numbers["mem_len"], 0),
-        "attention_dropout": config.get("attention_dropout", config.get("dropout", 0.1)),
+        **({} if "attention_dropout" in config else {"attention_dropout": 0.1 if rate is None else rate}),
     }
 
 
@@ -89,6 +89,7 @@ FAMILY = Family(
         "max_position_embeddings": "n_positions",
         "hidden_act": "ff_activation",
         "hidden_dropout_prob": "dropout",
+        "attention_probs_dropout_prob": "attention_dropout",
         "classifier_dropout": "summary_last_dropout",
     },
     defaults={"n_positions": 512, "ff_activation": "gelu", "dropout": 0.1},

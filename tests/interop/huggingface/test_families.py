@@ -307,6 +307,7 @@ def test_a_pooler_beside_a_classifier_that_has_its_own_is_left_out(tmp_path: Pat
     [
         ("roberta", {"hidden_act": "mish"}, ("unsupported-model", "hidden_act", "'mish'")),
         ("roberta", {"is_decoder": True}, ("unsupported-model", "is_decoder", "True")),
+        ("distilbert", {"is_decoder": True}, ("unsupported-model", "is_decoder", "True")),
         ("roberta", {"pad_token_id": None}, ("unsupported-model", "pad_token_id", "None")),
         ("xlm-roberta", {"max_position_embeddings": 2}, ("unsupported-model", "config.json", "length", "0")),
         ("distilbert", {"n_heads": "two"}, ("unsupported-model", "n_heads", "'two'")),

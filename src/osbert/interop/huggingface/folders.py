@@ -322,7 +322,7 @@ def _leftovers(backbone: Backbone, tensors: Mapping[str, Tensor], used: Containe
 def _describe_unused(name: str, tensors: Mapping[str, Tensor], *, tied: bool = True) -> TensorRow:
     pieces, expected, remark = tensors.get(names.PIECES), False, UNKNOWN
     if tied and name == names.DECODER and (pieces is None or not torch.equal(tensors[name], pieces)):
-        remark = "differs from the piece embeddings, to which the masked-LM head is tied here"
+        remark = "differs from the piece embeddings, to which heads are tied here, whatever tie_word_embeddings is"
     elif name == names.SCORES_BIAS and tensors[name].any():
         remark = "is a bias of the scores of pieces, which no head here has"
     elif name.endswith(names.BUFFERS):

@@ -20,6 +20,8 @@ EPSILON = 1e-5
 """Epsilon of every norm, which has no config field."""
 IDS = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2, "forced_eos_token_id": 2}
 """The ids of the special pieces in RoBERTa's vocabulary, which BART uses."""
+ABSENT = {"layers": 12, "attention_heads": 16, "ffn_dim": 4096}
+"""The decoder's sizes if config.json has no field for them."""
 VALUES = {
     "segments": 0,
     "first_position": FIRST,
@@ -32,16 +34,16 @@ VALUES = {
 
 def _read(config: Mapping[str, Any], problem: Problem) -> dict[str, Any]:
     for name in ("attention_heads", "ffn_dim"):
-        encoder, decoder = (config.get(f"{side}_{name}") for side in ("encoder", "decoder"))
-        if decoder not in (None, encoder):
+        encoder, decoder = config.get(f"encoder_{name}"), config.get(f"decoder_{name}", ABSENT[name])
+        if decoder != encoder:
             problem(f"decoder_{name} is {decoder!r} and encoder_{name} {encoder!r}; only equal ones are supported.")
     if config.get("decoder_start_token_id", 2) != config.get("eos_token_id", 2):
         problem("decoder_start_token_id is not eos_token_id, with which a text of BART starts.")
-    above, below = (config.get(f"{side}_layers") for side in ("decoder", "encoder"))
-    if above is not None and (isinstance(above, bool) or not isinstance(above, int) or above < 1):
+    above = config.get("decoder_layers", ABSENT["layers"])
+    if isinstance(above, bool) or not isinstance(above, int) or above < 1:
         problem(f"decoder_layers must be a whole number of at least 1, but is {above!r}.")
         return {}
-    return {"decoder_layers": 0 if above in (None, below) else above}
+    return {"decoder_layers": 0 if above == config.get("encoder_layers") else above}
 
 
 def _config_fields(sizes: Architecture) -> dict[str, Any]:

@@ -207,6 +207,12 @@ def test_what_cannot_be_honoured_is_refused(tmp_path: Path) -> None:
         (tmp_path / "config.json").write_text(json.dumps(written | {name: value}))
         with refusal("unsupported-model", name):
             _ = open_folder(tmp_path).architecture
+    for name in ("decoder_attention_heads", "decoder_ffn_dim"):  # which are then 16 and 4,096 in transformers
+        (tmp_path / "config.json").write_text(json.dumps({field: written[field] for field in written if field != name}))
+        with refusal("unsupported-model", name):
+            _ = open_folder(tmp_path).architecture
+    (tmp_path / "config.json").write_text(json.dumps({key: written[key] for key in written if key != "decoder_layers"}))
+    assert open_folder(tmp_path).architecture.decoder_layers == 12  # type: ignore[attr-defined]
     (tmp_path / "config.json").write_text(json.dumps(written))
     tensors = load_file(tmp_path / "model.safetensors")
     save_file(tensors | {"final_logits_bias": torch.ones(1, 60)}, tmp_path / "model.safetensors", {"format": "pt"})

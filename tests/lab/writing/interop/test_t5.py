@@ -16,7 +16,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 import tokenizers
 import transformers
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 import osbert
 from osbert.data.batch import collate
@@ -60,6 +60,8 @@ def save(folder: Path, kind: str, **sizes: int) -> transformers.T5ForConditional
     torch.manual_seed(0)
     made = transformers.T5ForConditionalGeneration(transformers.T5Config(**SIZES | KINDS[kind] | sizes)).eval()
     made.generation_config.decoder_start_token_id = 0
+    if kind == "1.1":  # a new one shares its table, a published one does not
+        made.lm_head.weight = torch.nn.Parameter(torch.empty_like(made.lm_head.weight))
     for name, weight in made.named_parameters():  # theirs begin so small that all texts come out alike
         if "shared" not in name:
             torch.nn.init.normal_(weight, 1.0 if weight.ndim == 1 else 0.0, 0.25)
@@ -151,10 +153,49 @@ def test_what_cannot_be_honoured_is_refused(tmp_path: Path) -> None:
         ("feed_forward_proj", "gated-sine"),
         ("decoder_start_token_id", 3),
         ("relative_attention_num_buckets", 0),
+        ("relative_attention_num_buckets", 31),
+        ("dense_act_fn", "gelu"),
+        ("is_gated_act", True),
+        ("attention_dropout", "much"),
     ):
         (tmp_path / "config.json").write_text(json.dumps(written | {name: value}))
         with refusal("unsupported-model", name):
             _ = open_folder(tmp_path).architecture
+
+
+@pytest.mark.parametrize("table", [True, False])
+@pytest.mark.parametrize("tie", [True, False])
+@torch.no_grad()
+def test_a_t5_1_1_has_its_output_table_or_that_of_pieces(table: bool, tie: bool, tmp_path: Path) -> None:
+    made = save(tmp_path / "theirs", "1.1")
+    config = json.loads((tmp_path / "theirs" / "config.json").read_text())
+    assert config["tie_word_embeddings"] is True and config["scale_decoder_outputs"] is False  # as version 5 saves it
+    (tmp_path / "theirs" / "config.json").write_text(json.dumps(config | {"tie_word_embeddings": tie}))
+    if not table:
+        tensors = load_file(tmp_path / "theirs" / "model.safetensors")
+        del tensors["lm_head.weight"]
+        save_file(tensors, tmp_path / "theirs" / "model.safetensors", {"format": "pt"})
+        made = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "theirs").eval()
+    batch = collate(
+        list(decoder_examples(*(Examples.of([example(SOURCES[0], 0)]) for _ in range(2)), 0, name="generate"))
+    )
+    inputs = {"input_ids": torch.tensor(SOURCES[:1]), "labels": torch.tensor(SOURCES[:1])}
+    expected = made(**inputs).logits
+    learner = opened(tmp_path / "theirs")
+    write_model(learner, tmp_path / "ours")
+    for reader in (learner, opened(tmp_path / "ours")):
+        found = reader.heads["generate"].every(reader.backbone(batch), batch)
+        torch.testing.assert_close(found, expected[0], rtol=0, atol=2e-5)
+    again = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "ours").eval()
+    torch.testing.assert_close(again(**inputs).logits, expected, rtol=0, atol=2e-5)
+
+
+def test_a_dropout_of_null_is_theirs_by_default(tmp_path: Path) -> None:
+    save(tmp_path, "1.0")
+    written = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(written | {"dropout_rate": None}))
+    architecture = open_folder(tmp_path).architecture
+    assert (architecture.dropout, architecture.attention_dropout) == (0.1, 0.1)  # type: ignore[attr-defined]
 
 
 def write_tokenizer(folder: Path) -> transformers.PreTrainedTokenizerFast:

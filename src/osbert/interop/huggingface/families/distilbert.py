@@ -21,6 +21,7 @@ FAMILY = Family(
         "hidden_act": "activation",
         "classifier_dropout": "seq_classif_dropout",
     },
+    only={"is_decoder": False},
     without=("type_vocab_size", "layer_norm_eps", "position_embedding_type"),
     tensors=(
         ("transformer.layer.", "encoder.layer."),
