@@ -288,7 +288,8 @@ def test_teis_refusals(serving: Serving, path: str, asked: dict[str, Any], statu
 
 FORMS = {"/v1/embeddings": "error", "/v1/rerank": "detail", "/v2/rerank": "message"}
 if importlib.util.find_spec("osbert_lab"):
-    paths = ("/embed", "/embed_sparse", "/rerank", "/predict", "/zero-shot-classification")
+    paths = ("/embed", "/embed_sparse", "/rerank", "/predict", "/zero-shot-classification", "/token-classification")
+    paths += ("/question-answering", "/fill-mask", "/inference")
     FORMS |= dict.fromkeys(paths, "error_type")
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.just("a film"),

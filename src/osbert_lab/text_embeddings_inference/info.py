@@ -15,6 +15,8 @@ from osbert_lab.text_embeddings_inference.contract import TEIError
 
 PATHS = {"embedding": "/embed", "classifier": "/predict", "reranker": "/rerank"}
 """The path whose call POST / is, by the type of the first model."""
+PIPELINES = {"tag": "/token-classification", "span": "/question-answering", "pretraining": "/inference"}
+"""The same by the kind of the first model, for kinds that TEI has no type for."""
 
 
 def add_info(app: FastAPI, service: Service) -> None:
@@ -22,8 +24,9 @@ def add_info(app: FastAPI, service: Service) -> None:
 
     @app.post("/", include_in_schema=False)
     async def answer_first(request: Request) -> Response:
-        (kind,) = model_info(service.pool.models[0], {}, "")["model_type"]
-        return await service.answer(PATHS[kind], request)
+        first = service.pool.models[0]
+        (kind,) = model_info(first, {}, "")["model_type"]
+        return await service.answer(PIPELINES.get(first["kind"]) or PATHS[kind], request)
 
     @app.get("/info", responses=describe_responses(dict[str, Any], 401, error=TEIError))
     async def info(request: Request) -> Response:
