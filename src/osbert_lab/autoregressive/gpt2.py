@@ -83,7 +83,7 @@ def one_scale(tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> dict[
         layer = re.search(r"\bh\.(\d+)\.attn\.c_attn\.", name)
         if layer and tensor.ndim:
             each = 1 + int(layer[1]) if config.get("scale_attn_by_inverse_layer_idx") else 1
-            query, others = tensor.tensor_split([tensor.shape[-1] // 3], dim=-1)
+            query, others = tensor.float().tensor_split([tensor.shape[-1] // 3], dim=-1)
             scaled[name] = torch.cat([query * (root / each), others], dim=-1)
     return scaled
 

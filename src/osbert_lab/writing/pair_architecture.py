@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import ClassVar, Literal
 
-from osbert.models.architecture import Architecture
+from osbert.models.architecture import MOST, Architecture
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,8 +56,8 @@ class PairArchitecture(Architecture):
         return (*super().problems(), *self._of_pair())
 
     def _of_pair(self) -> Iterator[str]:
-        if self.decoder_layers < 0:
-            yield f"decoder_layers is {self.decoder_layers}, but must be at least 1, or 0 for as many as layers"
+        if not 0 <= self.decoder_layers <= MOST["layers"]:
+            yield f"decoder_layers is {self.decoder_layers:,}, but must be 1 to {MOST['layers']:,}, or 0 for layers"
         off = {"direction": "both", "window": 0, "recurrent": 0, "adapters": 0, "distinct": 0, "neighbours": 0.0}
         for name, value in off.items():
             if getattr(self, name) != value:

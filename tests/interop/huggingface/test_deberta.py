@@ -49,6 +49,18 @@ def save_theirs(folder: Path, kind: str = "Model", **changes: Any) -> Any:
     return made
 
 
+def test_queries_in_half_precision_are_scaled_in_single_precision(tmp_path: Path) -> None:
+    save_theirs(tmp_path, pos_att_type="c2p")
+    stored = load_file(tmp_path / "model.safetensors")
+    save_file(
+        {name: tensor.half() for name, tensor in stored.items()}, tmp_path / "model.safetensors", {"format": "pt"}
+    )
+    half = open_folder(tmp_path).backbone.state_dict()
+    save_file({name: tensor.half().float() for name, tensor in stored.items()}, tmp_path / "model.safetensors")
+    single = open_folder(tmp_path).backbone.state_dict()
+    assert all(torch.equal(half[name], single[name]) for name in single if "pooler" not in name)
+
+
 def test_a_discriminator_is_read_with_its_language_head_and_the_rest_is_named(tmp_path: Path) -> None:
     """The published names: a masked-LM head that is not "legacy", and one for replaced tokens."""
     made = save_theirs(tmp_path, "ForMaskedLM", legacy=False)

@@ -47,11 +47,20 @@ def model(name: str, kind: str = "Model", **fields: Any) -> Any:
     """A random model of transformers, no two of whose vectors are alike."""
     begin, sizes = CONFIGS[name]
     torch.manual_seed(0)
-    made = getattr(transformers, begin + kind)(getattr(transformers, f"{begin}Config")(**sizes, **fields)).eval()
+    made = getattr(transformers, begin + kind)(getattr(transformers, f"{begin}Config")(**sizes | fields)).eval()
     for parameter in made.parameters():
         if parameter.ndim == 1:
             torch.nn.init.normal_(parameter, mean=parameter.detach().mean().item(), std=0.1)
     return made
+
+
+@pytest.mark.parametrize("name", ["gpt2-inverse", "gpt2-unscaled"])
+def test_queries_in_half_precision_are_scaled_in_single_precision(name: str, tmp_path: Path) -> None:
+    made = model(name, n_layer=3).half()
+    made.save_pretrained(tmp_path / "half")
+    made.float().save_pretrained(tmp_path / "single")
+    half, single = (open_folder(tmp_path / part).backbone.state_dict() for part in ("half", "single"))
+    assert all(torch.equal(half[parameter], single[parameter]) for parameter in single)
 
 
 def examples_of(*lengths: int) -> list[Example]:

@@ -205,7 +205,8 @@ class Family:
             return bert_tensors
         wide = fields.get("d_kv") or width // count
         bert_tensors = {
-            name: tensor * math.sqrt(wide) if self._is_rooted(name) else tensor for name, tensor in bert_tensors.items()
+            name: tensor.float() * math.sqrt(wide) if self._is_rooted(name) else tensor
+            for name, tensor in bert_tensors.items()
         }
         if not self.halves:
             return bert_tensors

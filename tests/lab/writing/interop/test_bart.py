@@ -202,6 +202,7 @@ def test_what_cannot_be_honoured_is_refused(tmp_path: Path) -> None:
         ("decoder_ffn_dim", 24),
         ("decoder_start_token_id", 0),
         ("decoder_layers", "3"),
+        ("decoder_layers", 10**9),
         ("tie_word_embeddings", False),
     ):
         (tmp_path / "config.json").write_text(json.dumps(written | {name: value}))

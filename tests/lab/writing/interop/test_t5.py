@@ -190,6 +190,16 @@ def test_a_t5_1_1_has_its_output_table_or_that_of_pieces(table: bool, tie: bool,
     torch.testing.assert_close(again(**inputs).logits, expected, rtol=0, atol=2e-5)
 
 
+@pytest.mark.parametrize("precision", [torch.float16, torch.bfloat16])
+@torch.no_grad()
+def test_queries_in_half_precision_are_scaled_in_single_precision(precision: torch.dtype, tmp_path: Path) -> None:
+    save(tmp_path, "1.0", d_kv=6).to(precision).save_pretrained(tmp_path)
+    made = transformers.T5Model.from_pretrained(tmp_path, dtype=torch.float32).eval()
+    states = opened(tmp_path).backbone(collate([example(SOURCES[0], 0)])).hidden
+    expected = made.encoder(input_ids=torch.tensor(SOURCES[:1])).last_hidden_state[0]
+    torch.testing.assert_close(states, expected, rtol=0, atol=2e-5)
+
+
 def test_a_dropout_of_null_is_theirs_by_default(tmp_path: Path) -> None:
     save(tmp_path, "1.0")
     written = json.loads((tmp_path / "config.json").read_text())

@@ -84,7 +84,7 @@ def as_second(tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> Mappi
     # Scores are divided by sqrt(K (1 + the number of terms)).
     scale = math.sqrt((1 + len(TERMS)) / (1 + len(terms)))
     projections = {"c2p": (".key_proj.", ".pos_key_proj."), "p2c": (".query_proj.", ".pos_query_proj.")}
-    both = {name: tensor * scale if "query_proj." in name else tensor for name, tensor in tensors.items()}
+    both = {name: tensor.float() * scale if "query_proj." in name else tensor for name, tensor in tensors.items()}
     for term, (of_tokens, of_distances) in projections.items():
         for name in tensors:
             if of_tokens in name and (distance_name := name.replace(of_tokens, of_distances)) not in tensors:
