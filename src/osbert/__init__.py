@@ -1,6 +1,7 @@
 """An open system for BERT: raw text in; a vocabulary, a pretrained encoder and a model of your own task out."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from osbert.api.models import (
     compare,
@@ -48,11 +49,24 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """Return a function that another package adds to osbert by an entry point in the group `osbert.api`."""
-    if extension := extensions("osbert.api").get(name):
-        return extension.load()
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if TYPE_CHECKING:  # what osbert_lab adds; with __getattr__, type checkers would take any misspelt name
+    adapt: Callable[..., Any]
+    analyse: Callable[..., Any]
+    compare_encoders: Callable[..., Any]
+    distil: Callable[..., Any]
+    find_duplicates: Callable[..., Any]
+    find_topics: Callable[..., Any]
+    finetune_glue: Callable[..., Any]
+    generate: Callable[..., Any]
+    mine: Callable[..., Any]
+    training_rows: Callable[..., Any]
+else:
+
+    def __getattr__(name: str) -> Any:
+        """Return a function that another package adds to osbert by an entry point in the group `osbert.api`."""
+        if extension := extensions("osbert.api").get(name):
+            return extension.load()
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -41,6 +41,20 @@ LONGEST = 200
 """Longest name, in bytes, that the names of hidden files contain; the system allows 255 in all."""
 
 
+def user_path(given: Any, *, instead: str = "") -> Path:
+    """Return a path that a user gave, with ~ as the home folder. `instead`: the call for what is in memory.
+
+    Raises UserError if it is not a path.
+
+    >>> user_path("~/data.csv") == Path.home() / "data.csv"
+    True
+    """
+    if isinstance(given, str | os.PathLike):
+        return Path(os.path.expanduser(given))
+    advice = f"Give the path of a file; for texts in memory use {instead}." if instead else "Give a path."
+    raise UserError(f"A path is expected here, not {type(given).__name__}. {advice}", code="invalid-value")
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a path for a new file, which is renamed to `path` if the block ends without an error.

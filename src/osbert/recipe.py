@@ -27,6 +27,7 @@ from typing import Any, Literal, TypeVar, Union
 from osbert import guarded, peers
 from osbert.errors import Problems, UnknownSetting, UserError, nearest
 from osbert.extensions import advise_lab, extensions
+from osbert.files import user_path
 
 Settings = TypeVar("Settings")
 Table = dict[str, Any]
@@ -272,7 +273,7 @@ def _coerce(value: Any, kind: Any, name: str, problems: Problems) -> Any:
     elif origin in (Union, types.UnionType):
         first, *words = (argument for argument in arguments if argument is not type(None))
         kind = words[0] if words and isinstance(value, str) else first  # a Literal: a word such as auto for a number
-        return None if value is None else _coerce(value, kind, name, problems)
+        return None if value is None and type(None) in arguments else _coerce(value, kind, name, problems)
     elif origin is tuple and isinstance(value, (list, tuple)):
         return tuple(_coerce(item, arguments[0], name, problems) for item in value)
     elif kind is float and isinstance(value, (int, float)) and not isinstance(value, bool):
@@ -284,7 +285,7 @@ def _coerce(value: Any, kind: Any, name: str, problems: Problems) -> Any:
     elif kind in (int, bool, str) and type(value) is kind:
         return value
     elif kind is Path and isinstance(value, str | Path):
-        return Path(value)
+        return user_path(value)
     else:
         problems.add(f"'{name}' must be {_name(kind)}, not {value!r}", code="invalid-value")
     return None

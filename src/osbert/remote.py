@@ -16,6 +16,7 @@ from typing import Any
 
 from osbert.errors import UserError, nearest
 from osbert.extensions import require_extension
+from osbert.files import user_path
 
 try:
     import fcntl
@@ -73,8 +74,11 @@ def local_copy(given: Path | str, *, without: Sequence[str] = ()) -> Path:
 
 
 def local_data(data: Any) -> Any:
-    """Return the data of a task: an address as the path of its copy; rows in memory, and local paths, as they are."""
-    return local_copy(data) if isinstance(data, str | Path) and split_address(data) is not None else data
+    """Return the data of a task: an address as the path of its copy; rows in memory as they are; of a path ~ is the
+    home folder."""
+    if not isinstance(data, str | Path):
+        return data
+    return local_copy(data) if split_address(data) is not None else user_path(data)
 
 
 def local_output(given: Path | str, *, inputs: Sequence[Path | str] = ()) -> AbstractContextManager[Path]:

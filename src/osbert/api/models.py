@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from osbert.files import user_path
 from osbert.runs.contract import Watch, ignore
 from osbert.signatures import read_settings, takes_settings_of
 
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 OPENING = "osbert.interop.opening:Opening"
 
 
-def load(folder: str | Path, *, trust: bool = False, verify: bool = True, watch: Watch = ignore) -> Engine:
+def load(folder: str | PathLike[str], *, trust: bool = False, verify: bool = True, watch: Watch = ignore) -> Engine:
     """Load a run folder, a Hugging Face folder or, by its name, a model of the Hugging Face hub, and return an Engine
     with `.embed(texts)`, `.predict(texts)`, `.explain(text)`, `.score(texts)`, `.fill(text)` and `.states(text)`.
 
@@ -58,7 +60,7 @@ def load(folder: str | Path, *, trust: bool = False, verify: bool = True, watch:
 
 @takes_settings_of("osbert.runs.evaluate:EvaluationOptions")
 def evaluate(
-    run: str | Path,
+    run: str | PathLike[str],
     *,
     data: Any,
     split: str = "dev",
@@ -90,7 +92,7 @@ def evaluate(
         locate(run, watch=watch).path,
         data=data,
         split=split,
-        out=None if out is None else Path(out),
+        out=None if out is None else user_path(out),
         options=recipe.settings(runs.EvaluationOptions, options),
         watch=watch,
     )
@@ -99,7 +101,7 @@ def evaluate(
 
 @takes_settings_of("osbert.runs.evaluate:EvaluationOptions")
 def compare(
-    runs: Sequence[str | Path],
+    runs: str | PathLike[str] | Iterable[str | PathLike[str]],
     *,
     data: Any,
     split: str = "dev",
@@ -123,9 +125,9 @@ def compare(
     from osbert.runs.compare import compare as run_compare
     from osbert.runs.evaluate import EvaluationOptions
 
-    folders = [locate(run, watch=watch).path for run in runs]
+    folders = [locate(run, watch=watch).path for run in ([runs] if isinstance(runs, str | PathLike) else runs)]
     chosen = recipe.settings(EvaluationOptions, options)
-    page = None if out is None else Path(out)
+    page = None if out is None else user_path(out)
     return run_compare(folders, data=data, split=split, out=page, options=chosen, watch=watch)
 
 
@@ -136,7 +138,7 @@ def compare(
     OPENING,
 )
 def predict(
-    run: str | Path,
+    run: str | PathLike[str],
     file: str | Path,
     *,
     out: str | Path,
@@ -170,8 +172,8 @@ def predict(
         source = label_source(naming)
     return predict_file(
         locate(run, watch=watch).path,
-        Path(file),
-        output=RowOutput(path=Path(out)),
+        user_path(file, instead="load(run).predict(texts)"),
+        output=RowOutput(path=user_path(out)),
         written=written,
         options=reading,
         source=source,
@@ -182,7 +184,7 @@ def predict(
 
 @takes_settings_of("osbert.analysis.settings:AttributionOptions", "osbert.runs.file_options:FileTaskOptions", OPENING)
 def explain(
-    run: str | Path,
+    run: str | PathLike[str],
     file: str | Path,
     *,
     out: str | Path,
@@ -208,8 +210,8 @@ def explain(
     weighing, reading, opening = read_settings(explain, options)
     return explain_file(
         locate(run, watch=watch).path,
-        Path(file),
-        out=Path(out),
+        user_path(file, instead="load(run).explain(text)"),
+        out=user_path(out),
         label=label,
         weighing=weighing,
         options=reading,
@@ -220,7 +222,12 @@ def explain(
 
 @takes_settings_of("osbert.analysis.scoring:ScoringOptions", "osbert.runs.file_options:EmbeddedTaskOptions", OPENING)
 def score(
-    model: str | Path, file: str | Path, *, out: str | Path, watch: Watch = ignore, **options: Unpack[ScoreKeywords]
+    model: str | PathLike[str],
+    file: str | Path,
+    *,
+    out: str | Path,
+    watch: Watch = ignore,
+    **options: Unpack[ScoreKeywords],
 ) -> ScoringTally:
     """Write the rows of a file with the log-likelihoods of their texts under a pretrained model to `out`; return sums.
 
@@ -239,13 +246,21 @@ def score(
     from osbert.runs.rows.score import score_file
 
     scoring, reading, opening = read_settings(score, options)
-    folder, texts = locate(model, watch=watch).path, TextFile(Path(file), reading)
-    return score_file(folder, texts, out=Path(out), scoring=scoring, opening=opening, watch=watch)
+    folder, texts = (
+        locate(model, watch=watch).path,
+        TextFile(user_path(file, instead="load(model).score(texts)"), reading),
+    )
+    return score_file(folder, texts, out=user_path(out), scoring=scoring, opening=opening, watch=watch)
 
 
 @takes_settings_of("osbert.runs.rows.vector_output:VectorOptions", "osbert.runs.file_options:TextTaskOptions", OPENING)
 def embed(
-    model: str | Path, file: str | Path, *, out: str | Path, watch: Watch = ignore, **options: Unpack[EmbedKeywords]
+    model: str | PathLike[str],
+    file: str | Path,
+    *,
+    out: str | Path,
+    watch: Watch = ignore,
+    **options: Unpack[EmbedKeywords],
 ) -> FileVectors:
     """Write the vectors of a file's texts to the file `out`, .npy, .npz, .parquet or .jsonl; return a description.
 
@@ -265,8 +280,8 @@ def embed(
     vectors, reading, opening = read_settings(embed, options)
     return embed_file(
         locate(model, watch=watch).path,
-        TextFile(Path(file), reading),
-        out=Path(out),
+        TextFile(user_path(file, instead="load(model).embed(texts)"), reading),
+        out=user_path(out),
         vectors=vectors,
         opening=opening,
         watch=watch,
@@ -275,7 +290,7 @@ def embed(
 
 @takes_settings_of("osbert.runs.settings:ExportOptions")
 def export(
-    run: str | Path,
+    run: str | PathLike[str],
     *,
     out: str | Path | None = None,
     watch: Watch = ignore,
@@ -301,7 +316,7 @@ def export(
     chosen = recipe.settings(ExportOptions, settings)
     exported = run_export(
         locate(run, watch=watch).path,
-        out=None if out is None else Path(out),
+        out=None if out is None else user_path(out),
         settings=chosen.settings,
         options=chosen.file,
         opening=chosen.opening,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from osbert.files import user_path
 from osbert.runs.contract import Watch, ignore
 from osbert.signatures import takes_settings_of
 
@@ -54,7 +56,7 @@ def train_tokenizer(
     from osbert.runs import tokenizer
 
     chosen = recipe.settings(tokenizer.VocabularySettings, settings)
-    return tokenizer.train_tokenizer(texts, out=Path(out), settings=chosen, watch=watch)
+    return tokenizer.train_tokenizer(texts, out=user_path(out), settings=chosen, watch=watch)
 
 
 @takes_settings_of("osbert.runs.tokenizer:ExtensionSettings")
@@ -80,7 +82,7 @@ def extend_tokenizer(
     from osbert.runs import tokenizer
 
     chosen = recipe.settings(tokenizer.ExtensionSettings, settings)
-    return tokenizer.extend_tokenizer(Path(folder), texts, out=Path(out), settings=chosen, watch=watch)
+    return tokenizer.extend_tokenizer(user_path(folder), texts, out=user_path(out), settings=chosen, watch=watch)
 
 
 @takes_settings_of("osbert.runs.corpus:CorpusSettings")
@@ -113,7 +115,12 @@ def build_corpus(
     chosen = recipe.settings(corpus.CorpusSettings, settings)
     paths = [files] if isinstance(files, str | Path) else files
     return corpus.build_corpus(
-        paths, tokenizer=Path(tokenizer), out=Path(out), settings=chosen, opening=Opening(trust=trust), watch=watch
+        paths,
+        tokenizer=user_path(tokenizer),
+        out=user_path(out),
+        settings=chosen,
+        opening=Opening(trust=trust),
+        watch=watch,
     )
 
 
@@ -134,7 +141,7 @@ def mix_corpora(corpora: Sequence[str | Path], *, weights: str | Sequence[float]
     """
     from osbert.runs import corpus
 
-    return corpus.mix_corpora([Path(folder) for folder in corpora], weights=weights, out=Path(out))
+    return corpus.mix_corpora([user_path(folder) for folder in corpora], weights=weights, out=user_path(out))
 
 
 @takes_settings_of("osbert.runs.pretrain.settings:every_schema")
@@ -143,7 +150,7 @@ def pretrain(
     *,
     corpus: str | Path,
     out: str | Path,
-    origin: str | Path | None = None,
+    origin: str | PathLike[str] | None = None,
     trust: bool = False,
     watch: Watch = ignore,
     **settings: Unpack[PretrainKeywords],
@@ -171,8 +178,8 @@ def pretrain(
     request = pretraining.PretrainRequest(
         recipe=str(recipe),
         settings=settings,
-        corpus=Path(corpus),
-        out=Path(out),
+        corpus=user_path(corpus),
+        out=user_path(out),
         origin=None if origin is None else locate(origin, watch=watch).path,
         opening=Opening(trust=trust),
     )
@@ -184,7 +191,7 @@ def finetune(
     task: str | Task | Sequence[str | Task],
     /,
     *,
-    model: str | Path,
+    model: str | PathLike[str],
     data: Any,
     out: str | Path,
     watch: Watch = ignore,
@@ -217,4 +224,4 @@ def finetune(
     """
     from osbert.runs.finetune.finetune import finetune as run
 
-    return run(task, model=model, data=data, out=out, watch=watch, **settings)
+    return run(task, model=model, data=data, out=user_path(out), watch=watch, **settings)

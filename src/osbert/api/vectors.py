@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from osbert.files import user_path
 from osbert.runs.contract import Watch, ignore
 from osbert.signatures import read_settings, takes_settings_of
 
@@ -25,7 +27,7 @@ def search(
     vectors: str | Path,
     queries: str | Sequence[str] | Sequence[tuple[str, str]] | Any,
     *,
-    model: str | Path | None = None,
+    model: str | PathLike[str] | None = None,
     also: Sequence[str | Path] = (),
     watch: Watch = ignore,
     **options: Unpack[NearestKeywords],
@@ -54,10 +56,10 @@ def search(
 
     searching, opening = read_settings(search, options)
     request = SearchRequest(
-        vectors=Path(vectors),
+        vectors=user_path(vectors, instead="load(model).embed(texts)"),
         options=searching,
         model=None if model is None else locate(model, watch=watch).path,
-        also=tuple(map(Path, also)),
+        also=tuple(map(user_path, also)),
         opening=opening,
     )
     if isinstance(queries, np.ndarray):
@@ -67,7 +69,7 @@ def search(
 
 @takes_settings_of("osbert.runs.similarity.retrieval:RetrievalOptions", "osbert.interop.opening:Opening")
 def evaluate_retrieval(
-    model: str | Path | None = None,
+    model: str | PathLike[str] | None = None,
     *,
     corpus: Any = None,
     queries: Any = None,
@@ -115,7 +117,7 @@ def evaluate_retrieval(
     return run_evaluation(
         RetrievalInput(corpus=corpus, queries=queries, qrels=qrels, data=data, results=results),
         model=None if model is None else locate(model, watch=watch).path,
-        run=None if run is None else Path(run),
+        run=None if run is None else user_path(run),
         options=measuring,
         opening=opening,
         watch=watch,

@@ -48,13 +48,15 @@ class Output:
     def of_words(cls, words: Sequence[str]) -> tuple[Output, list[str]]:
         """Return the output chosen by the words of a command line, and the remaining words.
 
+        In an option such as --model=~/run, ~ becomes the home folder: there the shell leaves it.
+
         >>> Output.of_words(["bench", "--json", "cpu"])
         (Output(json=True, quiet=False, stream=None), ['bench', 'cpu'])
         """
         # Words after "--" are texts of the user: a text may be "--json".
         end = words.index("--") if "--" in words else len(words)
         given = {*words[:end]}
-        rest = [word for word in words[:end] if word not in ("--json", "--quiet")]
+        rest = [_expand_home(word) for word in words[:end] if word not in ("--json", "--quiet")]
         chosen = cls() if not rest or PLAIN & given else cls("--json" in given, "--quiet" in given)
         return chosen, [*rest, *words[end:]]
 
@@ -171,6 +173,11 @@ def name_packaged_models(message: str) -> str:
         with suppress(UserError):  # a defect of another package
             message = message.replace(str(find_packaged_folder(name)), name)
     return message
+
+
+def _expand_home(word: str) -> str:
+    name, _, value = word.partition("=")
+    return f"{name}={os.path.expanduser(value)}" if name.startswith("--") and value.startswith("~/") else word
 
 
 def say(console: Console, event: object) -> None:

@@ -65,6 +65,10 @@ class Engine(LoadedModel):
         """Return the folder and the task, for notebooks."""
         return f"{type(self).__name__}({str(self.folder)!r}, task={self.task.name if self.task else None!r})"
 
+    def __fspath__(self) -> str:
+        """Return the folder, so that a model may be given in place of its path."""
+        return str(self.folder)
+
     @cached_property
     def _embedders(self) -> dict[tuple[EmbeddingOptions, int], Embedder]:
         return {}

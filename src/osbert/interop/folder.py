@@ -7,6 +7,7 @@ model. All code that opens a model uses this module, so a model has the same out
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
@@ -44,7 +45,7 @@ COMPANIONS = ("generator",)
 
 
 def open_folder(
-    name: str | Path, opening: Opening = CAREFUL, *, watch: Callable[[Any], None] = lambda event: None
+    name: str | os.PathLike[str], opening: Opening = CAREFUL, *, watch: Callable[[Any], None] = lambda event: None
 ) -> Folder:
     """Return the folder of a model, by its path or its name (`hub.locate`, which calls `watch` as it downloads).
 

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from osbert.errors import UserError, nearest
-from osbert.files import disk_full, write_text
+from osbert.files import disk_full, user_path, write_text
 from osbert.interop import hub_answers
 from osbert.remote import OF_RUNS, address_of, local_copy, split_address
 from osbert.terminal import in_megabytes
@@ -64,14 +64,18 @@ class DownloadProgress:
     done: int
     total: int
 
+    def __str__(self) -> str:
+        """Return one line, so that `watch=print` is readable."""
+        return f"{self.model}: {self.file}, {self.done:,}{f' of {self.total:,}' if self.total else ''} bytes"
 
-def locate(model: str | Path, *, watch: Callable[[Any], None] = lambda event: None) -> ModelLocation:
+
+def locate(model: str | os.PathLike[str], *, watch: Callable[[Any], None] = lambda event: None) -> ModelLocation:
     """Return the folder of a model: a path, a packaged model's name, or OWNER/NAME on the hub, with @REVISION or not.
 
     A local folder comes first, then a packaged model, then the hub's cache, then the network. A complete snapshot in
-    the cache needs no request if the revision is a commit, or offline. A Path is never a name. The folder of a run at
-    an address such as s3://BUCKET/RUN is fetched, without its checkpoints (osbert.remote). `watch` gets a
-    DownloadProgress now and then.
+    the cache needs no request if the revision is a commit, or offline. A Path, a run or an engine is never a name. The
+    folder of a run at an address such as s3://BUCKET/RUN is fetched, without its checkpoints (osbert.remote). `watch`
+    gets a DownloadProgress now and then.
 
     Raises UserError if there is no such model, if it cannot be fetched, and if it has no files that osbert reads.
 
@@ -85,8 +89,8 @@ def locate(model: str | Path, *, watch: Callable[[Any], None] = lambda event: No
     # A text alone: paths come from files as well, and no file may name an address.
     if isinstance(model, str) and split_address(model) is not None:
         return ModelLocation(path=local_copy(model, without=OF_RUNS))
-    path = Path(model)
-    if isinstance(model, Path) or _is_local(path):
+    path = user_path(model)
+    if not isinstance(model, str) or _is_local(path):
         return ModelLocation(path=path)
     if (folder := find_packaged_folder(model)) is not None:
         return ModelLocation(path=folder, name=model)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from osbert.errors import Problems, UserError
+from osbert.files import user_path
 from osbert.reading.data_file import DataFile
 from osbert.reading.form import Format
 from osbert.reading.splits import USUAL
@@ -65,7 +66,7 @@ def tables(data: Data) -> dict[str, Origin]:
 
 def _origin(data: Data, split: str) -> Origin:
     if isinstance(data, str | Path):
-        return Path(data)
+        return user_path(data)
     objects = _objects(data, split)
     columns = tuple({name: None for value in objects for name in value})
     index = _index(data)
@@ -152,11 +153,11 @@ def plain_row(value: Any) -> dict[str, Any] | None:
     first, *others = map(_plain, value)
     if isinstance(first, list):
         names: tuple[str, ...] = ("tokens", "tags")
-    elif isinstance(others[0], list):
+    elif isinstance(others[0], list) and len(value) == 3:
         names = ("context", "choices", "label")
     else:
         names = ("text", "label") if len(value) == 2 else ("text_a", "text_b", "label")
-    # A choice task needs three parts: with two its names do not fit, and it is no row.
+    # Tagged words need two parts.
     return dict(zip(names, (first, *others), strict=True)) if len(names) == len(value) else None
 
 

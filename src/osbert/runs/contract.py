@@ -57,6 +57,10 @@ class WorkProgress:
         """The event's name in JSON."""
         return f"{self.of}-progress"
 
+    def __str__(self) -> str:
+        """Return one line, so that `watch=print` is readable."""
+        return f"{self.of}: {self.done:,} of {self.count:,}"
+
 
 Watch: TypeAlias = Callable[[Any], None]
 """A callback for events, called in the thread that does the work."""
@@ -98,6 +102,10 @@ class Run:
         """Make a local path absolute: the current folder may have changed when the model is loaded."""
         if split_address(self.folder) is None:
             object.__setattr__(self, "folder", self.folder.absolute())
+
+    def __fspath__(self) -> str:
+        """Return the folder on this machine, so that a run may be given in place of its path."""
+        return str(self.local_folder)
 
     @property
     def local_folder(self) -> Path:

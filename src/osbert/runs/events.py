@@ -17,6 +17,10 @@ class TrainingStart:
     done: int
     steps: int
 
+    def __str__(self) -> str:
+        """Return one line, so that `watch=print` is readable."""
+        return f"training on {self.processor}: {self.done:,} of {self.steps:,} steps done"
+
 
 class RunEnd:
     """Event: one of several runs has ended, and its own events have said how."""

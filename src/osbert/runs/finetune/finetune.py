@@ -6,11 +6,14 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, overload
+
+import torch
 
 from osbert import __version__, components, recipe
 from osbert.data.pack import Packer
@@ -19,7 +22,7 @@ from osbert.errors import UserError
 from osbert.evaluation.bootstrap import ROUGH_BELOW, ScoreInterval
 from osbert.evaluation.score import class_scores, classes_left_out
 from osbert.extensions import extensions, require_extension
-from osbert.files import disk_needed, write_text
+from osbert.files import disk_needed, user_path, write_text
 from osbert.guarded import read_object
 from osbert.interop.hub import hub_facts, locate
 from osbert.interop.huggingface.folders import osbert_only_reason
@@ -54,7 +57,7 @@ def finetune(
     task: str | Task | Sequence[str | Task],
     /,
     *,
-    model: str | Path,
+    model: str | os.PathLike[str],
     data: Any,
     out: str | Path,
     watch: Watch = ignore,
@@ -77,8 +80,13 @@ def finetune(
     Raises UserError that lists everything wrong with names, settings and data.
     """
     tasks = [task] if isinstance(task, (str, Task)) else list(task)
-    inputs = [path for path in (model, data) if isinstance(path, str | Path)]
-    with output_folder(out, FORM, inputs=inputs) as output, claim(output.path) as folder, reading_copies():
+    inputs = [user_path(path) for path in (model, data) if isinstance(path, str | os.PathLike)]
+    with (
+        torch.inference_mode(False),  # also if the caller is in that mode, which records no gradients
+        output_folder(out, FORM, inputs=inputs) as output,
+        claim(output.path) as folder,
+        reading_copies(),
+    ):
         RunFolder(folder).refuse_foreign()
         model_path = locate(model, watch=watch).path
         plan, records = read_tasks(tasks, settings, model=model_path, data=local_data(data), watch=watch)
@@ -422,6 +430,12 @@ class FinetuneRun(Run):
     reported: ClassVar[tuple[str, ...]] = ("folder", "metrics")
 
     development: Mapping[str, Sequence[Record]] = field(default_factory=dict, repr=False)
+
+    def __repr__(self) -> str:
+        """Return the folder and the scores, for notebooks; the folder alone once it is gone."""
+        with contextlib.suppress(UserError, OSError, KeyError):
+            return f"{type(self).__name__}({str(self.folder)!r}: {scores_line(self.metrics)})"
+        return f"{type(self).__name__}({str(self.folder)!r})"
 
     @property
     def metrics(self) -> dict[str, float]:

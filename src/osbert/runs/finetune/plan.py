@@ -211,6 +211,8 @@ def with_development(settings: Mapping[str, Any], data: Any) -> tuple[Mapping[st
     settings = {named[name]: value for name, value in settings.items()}
     others = {name: value for name, value in settings.items() if name != "dev"}
     dev = settings["dev"]
+    if dev is None:
+        return others, data
     if isinstance(dev, str | Path):
         return {**others, "dev": _as_path(dev)}, data
     if isinstance(data, str | Path) and Path(data).is_dir():

@@ -11,6 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
+import torch
+
 from osbert import recipe
 from osbert.corpus.shards import open_corpus
 from osbert.interop.opening import CAREFUL, Opening
@@ -91,7 +93,8 @@ def pretrain(request: PretrainRequest, *, watch: Watch = ignore, wish: Interrupt
         overlaid = recipe.override(dict(table), request.settings, schema=schema)
         settings = recipe.build(schema, overlaid, where=request.recipe)
     inputs = [folder for folder in (request.corpus, request.origin, request.general) if folder is not None]
-    with join_group() as group, ExitStack() as held:
+    # The caller may be in inference mode, which records no gradients.
+    with torch.inference_mode(False), join_group() as group, ExitStack() as held:
         if group.rank:
             watch = ignore
         open_output = partial(output_folder, request.out, form, inputs=inputs, warn=partial(_warn, watch))
