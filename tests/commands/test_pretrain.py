@@ -19,6 +19,7 @@ import torch
 import corpora
 from osbert import cli, recipe
 from osbert.console.recipe_options import recipe_and_settings
+from osbert.corpus.build import UNKNOWN_LIMIT
 from osbert.corpus.shards import Corpus
 from osbert.interop.folder import open_folder
 from osbert.interop.tokenizers import read_tokenizer, write_tokenizer
@@ -130,6 +131,15 @@ def test_other_settings_are_refused_with_the_difference(run) -> None:
 def test_settings_that_change_no_weight_may_differ(run) -> None:
     run("--steps", "2")
     assert run("--steps", "2", "--log-every", "1", "--keep", "5", "--evaluate-every", "9").status == 0
+
+
+def test_a_corpus_of_unknown_pieces_is_warned_of_before_the_training(run, tmp_path, corpus) -> None:
+    assert Corpus.open(corpus).report["unknown_rate"] <= UNKNOWN_LIMIT and "[UNK]" not in run(out="known").output
+    tokenizer = train(["ba da ."] * 3, vocabulary=80)
+    lacking = corpora.build_corpus(tmp_path / "lacking", ["好 的 电影. ba " * 8] * 20, tokenizer)
+    made = run("--training.steps", "1", on=lacking)
+    assert Corpus.open(lacking).report["unknown_rate"] > UNKNOWN_LIMIT
+    assert made.status == 0 and "are [UNK]" in made.output
 
 
 def test_another_corpus_is_refused(run, tmp_path) -> None:
