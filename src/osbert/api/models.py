@@ -125,7 +125,8 @@ def compare(
     from osbert.runs.compare import compare as run_compare
     from osbert.runs.evaluate import EvaluationOptions
 
-    folders = [locate(run, watch=watch).path for run in ([runs] if isinstance(runs, str | PathLike) else runs)]
+    given = runs if isinstance(runs, Iterable) and not isinstance(runs, str) else [runs]
+    folders = [locate(run, watch=watch).path for run in given]
     chosen = recipe.settings(EvaluationOptions, options)
     page = None if out is None else user_path(out)
     return run_compare(folders, data=data, split=split, out=page, options=chosen, watch=watch)
@@ -170,9 +171,10 @@ def predict(
         from osbert.runs.rows.label_names import label_source
 
         source = label_source(naming)
+    path = user_path(file, instead="load(run).predict(texts)")  # before a model is downloaded
     return predict_file(
         locate(run, watch=watch).path,
-        user_path(file, instead="load(run).predict(texts)"),
+        path,
         output=RowOutput(path=user_path(out)),
         written=written,
         options=reading,
@@ -208,9 +210,10 @@ def explain(
     from osbert.runs.rows.explain import explain_file
 
     weighing, reading, opening = read_settings(explain, options)
+    path = user_path(file, instead="load(run).explain(text)")
     return explain_file(
         locate(run, watch=watch).path,
-        user_path(file, instead="load(run).explain(text)"),
+        path,
         out=user_path(out),
         label=label,
         weighing=weighing,
@@ -246,10 +249,8 @@ def score(
     from osbert.runs.rows.score import score_file
 
     scoring, reading, opening = read_settings(score, options)
-    folder, texts = (
-        locate(model, watch=watch).path,
-        TextFile(user_path(file, instead="load(model).score(texts)"), reading),
-    )
+    texts = TextFile(user_path(file, instead="load(model).score(texts)"), reading)
+    folder = locate(model, watch=watch).path
     return score_file(folder, texts, out=user_path(out), scoring=scoring, opening=opening, watch=watch)
 
 
@@ -278,9 +279,10 @@ def embed(
     from osbert.runs.rows.embed import embed_file
 
     vectors, reading, opening = read_settings(embed, options)
+    texts = TextFile(user_path(file, instead="load(model).embed(texts)"), reading)
     return embed_file(
         locate(model, watch=watch).path,
-        TextFile(user_path(file, instead="load(model).embed(texts)"), reading),
+        texts,
         out=user_path(out),
         vectors=vectors,
         opening=opening,

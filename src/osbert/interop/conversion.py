@@ -27,7 +27,7 @@ from osbert.files import write_json, write_text
 from osbert.guarded import read_if_there
 from osbert.interop import sentence_files
 from osbert.interop.files.weight_files import SAFE, write_tensors
-from osbert.interop.folder import Folder, open_folder, pretraining_heads
+from osbert.interop.folder import GENERATION, Folder, open_folder, pretraining_heads
 from osbert.interop.foreign_forms import FOLDERS, find_form, folder_forms
 from osbert.interop.hub import ModelLocation
 from osbert.interop.huggingface import folders, names
@@ -202,6 +202,8 @@ def write_model_as(model: ModelParts, folder: Path, form: str) -> None:
         write_sentence_model(folder, model.sentences, width=sizes.width)
     elif prompts := read_if_there(model.source.path / PROMPTS):
         write_json(folder / PROMPTS, prompts)
+    if model.source.generation_config:
+        write_json(folder / GENERATION, model.source.generation_config)
     if form == "osbert":
         recipe_path = model.source.path / RECIPE
         if recipe_path.is_file():

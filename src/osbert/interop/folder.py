@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 COMPANIONS = ("generator",)
 """Subfolders for models that pretraining trains beside the encoder (ELECTRA)."""
+GENERATION = "generation_config.json"
+"""The file with a model's settings of text generation."""
 
 
 def open_folder(
@@ -217,7 +219,7 @@ class Folder:
     @cached_property
     def generation_config(self) -> Mapping[str, Any]:
         """The fields of generation_config.json, for models that write; none for encoders and fine-tuned models."""
-        path, sizes = self._verified / "generation_config.json", self.architecture
+        path, sizes = self._verified / GENERATION, self.architecture
         if self.task or self.foreign or self.is_exported or not path.is_file():
             return {}
         generates = sizes.has_decoder or sizes.language_objective or self.writes

@@ -96,6 +96,10 @@ def test_a_bart_writes_with_its_own_settings(settings: dict[str, Any], tmp_path:
     compared(made, theirs, tmp_path / "folder")
     left = folder_defaults(osbert.load(tmp_path / "folder")).left
     assert not left
+    for form in ("osbert", "huggingface"):
+        converted = tmp_path / form
+        assert main(["convert", str(tmp_path / "folder"), str(converted), "--to", form]) == 0
+        assert osbert.load(converted).generate(TEXTS) == osbert.load(tmp_path / "folder").generate(TEXTS)
 
 
 @pytest.mark.parametrize("settings", T5.values(), ids=list(T5))
