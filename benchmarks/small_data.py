@@ -122,7 +122,7 @@ def measured(wanted: Measured, *, model: Path, data: Path, most: int) -> Measure
         plan, splits = planned(wanted, words, model=model, data=data, most=most)
         with tempfile.TemporaryDirectory() as folder:
             test = splits["dev"]
-            if wanted.apart and wanted.set in SINGLE:
+            if wanted.apart and (wanted.set in SINGLE or wanted.set in ("sst2", "cola", "chnsenticorp")):
                 plan, splits = plan_of_table(wanted, words, splits["train"], model=model)
             elif wanted.apart:
                 plan, splits = held_out(plan, splits["train"])
@@ -133,7 +133,7 @@ def measured(wanted: Measured, *, model: Path, data: Path, most: int) -> Measure
                 f"{training[name]}" for name in ("few_shot", "batch", "epochs", "learning_rate") if name in training
             )
             found = run.model.evaluate(run.model.fine_tuned, test) if wanted.apart else run
-            score = found.metrics[plan.task.criterion]
+            score = found.metrics[loaded(wanted.set, data)[0].criterion]
     return dataclasses.replace(wanted, score=score, seconds=round(time.perf_counter() - started, 2), chosen=chosen)
 
 
@@ -272,13 +272,11 @@ def planned(
 def plan_of_table(
     wanted: Measured, words: Sequence[str], rows: Sequence[Record], *, model: Path
 ) -> tuple[FinetunePlan, dict[str, list[Record]]]:
-    """Return the plan of a run on a table of these rows alone, and the parts that osbert divides them into."""
-    case = SETS[wanted.set]
-    settings = parse_settings(
-        [*words, "--length", str(case.length), "--seed", str(wanted.seed), "--device", "cpu"], schema(case.task)
-    )
+    """Return the plan of a run on a table of single texts alone, and the parts that osbert divides them into."""
+    length = ("--length", str(SETS[wanted.set].length))
+    settings = parse_settings([*words, *length, "--seed", str(wanted.seed), "--device", "cpu"], schema("classify"))
     data = [{"text": row.texts[0], "label": row.label} for row in rows]
-    plan = read_plan(case.task, settings, model=model, data=data)
+    plan = read_plan("classify", settings, model=model, data=data)
     task, splits = load(plan.task, SPLITS)
     return dataclasses.replace(plan, tasks=(task,)), splits
 
