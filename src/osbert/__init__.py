@@ -22,7 +22,7 @@ from osbert.api.training import (
     train_tokenizer,
 )
 from osbert.api.vectors import evaluate_retrieval, search
-from osbert.extensions import extensions
+from osbert.extensions import extensions as find_extensions  # not osbert.extensions, which is the module
 from osbert.processes import let_threads_sleep
 
 let_threads_sleep()
@@ -64,11 +64,11 @@ else:
 
     def __getattr__(name: str) -> Any:
         """Return a function that another package adds to osbert by an entry point in the group `osbert.api`."""
-        if extension := extensions("osbert.api").get(name):
+        if extension := find_extensions("osbert.api").get(name):
             return extension.load()
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
     """Return the names for completion, with the functions that packages add."""
-    return sorted({*globals(), *extensions("osbert.api")})
+    return sorted({*globals(), *find_extensions("osbert.api")})

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 from torch.nn import functional
 
 from osbert.models.fast import linear as module
 from osbert.models.fast.linear import FEW, MANY, ROWS, Linear, multiply
+from osbert.training.optimizer import OptimizerSettings
 
 needs_onednn = pytest.mark.skipif(
     not hasattr(torch.ops.mkldnn, "_linear_pointwise"), reason="torch is built without oneDNN"
@@ -132,6 +135,21 @@ def test_a_changed_weight_is_rearranged_again(orders) -> None:
     layer.load_state_dict({"weight": torch.full((256, 256), 4.0)})
     assert changed() == pytest.approx(1)
     assert len(orders) == 4
+
+
+@needs_onednn
+@pytest.mark.parametrize("build", [partial(torch.optim.AdamW, fused=True), OptimizerSettings().build])
+def test_a_weight_that_an_optimizer_has_changed_is_rearranged_again(orders, build) -> None:
+    torch.manual_seed(0)
+    layer, rows = Linear(256, 256), torch.randn(3, 256)
+    optimizer = build(layer.parameters() if isinstance(build, partial) else layer)
+    for _ in range(3):
+        layer(rows).square().sum().backward()
+        optimizer.step()
+        expected = functional.linear(rows, layer.weight, layer.bias)
+        with torch.inference_mode():
+            torch.testing.assert_close(layer(rows), expected, rtol=1e-5, atol=1e-5)
+    assert len(orders) == 3
 
 
 @needs_onednn

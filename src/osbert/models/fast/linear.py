@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
+from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.weak import WeakIdKeyDictionary
 
 from osbert.models.fast.threads import threads_for
@@ -33,6 +34,8 @@ LARGE = 2**16
 """Fewest elements of a weight that is kept rearranged."""
 
 _rearranged = WeakIdKeyDictionary()
+# torch's fused optimisers change weights but not their versions, by which `rearrange` knows a change.
+register_optimizer_step_post_hook(lambda *_: _rearranged.clear())
 
 
 class Linear(nn.Linear):
