@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import uuid
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -11,7 +10,7 @@ from pydantic import BaseModel, Field
 from osbert.server.calls.contract import Call, Item, Items, RequestFields, Results
 from osbert.server.calls.models import ServerModel
 from osbert.server.calls.schemas import Refusal, RequestBody, Texts
-from osbert.server.clients.contract import ClientVectors, as_array, count_tokens, vector_request
+from osbert.server.clients.contract import ClientVectors, as_array, as_base64, count_tokens, vector_request
 from osbert.server.clients.rerank import CohereError, cohere_refusal
 from osbert.tasks.edges import Edge
 
@@ -70,14 +69,11 @@ class CohereEmbedCall(ClientVectors):
 
     def answer(self, model: ServerModel, values: RequestFields, items: Items, results: Results) -> dict[str, Any]:
         vectors = as_array(results)
-        spelt = {
-            "float": vectors.tolist,
-            "base64": lambda: [base64.b64encode(row.tobytes()).decode() for row in vectors],
-        }
         meta: dict[str, Any] = {"api_version": {"version": "2"}, "billed_units": {"input_tokens": count_tokens(items)}}
         if cut := sum(any(example.truncated for example in item.examples) for item in items):
             meta["warnings"] = [f"{cut:,} of {len(items):,} texts were cut to the {model.length} tokens that are read."]
-        embeddings = {kind: spelt[kind]() for kind in values["embedding_types"]}
+        kinds = values["embedding_types"]
+        embeddings = {kind: as_base64(vectors) if kind == "base64" else vectors.tolist() for kind in kinds}
         return {"id": str(uuid.uuid4()), "embeddings": embeddings, "texts": values["texts"], "meta": meta}
 
     def refuse(self, refusal: Refusal) -> tuple[int, Any]:

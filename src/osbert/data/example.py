@@ -6,7 +6,7 @@ Batch. Many rows of different lengths lie in one array: `begins`, `ranges` and `
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -72,6 +72,21 @@ class Example:
     def with_target(self, *, ids: Integers, name: str, target: Target) -> Example:
         """Return the example with other `ids` (n,) and one more target."""
         return replace(self, ids=ids, targets={**self.targets, name: target})
+
+
+def are_mostly_unknown(groups: Sequence[Sequence[Example]], unknown: int) -> list[bool]:
+    """Return for each group of sequences whether most of its pieces have the id `unknown`, -1 for none.
+
+    Special pieces do not count. All groups are compared at once.
+    """
+    examples = [example for group in groups for example in group]
+    if unknown < 0 or not examples:
+        return [False] * len(groups)
+    owners = np.repeat(np.arange(len(groups)), [sum(map(len, group)) for group in groups])
+    pieces = ~np.concatenate([example.special for example in examples])
+    signs = np.where(np.concatenate([example.ids for example in examples]) == unknown, 1, -1) * pieces
+    lacking: list[bool] = (np.bincount(owners, weights=signs, minlength=len(groups)) > 0).tolist()
+    return lacking
 
 
 def begins(counts: Places) -> Places:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Self
@@ -14,7 +13,7 @@ from osbert.data.example import Example
 from osbert.data.long_texts import insert_run
 from osbert.data.pack import PieceRun
 from osbert.errors import UserError
-from osbert.text.file_tokenizer import AnyTokenizer
+from osbert.text.file_tokenizer import AnyTokenizer, piece_ids
 
 QUERY, DOCUMENT = "query", "document"
 """The roles of texts."""
@@ -71,7 +70,7 @@ class RoleLayout:
         Words in `skipped` that are no single piece are not skipped: theirs is [UNK], and so is that of words that
         count. Raises UserError if queries are filled up with what is no piece of the tokenizer.
         """
-        ids = _piece_ids(tokenizer)
+        ids = piece_ids(tokenizer)
         filler = ids.get(late.piece) if late.piece else tokenizer.mask
         if filler is None:
             raise UserError(
@@ -107,9 +106,3 @@ class RoleLayout:
             unseen=None if self.attend or not missing else np.arange(size + missing) >= size,
             head_words=~np.isin(ids, self.skipped),
         )
-
-
-@functools.lru_cache(maxsize=8)  # asked for each role
-def _piece_ids(tokenizer: AnyTokenizer) -> Mapping[str, int]:
-    """Return the ids of the pieces."""
-    return {piece: index for index, piece in enumerate(tokenizer.vocabulary)}

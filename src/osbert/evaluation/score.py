@@ -7,9 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import numpy as np
-
-from osbert.data.example import Example
+from osbert.data.example import Example, are_mostly_unknown
 from osbert.data.pack import Packer
 from osbert.errors import Problems
 from osbert.evaluation.forward import TOKENS, gather, outputs
@@ -55,24 +53,12 @@ def decode_records(
     predictions = []
     for chunk in gather(records, TOGETHER, lambda encoded: sum(map(len, encoded[1]))):
         rows = iter(outputs([example for _, group in chunk for example in group]))
-        lacking = mostly_unknown([group for _, group in chunk], unknown)
+        lacking = are_mostly_unknown([group for _, group in chunk], unknown)
         for (record, group), lacks in zip(chunk, lacking, strict=True):
             prediction = decode([next(rows) for _ in group], record, group)
             truncated = sum(example.truncated for example in group)
             predictions.append(replace(prediction, truncated=truncated, unknown=lacks))
     return predictions
-
-
-def mostly_unknown(groups: Sequence[Sequence[Example]], unknown: int) -> list[bool]:
-    """Return for each group of sequences whether most of their pieces are unknown. All are compared at once."""
-    examples = [example for group in groups for example in group]
-    if unknown < 0 or not examples:
-        return [False] * len(groups)
-    owners = np.repeat(np.arange(len(groups)), [sum(map(len, group)) for group in groups])
-    pieces = ~np.concatenate([example.special for example in examples])
-    signs = np.where(np.concatenate([example.ids for example in examples]) == unknown, 1, -1) * pieces
-    lacking: list[bool] = (np.bincount(owners, weights=signs, minlength=len(groups)) > 0).tolist()
-    return lacking
 
 
 def refuse_long(task: Task, records: Sequence[Record], packer: Packer) -> None:

@@ -24,6 +24,7 @@ from osbert.text.file_tokenizer import (
     AnyTokenizer,
     FileTokenizer,
     added_piece,
+    piece_ids,
     piece_text,
     sentinel_ids,
     text_template,
@@ -230,7 +231,7 @@ def _read_vocabulary(path: Path) -> list[str]:
 
 def _description(tokenizer: Tokenizer) -> dict[str, Any]:
     """Return the content of a tokenizer.json, as the `tokenizers` library writes it."""
-    ids = {piece: index for index, piece in enumerate(tokenizer.vocabulary)}
+    ids = piece_ids(tokenizer)
     added = sorted([*SPECIALS, *(tokenizer.vocabulary[mark] for mark in sentinel_ids(tokenizer))], key=ids.__getitem__)
     return {
         "version": "1.0",

@@ -330,10 +330,10 @@ def unknown_id(tokenizer: AnyTokenizer) -> int:
         return -1
 
 
-def count_unknown(tokenizer: AnyTokenizer, texts: Iterable[NDArray[np.integer]]) -> int:
-    """Return how many texts, by the ids of their pieces, have more unknown pieces than others."""
-    unknown = unknown_id(tokenizer)
-    return sum(2 * int((ids == unknown).sum()) > len(ids) for ids in texts)
+@lru_cache(maxsize=8)  # asked for each role of texts, and for each request that fills masks
+def piece_ids(tokenizer: AnyTokenizer) -> Mapping[str, int]:
+    """Return the id of each piece of the vocabulary."""
+    return {piece: index for index, piece in enumerate(tokenizer.vocabulary)}
 
 
 @lru_cache(maxsize=8)  # T5's objective asks for each example, and the whole vocabulary is searched

@@ -23,7 +23,7 @@ from osbert.interop.huggingface.folders import TensorRow
 from osbert.interop.opening import CAREFUL
 from osbert.interop.task_files import FIELD
 from osbert.interop.tokenizers import read_any_tokenizer
-from osbert.text.file_tokenizer import AnyTokenizer
+from osbert.text.file_tokenizer import AnyTokenizer, piece_ids
 
 CONFIG = "gliner_config.json"
 ENCODER = "token_rep_layer.bert_layer.model."
@@ -147,7 +147,7 @@ def read_encoder_config(config: Mapping[str, Any], tensors: Mapping[str, Tensor]
 
 def read_settings(config: Mapping[str, Any], tokenizer: AnyTokenizer) -> dict[str, Any]:
     """Return the settings of the task `spans`; markers that the tokenizer lacks have the ids that the package gives."""
-    ids = {piece: index for index, piece in enumerate(tokenizer.vocabulary)}
+    ids = piece_ids(tokenizer)
     entity = ids.get(config.get("ent_token", "<<ENT>>"), config["class_token_index"])
     return {
         "width": config.get("max_width", WIDTH),

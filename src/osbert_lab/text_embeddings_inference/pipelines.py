@@ -17,7 +17,7 @@ from osbert.server.calls.fill_mask import FillCall
 from osbert.server.calls.models import PRETRAINED, ServerModel
 from osbert.server.calls.predict import AnswerCall, TagCall
 from osbert.server.calls.schemas import Texts
-from osbert.text.file_tokenizer import AnyTokenizer, FileTokenizer
+from osbert.text.file_tokenizer import AnyTokenizer, FileTokenizer, piece_ids
 from osbert_lab.text_embeddings_inference.contract import ParameterRequest, TEICall
 from osbert_lab.text_embeddings_inference.vectors import TEIEmbedCall, TEIEmbedRequest
 
@@ -183,8 +183,7 @@ class FillMaskCall(TEICall):
 
     def answer(self, model: ServerModel, values: RequestFields, items: Items, results: Results) -> Any:
         tokenizer = model.engine.tokenizer
-        numbers = {piece: number for number, piece in enumerate(tokenizer.vocabulary)}
-        fills = [fill_texts(tokenizer, numbers, item, masks) for item, masks in zip(items, results, strict=True)]
+        fills = [fill_texts(tokenizer, item, masks) for item, masks in zip(items, results, strict=True)]
         return fills if isinstance(values["inputs"], list) else fills[0]
 
 
@@ -258,11 +257,9 @@ def decoder_of(tokenizer: AnyTokenizer) -> Callable[[list[int]], str]:
     return lambda ids: str(word_piece.decode(tokenizer.tokens(ids)))
 
 
-def fill_texts(
-    tokenizer: AnyTokenizer, numbers: Mapping[str, int], item: Item, masks: Sequence[Sequence[MaskFill]]
-) -> Any:
+def fill_texts(tokenizer: AnyTokenizer, item: Item, masks: Sequence[Sequence[MaskFill]]) -> Any:
     """Return the answers for each mask of a text; of the only mask they are not in a list of their own."""
-    ids = np.array(item.value.ids)
+    ids, numbers = np.array(item.value.ids), piece_ids(tokenizer)
     positions = np.flatnonzero(ids == tokenizer.mask)
     decode = decoder_of(tokenizer)
     answers: list[list[dict[str, Any]]] = []

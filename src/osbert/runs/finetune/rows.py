@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from osbert import recipe
 from osbert.data.batch import Batch, micro_batches
+from osbert.data.example import are_mostly_unknown
 from osbert.data.examples import Examples
 from osbert.data.noise import Noise
 from osbert.data.pack import Packer
@@ -30,7 +31,7 @@ from osbert.tasks import Prediction, Record, Task
 from osbert.tasks.calibration import Calibration
 from osbert.tasks.record import records_per_step
 from osbert.terminal import format_count
-from osbert.text.file_tokenizer import AnyTokenizer, count_unknown
+from osbert.text.file_tokenizer import AnyTokenizer, unknown_id
 
 LOOKED = 1000
 """Number of first training rows in which unknown pieces are counted."""
@@ -221,7 +222,7 @@ class TaskRows:
     def unknown(self) -> str:
         """A warning if the vocabulary lacks most pieces of some of the first training texts; "" if it does not."""
         examples = self.encoded.take(np.arange(min(len(self.encoded), LOOKED)))
-        lacking = count_unknown(self.packer.tokenizer, (example.ids[~example.special] for example in examples))
+        lacking = sum(are_mostly_unknown([(example,) for example in examples], unknown_id(self.packer.tokenizer)))
         if not lacking:
             return ""
         return (

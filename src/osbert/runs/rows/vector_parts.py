@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from osbert.data.example import Example
+from osbert.data.example import Example, are_mostly_unknown
 from osbert.data.multi_vectors import MultiVectors
 from osbert.inference.embedder import Embedder
 from osbert.inference.kinds import KINDS
@@ -21,7 +21,7 @@ from osbert.reading.table import Row
 from osbert.runs.rows.contract import Appended, RowSink
 from osbert.runs.rows.vector_output import LINES
 from osbert.runs.rows.vector_reuse import EarlierVectors
-from osbert.text.file_tokenizer import count_unknown
+from osbert.text.file_tokenizer import unknown_id
 
 TEXTS = ("text", "pair")
 """Stored names of the columns of texts, whatever their names in the input."""
@@ -86,8 +86,7 @@ class RowBatches:
             parts = self._vectors(values, sink) | _texts(texts | others, sink)
             parts["lines"] = np.array([row.line for row in rows], np.int64).tobytes()
         more = {"weights": values.nnz} if kind == "sparse" else {"vectors": len(values.ids)} if kind == "multi" else {}
-        pieces = (np.concatenate([example.ids[~example.special] for example in group]) for group in groups)
-        lacking = count_unknown(self.embedder.packer.tokenizer, pieces)
+        lacking = sum(are_mostly_unknown(groups, unknown_id(self.embedder.packer.tokenizer)))
         unknown = {"unknown": lacking} if lacking else {}
         return parts, _counts(texts, groups) | unknown | reused | more
 

@@ -12,8 +12,8 @@ from typing import Any, ClassVar, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from osbert.data.example import are_mostly_unknown
 from osbert.errors import UserError
-from osbert.evaluation.score import mostly_unknown
 from osbert.inference.embedder import Embedder
 from osbert.inference.engine import Engine, load, make_embedder
 from osbert.inference.kinds import KINDS, Index, KindOfVectors, Ranking
@@ -300,7 +300,7 @@ class FileSearch:
     def embed(self, window: Sequence[Texts]) -> tuple[Any, list[tuple[int, bool]]]:
         """Return the vectors of some hundred queries, of the file's kind, and the unread and unknown of each."""
         groups = [self.embedder.sequences(texts, index) for index, texts in enumerate(window)]
-        unknown = mostly_unknown(groups, unknown_id(self.embedder.packer.tokenizer))
+        unknown = are_mostly_unknown(groups, unknown_id(self.embedder.packer.tokenizer))
         unread = [sum(example.truncated for example in group) for group in groups]
         return self.embedder.vectors(groups), list(zip(unread, unknown))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -80,6 +81,11 @@ def vector_request(
 def as_array(results: Results) -> NDArray[np.float32]:
     """Return vectors (n, D) as one array of little-endian float32."""
     return np.stack(results).astype("<f4", copy=False)
+
+
+def as_base64(vectors: NDArray[np.float32]) -> list[str]:
+    """Return the bytes of each vector of an array (n, D) in base64."""
+    return [base64.b64encode(row.tobytes()).decode() for row in vectors]
 
 
 def count_tokens(items: Items) -> int:

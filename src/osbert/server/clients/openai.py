@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field
@@ -11,7 +10,7 @@ from pydantic_core import PydanticCustomError
 from osbert.server.calls.contract import Items, RequestFields, Results
 from osbert.server.calls.models import ServerModel
 from osbert.server.calls.schemas import Refusal, RequestBody, Texts
-from osbert.server.clients.contract import ClientVectors, as_array, count_tokens, vector_request
+from osbert.server.clients.contract import ClientVectors, as_array, as_base64, count_tokens, vector_request
 
 TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
 CODES = {401: "invalid_api_key", 404: "model_not_found", 429: "rate_limit_exceeded"}
@@ -111,8 +110,7 @@ class EmbeddingsCall(ClientVectors):
 
     def answer(self, model: ServerModel, values: RequestFields, items: Items, results: Results) -> dict[str, Any]:
         vectors, tokens = as_array(results), count_tokens(items)
-        as_text = values["encoding_format"] == "base64"
-        spelt = [base64.b64encode(row.tobytes()).decode() if as_text else row.tolist() for row in vectors]
+        spelt = as_base64(vectors) if values["encoding_format"] == "base64" else vectors.tolist()
         return {
             "object": "list",
             "data": [{"object": "embedding", "index": index, "embedding": row} for index, row in enumerate(spelt)],
