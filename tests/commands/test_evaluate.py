@@ -52,6 +52,13 @@ def test_rows_that_the_run_was_trained_on_are_named(run: Path, table: Path) -> N
     assert not any(event.warning for event in events if isinstance(event, Notice))
 
 
+def test_sketches_of_pairs_are_known_in_any_order_and_from_earlier_versions() -> None:
+    pairs = [Record(number=0, texts=("The b text", "an a text")), Record(number=1, texts=("x", "y"))]
+    swapped = [Record(number=pair.number, texts=pair.texts[::-1]) for pair in pairs]
+    assert seen_texts(sketch(pairs), pairs) == seen_texts(sketch(pairs), swapped) != ""
+    assert seen_texts("MLgVxQi2zN7Kdr1+c7P0/A==", pairs) == seen_texts(sketch(pairs), pairs)  # stored by 0.1
+
+
 def test_a_sketch_of_many_texts_tells_the_fraction_that_was_seen() -> None:
     rows = [Record(number=number, texts=(f"text {number}",)) for number in range(20_000)]
     known = sketch(rows[:10_000])

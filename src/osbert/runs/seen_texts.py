@@ -47,7 +47,7 @@ def sketch(records: Iterable[Record]) -> str:
     >>> len(base64.b64decode(sketch(rows))), seen_texts(sketch(rows), rows[2:])[:10]
     (16, '1 of 1 row')
     """
-    hashes = np.array(heapq.nsmallest(MOST, {_hash(record) for record in records}), ">u8")
+    hashes = np.array(heapq.nsmallest(MOST, {_hash(text_key(record)) for record in records}), ">u8")
     return base64.b64encode(hashes.tobytes()).decode()
 
 
@@ -59,8 +59,11 @@ def seen_texts(known: str, records: Sequence[Record]) -> str:
         return ""
     # Of larger hashes a full sketch does not say whether they were seen.
     bound = max(hashes) if len(hashes) >= MOST else 2**64
-    among, compared = {*hashes}, [(record, number) for record in records if (number := _hash(record)) <= bound]
-    repeated = [record for record, number in compared if number in among]
+    among, candidates = {*hashes}, []
+    for key in (text_key, plain_texts):  # earlier versions hashed the texts of pairs in their order
+        compared = [(record, number) for record in records if (number := _hash(key(record))) <= bound]
+        candidates.append((compared, [record for record, number in compared if number in among]))
+    compared, repeated = max(candidates, key=lambda candidate: len(candidate[1]))
     characters = sum(size_of(record) for record, _ in compared)
     fraction = min(len(repeated) / max(len(compared), 1), sum(map(size_of, repeated)) / max(characters, 1))
     if fraction < TELLING:
@@ -74,6 +77,6 @@ def seen_texts(known: str, records: Sequence[Record]) -> str:
     )
 
 
-def _hash(record: Record) -> int:
-    text = "\0".join(text_key(record)).encode("utf-8", "surrogatepass")
-    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big")
+def _hash(texts: Sequence[str]) -> int:
+    content = "\0".join(texts).encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "big")
