@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -98,6 +100,8 @@ def test_the_public_names_of_the_lab_are_these() -> None:
     lab = importlib.import_module("osbert_lab")
     assert [f"osbert_lab.{name}" for name in public(lab)] == LAB.split()
     assert {name.removeprefix("osbert_lab.") for name in LAB.split()} <= {*dir(osbert)}
+    typed = re.findall(r"^    (\w+): Callable", Path(osbert.__file__).read_text(encoding="utf-8"), re.MULTILINE)
+    assert [f"osbert_lab.{name}" for name in typed] == LAB.split()  # those that type checkers know
     for name in LAB.split():
         assert ">>> " in (inspect.getdoc(named(name)) or "")
 

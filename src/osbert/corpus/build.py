@@ -69,15 +69,15 @@ def make_report(
     return report
 
 
-def warn_of_unknown(report: Mapping[str, Any]) -> list[str]:
-    """Return a warning if many pieces of a corpus are unknown, [] otherwise."""
+def describe_unknown(report: Mapping[str, Any]) -> str:
+    """Return a warning if many pieces of a corpus are unknown, "" otherwise."""
     if report["unknown_rate"] <= UNKNOWN_LIMIT:
-        return []
-    return [
+        return ""
+    return (
         f"{report['unknown_rate']:.1%} of the tokens are [UNK]: text that the vocabulary lacks. Train one on this "
         "text (osbert tokenizer train), and if it is of whole words (--kind words), a larger one: --vocabulary, "
         "--minimum."
-    ]
+    )
 
 
 def _warnings(report: Mapping[str, Any]) -> list[str]:
@@ -92,7 +92,8 @@ def _warnings(report: Mapping[str, Any]) -> list[str]:
             "No sentence ends (. ! ? 。 ।) were found: each line counts as one sentence, and sentence objectives then "
             "work on lines."
         )
-    warnings += warn_of_unknown(report)
+    if unknown := describe_unknown(report):
+        warnings.append(unknown)
     repairs = {
         "empty": "file(s) without any text",
         "boms": "byte-order mark(s) removed",

@@ -35,9 +35,9 @@ lists 3e-4 to 3e-5 for them, BERT's paper 5e-5 to 2e-5)."""
 YOUNG = 100_000_000
 """Pretraining tokens below which an encoder is young. Minutes on a CPU give a few million. Between 8 million and this
 bound nothing was measured (docs/results.md)."""
-FEW_ROWS, REPEATED = 100, 1.5
-"""Number of single texts below which contrastive tuning is chosen, if there are so many for each class: of two rows of
-each some are held out."""
+FEW_ROWS, ROWS_PER_CLASS = 100, 1.5
+"""Number of single texts below which contrastive tuning is chosen, and fewest for each class: of two some are held
+out."""
 FEW_PER_CLASS = 200
 """Number of single texts for each label below which fine-tuning begins at a fitted linear layer (linear-first). A new
 layer needs more steps the more outputs it has; with two classes, of which one score is enough, 200 rows are, and of
@@ -251,7 +251,7 @@ def _text_method(task: Task, rows: Sequence[Record]) -> str:
         return ""
     few, outputs = len(rows) < FEW_ROWS, len(task.classes)
     if task.values == "classes":
-        if few and len(rows) >= REPEATED * outputs:
+        if few and len(rows) >= ROWS_PER_CLASS * outputs:
             return "contrastive"
         few |= outputs > 2 and len(rows) < FEW_PER_CLASS * outputs
     else:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from osbert import recipe
-from osbert.corpus.build import warn_of_unknown
+from osbert.corpus.build import describe_unknown
 from osbert.data.batch import Batch, write_batches
 from osbert.data.loader import PretrainingLoader, by_part
 from osbert.data.stages import Stages
@@ -178,8 +178,8 @@ class PretrainingRun:
             self._say(f"Held out: {', '.join(f'{tokens:,} tokens of {name}' for name, tokens in held_out)}.")
             if missing := [name for name, tokens in held_out if not tokens]:
                 self._notice(f"The held-out loss says nothing of {' and '.join(missing)}.")
-        for warning in warn_of_unknown(corpus.report):
-            self._notice(warning)
+        if unknown := describe_unknown(corpus.report):
+            self._notice(unknown)
         for course in filter(None, (objective.course() for objective in self.plan.objectives.values())):
             self._say(course)
         needed = disk_bytes(parameters, settings.training)
