@@ -74,8 +74,7 @@ def local_copy(given: Path | str, *, without: Sequence[str] = ()) -> Path:
 
 
 def local_data(data: Any) -> Any:
-    """Return the data of a task: an address as the path of its copy; rows in memory as they are; of a path ~ is the
-    home folder."""
+    """Return the data of a task: an address as the path of its copy, a path with ~ expanded, rows as they are."""
     if not isinstance(data, str | Path):
         return data
     return local_copy(data) if split_address(data) is not None else user_path(data)

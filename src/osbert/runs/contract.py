@@ -85,8 +85,8 @@ def warn_unknown(count: int, watch: Watch) -> None:
     """Report a warning if there are texts that the model's vocabulary mostly lacks. `count`: the number of these."""
     if count:
         texts = format_count(count, "text")
-        lacks = "the model's vocabulary lacks their script, so that it reads next to nothing of them"
-        watch(Notice(f"{texts} with mostly unknown pieces: {lacks}.", warning=True))
+        lacks = "the model's vocabulary lacks their script, so it reads next to nothing of them"
+        watch(Notice(f"{texts} with mostly unknown pieces: {lacks}. Give a model of their language.", warning=True))
 
 
 @dataclass(frozen=True)

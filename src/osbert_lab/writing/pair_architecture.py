@@ -57,7 +57,8 @@ class PairArchitecture(Architecture):
 
     def _of_pair(self) -> Iterator[str]:
         if not 0 <= self.decoder_layers <= MOST["layers"]:
-            yield f"decoder_layers is {self.decoder_layers:,}, but must be 1 to {MOST['layers']:,}, or 0 for layers"
+            bound = f"from 1 to {MOST['layers']:,}, or 0 for as many as the encoder has"
+            yield f"decoder_layers is {self.decoder_layers:,}, but must be {bound}"
         off = {"direction": "both", "window": 0, "recurrent": 0, "adapters": 0, "distinct": 0, "neighbours": 0.0}
         for name, value in off.items():
             if getattr(self, name) != value:

@@ -129,8 +129,8 @@ def _require_calculated(file: DataFile, stored: Any, formulas: Any) -> None:
     no value. XlsxWriter stores 0 and marks the workbook as to be calculated. An empty text is stored as a text.
     """
     with file.open_raw() as raw, zipfile.ZipFile(raw) as archive, archive.open("xl/workbook.xml") as content:
-        marked = b'fullCalcOnLoad="1"' in content.read(_PROLOGUE)
-    unknown = (None, 0) if marked else (None,)
+        uncalculated = b'fullCalcOnLoad="1"' in content.read(_PROLOGUE)
+    unknown = (None, 0) if uncalculated else (None,)
     problems = Problems(
         heading=f"{file.path}: formulas of sheet '{stored.title}' were never calculated. Open and save the file in a "
         "spreadsheet program. Or, if they are texts that begin with =, write them as texts"
