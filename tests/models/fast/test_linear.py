@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 from torch.nn import functional
@@ -135,6 +136,38 @@ def test_a_changed_weight_is_rearranged_again(orders) -> None:
     layer.load_state_dict({"weight": torch.full((256, 256), 4.0)})
     assert changed() == pytest.approx(1)
     assert len(orders) == 4
+
+
+def move_and_replace(layer: Linear) -> None:
+    """Give a weight twice new memory, the second time that of its first numbers, which are free again."""
+    layer.weight.data = layer.weight.data * 2
+    layer.weight.data = layer.weight.data * 2
+
+
+CHANGES = {
+    "all numbers": lambda layer: layer.weight.data.mul_(-2),
+    "other numbers": lambda layer: layer.weight.data.copy_(layer.weight.data.flip(0)),
+    "a row": lambda layer: layer.weight.data[7].zero_(),
+    "a column": lambda layer: layer.weight.data[:, 7].zero_(),
+    "an array": lambda layer: np.copyto(layer.weight.detach().numpy(), 0.5),
+    "new memory": move_and_replace,
+    "bf16 and back": lambda layer: layer.bfloat16().float(),
+}
+
+
+@needs_onednn
+@pytest.mark.parametrize("shape", [(256, 256), (1024, 256), (256, 1024)])
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_past_the_version_is_seen(orders, change: str, shape: tuple[int, int]) -> None:
+    torch.manual_seed(0)
+    layer, rows = Linear(*shape), torch.randn(3, shape[0])
+    for number in range(2):
+        if number:
+            CHANGES[change](layer)
+        expected = functional.linear(rows, layer.weight, layer.bias)
+        with torch.inference_mode():
+            torch.testing.assert_close(layer(rows), expected, rtol=1e-5, atol=1e-5)
+    assert len(orders) == 2
 
 
 @needs_onednn

@@ -34,7 +34,7 @@ LARGE = 2**16
 """Fewest elements of a weight that is kept rearranged."""
 
 _rearranged = WeakIdKeyDictionary()
-# torch's fused optimisers change weights but not their versions, by which `rearrange` knows a change.
+# torch's fused optimisers change weights but not their versions.
 register_optimizer_step_post_hook(lambda *_: _rearranged.clear())
 
 
@@ -111,12 +111,18 @@ def multiply(rows: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor
 
 def is_constant(weight: Tensor) -> bool:
     """Return whether a weight is a model's own, which predicts now, so that the next call will have it, too."""
-    return torch.is_inference_mode_enabled() and isinstance(weight, nn.Parameter) and not weight.is_inference()
+    return torch.is_inference_mode_enabled() and type(weight) is nn.Parameter and not weight.is_inference()
 
 
 def rearrange(weight: Tensor) -> Tensor:
-    """Return a weight in oneDNN's own order: the one of the call before, unless the weight has changed since."""
-    state = weight.data_ptr(), weight._version
+    """Return a weight in oneDNN's own order: the one of the call before, unless the weight has changed since.
+
+    A change through `weight.data` or an array of numpy leaves the version, and other weights may get the address: so a
+    number of each row and of each column is compared, too, in about a hundredth of the product's time. What changes
+    single numbers of a model must change the parameter itself, under torch.no_grad.
+    """
+    sample = weight.detach().numpy().reshape(-1)[:: min(weight.shape) + 1].tobytes()
+    state = weight.data_ptr(), weight._version, sample
     known, tensor = _rearranged.get(weight, (None, None))
     if known != state:
         tensor = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), None)
