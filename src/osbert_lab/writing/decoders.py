@@ -18,6 +18,7 @@ from osbert.data.batch import Batch, collate
 from osbert.data.example import Example
 from osbert.models.contract import Backbone, Head, States
 from osbert.models.families.transformer import Transformer
+from osbert.models.fast.linear import weight_state
 from osbert.models.heads.predictions import MaskedLanguageHead
 from osbert.models.sizes import Precision
 from osbert_lab.writing.contract import CachedDecoder, WritingBackbone
@@ -43,6 +44,7 @@ class LeftToRightDecoder:
         self.precision = torch.float32
         self.spare = sys.maxsize
         self.ready: dict[StepKind, StepWeights] = {}
+        self.states: list[object] = []
         self._forget()
 
     def _forget(self) -> None:
@@ -56,8 +58,14 @@ class LeftToRightDecoder:
     def fresh(self, precision: Precision = "fp32", *, spare: int = sys.maxsize) -> Self:
         """Return an empty decoder of the same model whose steps compute in `precision`.
 
-        Both share the prepared weights. `spare`: bytes for copies of weights in a faster order.
+        Both share the prepared weights, unless the model's have changed. `spare`: bytes for copies of weights in a
+        faster order.
         """
+        matrices = [weight for block in dict.fromkeys(self.backbone.depth) for weight in block.parameters()]
+        states = [weight_state(weight) for weight in (*matrices, self.head.pieces, self.head.bias)]
+        if states != self.states:
+            self.ready.clear()
+            self.states[:] = states  # shared, as `ready` is
         decoder = copy(self)
         decoder.precision = torch.bfloat16 if precision == "bf16" else torch.float32
         decoder.spare = spare

@@ -115,19 +115,25 @@ def is_constant(weight: Tensor) -> bool:
 
 
 def rearrange(weight: Tensor) -> Tensor:
-    """Return a weight in oneDNN's own order: the one of the call before, unless the weight has changed since.
-
-    A change through `weight.data` or an array of numpy leaves the version, and other weights may get the address: so a
-    number of each row and of each column is compared, too, in about a hundredth of the product's time. What changes
-    single numbers of a model must change the parameter itself, under torch.no_grad.
-    """
-    sample = weight.detach().numpy().reshape(-1)[:: min(weight.shape) + 1].tobytes()
-    state = weight.data_ptr(), weight._version, sample
+    """Return a weight in oneDNN's own order: the one of the call before, unless the weight has changed since."""
+    state = weight_state(weight)
     known, tensor = _rearranged.get(weight, (None, None))
     if known != state:
         tensor = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), None)
         _rearranged[weight] = state, tensor
     return tensor
+
+
+def weight_state(weight: Tensor) -> tuple[int, int, bytes]:
+    """Return what differs once a weight has changed: its address, its version, and a number of each row and column.
+
+    Other weights may get the address, and a change through `weight.data` or an array of numpy leaves the version. It
+    takes about a hundredth of the time of a product. What changes single numbers of a model must change the parameter
+    itself, under torch.no_grad.
+    """
+    numbers = weight.detach().reshape(-1)[:: min(weight.shape) + 1 if weight.ndim > 1 else 1]
+    version = 0 if weight.is_inference() else weight._version
+    return weight.data_ptr(), version, numbers.float().cpu().numpy().tobytes()
 
 
 @cache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -122,6 +122,33 @@ def test_steps_in_bf16_are_those_in_fp32_but_for_rounding(kind: str, monkeypatch
         assert (wanted - near).abs().mean() < 0.03 * wanted.abs().mean() + 0.01
         found = [(decoder.step(wanted.argmax(dim=-1)), decoder) for _, decoder in found]
     assert {kind.precision for kind in plain.ready} == {torch.float32, torch.bfloat16}
+
+
+def give_other_memory(weight: Tensor) -> None:
+    weight.data = weight.data.flip(0)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("change", [torch.no_grad()(Tensor.neg_), lambda weight: weight.data.neg_(), give_other_memory])
+def test_a_call_has_the_weights_of_its_time(
+    precision: Precision, change: Callable[[Tensor], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(steps, "spares_time", lambda: True)  # as on AMD's processors: float32 is laid out, too
+    shared, given = model(), prompts(6, 6)
+
+    def step(decoder: LeftToRightDecoder) -> Tensor:
+        with torch.inference_mode():
+            decoder.begin(given, most=steps.WORTHWHILE)
+            return decoder.step(torch.tensor([4, 5]))
+
+    earlier, prepared = step(shared.fresh(precision)), {**shared.ready}
+    assert shared.ready.keys() == prepared.keys() and torch.equal(step(shared.fresh(precision)), earlier)
+    assert all(shared.ready[kind] is weights for kind, weights in prepared.items())
+    block = shared.backbone.depth[1]
+    for weight in (block.up.weight, block.attention_norm.weight, shared.head.bias):
+        change(weight)
+        plain = LeftToRightDecoder(shared.backbone, shared.head).fresh(precision)
+        assert torch.equal(step(shared.fresh(precision)), step(plain))
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
