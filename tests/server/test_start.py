@@ -153,6 +153,12 @@ def test_a_worker_that_hangs_is_replaced_and_an_idle_one_is_not(
     (worker,) = serving.workers()
     time.sleep(3.5)
     assert serving.workers() == [worker]
+    # A server that was stopped itself, as by docker pause, does not take its workers' silence for hanging.
+    serving.process.send_signal(signal.SIGSTOP)
+    time.sleep(3.5)
+    serving.process.send_signal(signal.SIGCONT)
+    assert serving.post("predict", **ASKED).status_code == 200
+    assert serving.workers() == [worker]
     os.kill(worker, signal.SIGSTOP)
     assert serving.post("predict", **ASKED).status_code == 200
     assert serving.workers() != [worker] and serving.metric("osbert_worker_deaths_total") == 1

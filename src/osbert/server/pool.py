@@ -91,7 +91,7 @@ class PendingRequest:
 
 @dataclass(kw_only=True, eq=False)
 class _Worker:
-    """A worker process with loaded models: its requests, and the time of its last message.
+    """A worker process with loaded models: its requests, and how often it was pinged since its last message.
 
     `begun`: the numbers of the requests in its current pass; empty between passes.
     """
@@ -100,7 +100,7 @@ class _Worker:
     writer: asyncio.StreamWriter
     given: dict[int, PendingRequest] = field(default_factory=dict)
     begun: Collection[int] = ()
-    heard: float = 0.0
+    unanswered: int = 0
 
     def send(self, message: Dispatch | Cancellation | Nudge) -> None:
         """Send a message, unless the worker is known to be dead. Its end of file may not have been read yet."""
@@ -282,12 +282,14 @@ class WorkerPool:
         while True:
             await asyncio.sleep(self.limits.patience / NUDGES)
             for worker in self._ready:
-                if time.monotonic() - worker.heard > self.limits.patience:
+                # Pings are counted, not seconds: a server that was itself stopped (docker pause, a loaded machine) has
+                # not read yet what its workers sent meanwhile.
+                if worker.unanswered == NUDGES:
                     self._log.write_again(f"osbert serve: a worker hangs, for {self.limits.patience:g} s by now.")
                     worker.process.kill()
-                    worker.heard = time.monotonic()  # its end is heard of in a moment
                 else:
                     worker.send(Nudge())
+                worker.unanswered += 1
 
     @contextlib.asynccontextmanager
     async def _start_worker(self, *, known: bool) -> AsyncIterator[tuple[asyncio.StreamReader, _Worker]]:
@@ -321,14 +323,13 @@ class WorkerPool:
     async def _listen(self, reader: asyncio.StreamReader, worker: _Worker, report: LoadReport) -> None:
         """Receive a worker's messages until it dies, and then reassign its requests."""
         self.models, self.edges = report.models, report.edges
-        worker.heard = time.monotonic()
         self._ready.append(worker)
         for pending in [request for request in self.pending.values() if request.worker is None]:
             self._give(pending)
         try:
             while True:
                 self._take(await _message(reader), worker)
-                worker.heard = time.monotonic()
+                worker.unanswered = 0
         except (EOFError, OSError):
             self._ready.remove(worker)
             self._bury(worker)
