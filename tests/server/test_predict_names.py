@@ -74,6 +74,8 @@ def test_answers_are_those_of_predict(worker: Worker, folders: dict[str, Path]) 
         ({"model": "nli", "texts": [" "], "labels": ["a", "film"]}, "texts[0]"),
         ({"model": "nli", "texts": [["a", "film"]], "labels": ["a", "film"]}, "texts[0]"),
         ({"model": "nli", "texts": TEXTS, "multi": True}, "multi"),
+        ({"model": "masks", "texts": TEXTS, "labels": ["film", "play"], "multi": True}, "multi"),
+        ({"model": "masks", "texts": TEXTS, "labels": ["film"], "multi": True}, "labels"),
         ({"model": "nli", "records": [{"text": "a"}], "labels": ["a", "film"]}, "texts"),
     ],
 )

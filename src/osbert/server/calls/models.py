@@ -213,7 +213,9 @@ class ServerModel:
             try:
                 predictor = LabelPredictor(self.engine, read_labels(labels, where="labels"), options)
             except UserError as error:
-                raise self._refusal(error, "labels") from error
+                # With one label `multi` may be the client's translation, not the user's.
+                excluded = error.code == "options-exclude-each-other" and len(labels) > 1
+                raise self._refusal(error, "multi" if excluded else "labels") from error
             if len(self._predictors) >= KEPT:
                 self._predictors.clear()
             self._predictors[labels, options] = predictor
