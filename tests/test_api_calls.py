@@ -14,8 +14,10 @@ from osbert.console.output import Output
 from osbert.errors import UserError
 from osbert.interop.hub import DownloadProgress
 from osbert.runs.contract import WorkProgress
-from osbert.runs.events import TrainingStart
+from osbert.runs.events import RunEnd, TrainingStart
 from osbert.runs.finetune.finetune import FinetuneRun
+from osbert.runs.similarity.retrieval import RetrievalProgress
+from osbert_lab.analysis.opened_model import AnalysisProgress
 
 ROWS = [("a good film", "pos"), ("the bad play", "neg")] * 20
 SMALL: dict[str, Any] = {"epochs": 1, "batch": 8, "few_shot": "none"}
@@ -90,6 +92,11 @@ def test_the_home_folder_of_paths(trained: FinetuneRun, tmp_path: Path, monkeypa
     assert (tmp_path / "out.csv").is_file()
     run = osbert.finetune("classify", model="~/run", data="~/data.csv", dev="~/data.csv", out=Path("~/tuned"), **SMALL)
     assert run.folder == tmp_path / "tuned"
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "one.txt").write_text("A good film. A bad play.\n\n" * 20)
+    osbert.train_tokenizer("~/texts", out="~/vocabulary", vocabulary=40)
+    osbert.train_tokenizer(["~/texts"], out="~/same", vocabulary=40)
+    assert osbert.build_corpus("~/texts/one.txt", tokenizer="~/same", out="~/corpus").documents == 20
     assert Output.of_words(["predict", "--model=~/run", "~/a", "--", "--model=~/run"])[1] == [
         "predict", f"--model={tmp_path}/run", "~/a", "--", "--model=~/run",
     ]  # fmt: skip
@@ -100,13 +107,15 @@ def test_the_home_folder_of_paths(trained: FinetuneRun, tmp_path: Path, monkeypa
     [
         WorkProgress(of="predict", done=1, count=2),
         TrainingStart(processor="cpu", done=1, steps=2),
+        RetrievalProgress(1, 2, "queries"),
+        AnalysisProgress(done=1, count=2),
         DownloadProgress("a/b", "model.safetensors", 1, 2),
         DownloadProgress("a/b", "model.safetensors", 1, 0),
     ],
 )
 def test_events_are_lines(event: object) -> None:
     assert type(event).__name__ not in str(event)
-    assert "1" in str(event)
+    assert "1" in str(event) and "RunEnd" not in str(RunEnd())
 
 
 def test_a_run_shows_its_scores(trained: FinetuneRun, tmp_path: Path) -> None:

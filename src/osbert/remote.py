@@ -64,20 +64,18 @@ def find_stores(given: Path | str) -> Any:
 
 
 def local_copy(given: Path | str, *, without: Sequence[str] = ()) -> Path:
-    """Return the path of a user's input: as it is, or for an address that of a copy in the cache.
+    """Return the path of a user's input: with ~ expanded, or for an address that of a copy in the cache.
 
     `without`: patterns of names below the address, or of their first part, that are not fetched. Raises UserError if
     the address cannot be read.
     """
     stores = find_stores(given)
-    return Path(given) if stores is None else stores.fetch(given, without)
+    return user_path(given) if stores is None else stores.fetch(given, without)
 
 
 def local_data(data: Any) -> Any:
     """Return the data of a task: an address as the path of its copy, a path with ~ expanded, rows as they are."""
-    if not isinstance(data, str | Path):
-        return data
-    return local_copy(data) if split_address(data) is not None else user_path(data)
+    return local_copy(data) if isinstance(data, str | Path) else data
 
 
 def local_output(given: Path | str, *, inputs: Sequence[Path | str] = ()) -> AbstractContextManager[Path]:

@@ -25,6 +25,10 @@ class TrainingStart:
 class RunEnd:
     """Event: one of several runs has ended, and its own events have said how."""
 
+    def __str__(self) -> str:
+        """Return one line, so that `watch=print` is readable."""
+        return "a run has ended"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:

@@ -274,7 +274,7 @@ def _is_file(text: str) -> bool:
     # Such a string cannot be a path, and the system call would fail on it.
     if len(text) > LONGEST_PATH or "\n" in text:
         return False
-    exists = os.path.exists(text)  # unlike Path's method it is False for a name that is too long
+    exists = os.path.exists(os.path.expanduser(text))  # unlike Path's method it is False for a name that is too long
     named = kind_of(text) is not None or plain_suffix(Path(text)) in SUFFIXES
     # "reviews.txt" without spaces is a misspelt file rather than a text of one word.
     return exists or (named and not any(map(str.isspace, text)))

@@ -37,6 +37,10 @@ class AnalysisProgress:
     count: int
     what: str = "tokens"
 
+    def __str__(self) -> str:
+        """Return one line, so that `watch=print` is readable."""
+        return f"{self.done:,} of {self.count:,} {self.what}"
+
 
 def figures_path(folder: Path, name: str) -> Path:
     """Return the file in the folder of unfinished work for the figures of a finished analysis."""

@@ -138,6 +138,10 @@ class RetrievalProgress:
     count: int
     what: str
 
+    def __str__(self) -> str:
+        """Return one line, so that `watch=print` is readable."""
+        return f"{self.done:,} of {self.count:,} {self.what}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class RetrievalInput:
