@@ -130,7 +130,7 @@ def test_labels_that_are_two(counts: dict[str, int]) -> None:
         ("Positive", "positive"), ("not spam", "not_spam"), ("not  spam", "not spam"), ("notspam", "not-spam"),
         ("postive", "positive"), ("positiive", "positive"), ("psoitive", "positive"), ("positvie", "positive"),
         ("ＰＯＳ", "pos"), ("ORG", "org"), ("1.0", "1"), ("2", "2.00"), ("po\u200bs", "pos"),
-        ("cafe\u0301", "caf\u00e9"),
+        ("cafe\u0301", "caf\u00e9"), ("pos.", "pos"),
     ],
 )  # fmt: skip
 def test_labels_that_may_be_one(rare: str, usual: str) -> None:
@@ -148,13 +148,23 @@ def test_labels_that_stand_for_a_missing_one_are_named() -> None:
     assert len(warnings) == 2 and "'NaN' (18 rows, first: row 3)" in warnings[0] and "'\\N'" in warnings[1]
 
 
+def test_minus_one_is_no_label_beside_others_that_count_from_0() -> None:
+    dev = rows("0", "1", first=200)
+    for labels, named in (("012", True), ("01", True), ("12", False), ("0", False)):
+        train = [*rows(*labels), ("a text without a label", "-1")]
+        warnings = read("classify", {"train": train, "dev": [row for row in dev if row[1] in labels] or train})[0]
+        assert any("'-1' (1 row" in line and "missing" in line for line in warnings) == named
+    assert read("classify", {"train": rows("-1", "0", "1"), "dev": dev})[0] == []
+    assert "'-1.0'" in read("classify", {"train": rows("-1.0", "0.0", "1.0", "2.0"), "dev": [("a", "0.0")]})[0][0]
+
+
 def test_a_problem_of_both_splits_is_listed_once() -> None:
     with refusal("nothing-to-learn") as raised:
         read("regress", [("a", 1), ("b", 1), ("c", 1)])
     assert str(raised.value).count("there is nothing to learn") == 1
 
 
-MISREAD = ["caf\u00c3\u00a9", "it\u00e2\u20ac\u2122s", "caf\ufffd", "b'text'"]
+MISREAD = ["caf\u00c3\u00a9", "it\u00e2\u20ac\u2122s", "caf\ufffd", "b'text'", "c\0a\0f\0", "caf\ud83d"]
 
 
 @pytest.mark.parametrize("text", [*MISREAD, "nan", " NULL ", "None", "#VALUE!"])

@@ -17,8 +17,9 @@ LOOKED = 10_000
 """Number of first rows in which characters are counted."""
 _ENTITY = re.compile(r"&(?:amp|lt|gt|quot|apos|nbsp|#\d{1,7}|#x[0-9a-f]{1,6});", re.IGNORECASE)
 _SECOND = "\u0080-\u00bf\u0152-\u017e\u0192\u02c6\u02dc\u2013-\u203a\u20ac\u2122"
-_MISREAD = re.compile(rf"\ufffd|[\u00c2\u00c3\u00e2][{_SECOND}]|\Ab'.*'\s*\Z|\Ab\".*\"\s*\Z", re.DOTALL)
-"""U+FFFD; UTF-8 that was read as cp1252, \u00c3\u00a9 for an accented e; and Python's bytes."""
+_PYTHON_BYTES = r"\Ab'.*'\s*\Z|\Ab\".*\"\s*\Z"
+_MISREAD = re.compile(rf"[\0\ufffd\ud800-\udfff]|[\u00c2\u00c3\u00e2][{_SECOND}]|{_PYTHON_BYTES}", re.DOTALL)
+"""NUL, U+FFFD, half a surrogate pair; UTF-8 that was read as cp1252, \u00c3\u00a9 for an accented e; Python's bytes."""
 
 
 def text_warnings(task: Task, records: Sequence[Record]) -> Iterator[str]:

@@ -224,7 +224,7 @@ def data_warnings(task: Task, records: Splits, repeats: Overlap) -> Iterator[str
             "theirs. If these quote cells, remove the spaces before them, or write double quotes."
         )
     missing = MISSING - {"-"} if "+" in locations else MISSING
-    for name in (name for name in locations if name.casefold() in missing):
+    for name in (name for name in locations if name.casefold() in missing or _is_no_class(name, counts)):
         rows = f"{format_count(counts[name], 'row')}, first: {locations[name][0]}"
         yield f"the label '{name}' ({rows}) is what programs write for a missing one. Remove such rows if it is."
     if single := [f"'{one_line(name)}' ({lines[0]})" for name, lines in locations.items() if len(lines) == 1]:
@@ -237,6 +237,19 @@ def data_warnings(task: Task, records: Splits, repeats: Overlap) -> Iterator[str
     if count := sum(1 for _ in record_remarks(task, records)):
         was = "was" if count == 1 else "were"
         yield f"{format_count(count, 'record')} {was} corrected or cannot be used: see {REMARKS}"
+
+
+def _is_no_class(name: str, counts: Mapping[str, int]) -> bool:
+    """Return whether a class is the -1 of SNLI and Snorkel for no label, beside 0, 1, ...; as one of -1, 0, 1 if rare.
+
+    >>> [_is_no_class("-1", counts) for counts in ({"-1": 5, "0": 9, "1": 9, "2": 9}, {"-1": 5, "0": 9, "1": 9})]
+    [True, False]
+    """
+    if plain_label(name) != "-1":
+        return False
+    by_number = {plain_label(label): count for label, count in counts.items()}
+    others = [by_number.get(str(number), 0) for number in range(len(counts) - 1)]
+    return len(others) > 1 and min(others) > 0 and (len(others) > 2 or min(others) >= RARE * counts[name])
 
 
 def record_remarks(task: Task, records: Splits) -> Iterator[str]:

@@ -166,7 +166,7 @@ def describe_fractions(labels: Sequence[str]) -> list[str]:
 
 
 def plain_label(label: str) -> str:
-    """Return a label in NFKC, case-folded, without invisible characters and spaces, hyphens and underscores in words.
+    """Return a label in NFKC, case-folded, without invisible characters, signs between words and final points.
 
     A whole number is without the decimals that pandas adds in a column with empty cells.
 
@@ -175,7 +175,7 @@ def plain_label(label: str) -> str:
     """
     letters = unicodedata.normalize("NFKC", label).casefold()
     letters = "".join(letter for letter in letters if unicodedata.category(letter) != "Cf").strip()
-    return _WHOLE.sub(r"\1", _BETWEEN_LETTERS.sub("", letters))
+    return _WHOLE.sub(r"\1", _BETWEEN_LETTERS.sub("", letters.rstrip(".") or letters))
 
 
 def note_unknown(label: str, known: Sequence[str], *, location: str, problems: Problems) -> None:
