@@ -219,6 +219,11 @@ def test_an_answer_that_is_null_is_not_known(write: Callable[..., Path], tmp_pat
         Span().description.describe_split(records)
         == "5 questions on 1 paragraph, 2 without an answer, 2 of unknown answer"
     )
+    flagged = [{**rows[-1], "is_impossible": is_impossible} for is_impossible in (True, False)]
+    assert [record.label for record in read(write("\n".join(map(json.dumps, flagged)), "flagged.jsonl"))] == [
+        (),
+        (Gold("film", 38),),
+    ]
     columns = {"question": ["what?"] * 3, "context": [PARAGRAPH] * 3, "answer": [None, "", "film"]}
     parquet.write_table(pyarrow.table(columns), tmp_path / "own.parquet")
     assert [record.label for record in read(tmp_path / "own.parquet")] == [None, (), (Gold("film", 4),)]

@@ -304,7 +304,7 @@ def question_of(row: Row, columns: QuestionColumns, *, path: str) -> Question:
 
     The answer's cell may be a text, "" if there is no answer; a list of texts; or, as in Hugging Face's data sets, an
     object {"text": [...], "answer_start": [...]}. With null, which JSON and Parquet distinguish from an empty text, the
-    question has no label.
+    question has no label. A row that "is_impossible" has no answer.
     """
     wanted = [name for name in (columns.question, columns.paragraph, columns.label) if name]
     require_cells(row, wanted)
@@ -325,6 +325,9 @@ def question_of(row: Row, columns: QuestionColumns, *, path: str) -> Question:
 
 
 def _add_answers(record: Question, row: Row, columns: QuestionColumns) -> Question:
+    # As in SQuAD 2.0's own form, what such a row has for answers is merely plausible.
+    if row.values.get("is_impossible", "").strip().lower() in ("true", "1"):
+        return replace(record, label=())
     # Not labelled, other than "": a question that is known to have no answer.
     if columns.label in row.nulls:
         return record
