@@ -75,6 +75,24 @@ def test_all_that_is_wrong_with_columns_is_told_at_once(tmp_path: Path) -> None:
     assert "unknown tag 'X-LOC'" in problems[3] and "unknown tag 'LOC'" in problems[4]
 
 
+@pytest.mark.parametrize(
+    "comment",
+    ["# id 5239d808 domain=en", "# sent_id = weblog-1", "# text = EU rejects", "# newdoc", "#\thttp://a.org\t[2009]"],
+)
+def test_comments_above_a_sentence_are_no_words(tmp_path: Path, comment: str) -> None:
+    found, problems = read(tmp_path, f"{comment}\nEU\tNNP\tB-ORG\n#\tid\tO\n\n{comment}\nYes\tUH\tO\n")
+    assert words(found) == [["EU", "#"], ["Yes"]] and not problems and found.sentences[0].line == 2
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_numbers_of_words_are_no_words(tmp_path: Path, first: int) -> None:
+    rows = [f"{number}\t{word}\tO\n" for number, word in enumerate(["EU", "rejects"], first)]
+    _, (problem,) = read(tmp_path, "".join([*rows, "\n", *rows]))
+    assert "cut -f2-" in problem
+    counted = f"{''.join(rows)}\n2\tNN\tO\n1\tNN\tO\n"
+    assert not read(tmp_path, counted)[1]
+
+
 def test_tags_must_be_there_where_they_are_needed(tmp_path: Path) -> None:
     _, problems = read(tmp_path, "Peter\nlaughs\n")
     assert problems == [

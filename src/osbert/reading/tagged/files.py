@@ -16,7 +16,16 @@ from osbert.reading.data_file import DataFile
 from osbert.reading.form import JSON_ARRAY, JSON_SUFFIXES, decoding_error, open_text, plain_suffix
 from osbert.reading.splits import USUAL, find_words
 from osbert.reading.table import Origin, Table, TableReading, is_whole, open_records
-from osbert.reading.tagged.rows import TaggedWords, apart, check_tags, cover_words, marks, read_columns, words_of
+from osbert.reading.tagged.rows import (
+    TaggedWords,
+    apart,
+    are_numbered,
+    check_tags,
+    cover_words,
+    marks,
+    read_columns,
+    words_of,
+)
 from osbert.reading.tagged.schemes import EntitySpan, Spelling, read_tags, recognise
 from osbert.reading.tagged.word_rows import find_word_columns, open_word_table, read_word_rows
 from osbert.terminal import one_line
@@ -160,7 +169,13 @@ class _Reader:
             labelled=self.labelled,
             problems=self.problems,
         )
-        self.tagged_file.sentences = self._sentences(list(rows))
+        sentences = list(rows)
+        if are_numbered(sentences):
+            self.problems.add(
+                f"{self.name}: its first column numbers the words. Leave it out: cut -f2- < FILE > words.conll",
+                code="unusable-row",
+            )
+        self.tagged_file.sentences = self._sentences(sentences)
         return self.tagged_file
 
     def objects(self, lines: Iterable[str]) -> TaggedFile:

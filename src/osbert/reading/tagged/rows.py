@@ -21,6 +21,8 @@ from osbert.text.words import Range
 DOCUMENT = "-DOCSTART-"
 """The word that marks the beginning of a document."""
 _SPACES = " \t\r\n"
+_COMMENTS = ("# id ", "# sent_id ", "# text ", "# newdoc", "#\thttp")
+"""Beginnings of comments above a sentence, in MultiCoNER, Universal NER and GermEval."""
 
 
 @dataclass(kw_only=True)
@@ -57,6 +59,8 @@ def read_columns(
             if line:
                 document = 0 if document is None else document + 1
             continue
+        if not sentence.words and line.startswith(_COMMENTS):
+            continue
         if not width:
             width, first = len(cells), number
             tag_index = column - 1 if column > 0 else width + (column or -1)
@@ -83,6 +87,14 @@ def read_columns(
             if tag_index is not None:
                 sentence.tags = sentence.tags or []
                 sentence.tags.append(cells[tag_index].strip())
+
+
+def are_numbered(sentences: Iterable[TaggedWords]) -> bool:
+    """Return whether the words of all sentences are 0, 1, 2, ... or 1, 2, 3, ...: a column of numbers, and no words."""
+    several = [row.words for row in sentences if len(row.words) > 1]
+    return bool(several) and all(
+        words == [str(number + (words[0] == "1")) for number in range(len(words))] for words in several
+    )
 
 
 def words_of(value: Mapping[str, Any], words: str, tags: str) -> TaggedWords:
