@@ -15,6 +15,7 @@ from osbert.errors import Problems
 from osbert.models.architecture import Architecture
 from osbert.tasks import Record, findings, load
 from osbert.tasks.kinds.contrastive import Contrastive, SimilarityPrediction
+from osbert.tasks.loading import with_data
 from osbert.text.tokenizer import SPECIALS, Tokenizer
 from refusals import refusal
 
@@ -56,6 +57,16 @@ def test_columns_are_found(tmp_path: Path, name: str, content: str, columns: tup
     assert ("dropout makes the difference" in told) == (not columns[1])
     assert ("is not read: every row counts as alike" in told) == (name == "labelled.csv")
     assert "scored pairs: " in told
+
+
+@pytest.mark.parametrize(("labels", "named"), [(["an answer", "a reply"], True), (["b", "b"], False), ([1, 2], False)])
+def test_labels_that_are_second_texts_are_named(labels: list[object], named: bool) -> None:
+    rows = [("a question", labels[0]), ("another one", labels[1])]
+    task, _ = load(with_data(Contrastive(), {"train": rows, "dev": rows}).source.resolve(), ("train", "dev"))
+    warnings = task.description.warnings()
+    assert len(warnings) == named and all("--pair label" in line for line in warnings)
+    pairs = with_data(Contrastive(pair="label"), rows).source.resolve()
+    assert texts_of(pairs, "all")[0] == (("a question", str(labels[0])), 1.0)
 
 
 @pytest.mark.parametrize(

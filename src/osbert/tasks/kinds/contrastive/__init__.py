@@ -20,7 +20,7 @@ from osbert.models.forms import Distillation, VectorKind, split_pooling, vector_
 from osbert.reading.columns import AlikeColumns, AlikeRows, Header, TextColumns, choose_alike, is_label
 from osbert.reading.splits import hold_out
 from osbert.reading.table import Origin, Row, Table
-from osbert.tasks import Prediction, Record, Source, Task
+from osbert.tasks import Description, Prediction, Record, Source, Task
 from osbert.tasks.contract import TrainedSentences, no_sentences
 from osbert.tasks.edges import Edge
 from osbert.tasks.kinds.contrastive.rows import alike_texts, join_judged, split_others
@@ -33,7 +33,7 @@ from osbert.tasks.kinds.contrastive.token_vectors import (
 )
 from osbert.tasks.kinds.regress import correlation
 from osbert.tasks.record import RecordOutcome
-from osbert.tasks.tables import READING, listed_texts
+from osbert.tasks.tables import READING, TableDescription, listed_texts
 from osbert.tasks.tables.numbers import DecimalMark, NumberSource, ScoredPairs
 from osbert.tasks.tables.texts import TextSource
 
@@ -193,6 +193,23 @@ class ContrastiveSource(NumberSource):
         return f"{table.describe()}; {self.scored.columns(table, labelled=True).describe()}"
 
 
+class AlikeDescription(TableDescription):
+    """Describes texts that are alike or not."""
+
+    def warnings(self) -> list[str]:
+        """Return a warning about single texts whose labels look like second texts: most differ, and have letters."""
+        source = self.task.source
+        assert isinstance(source, ContrastiveSource)
+        table = source.open(source.file("train"))
+        label = next(filter(is_label, table.columns), "")
+        if not label or source.columns(table, labelled=True).rows != "texts":
+            return []
+        cells = source.cells(label).values()
+        texts = {cell for cell in cells if any(map(str.isalpha, cell))}
+        advice = f"To learn that such a text is like the first of its row, give --pair {label}."
+        return [f"most cells of '{label}' differ, and none is read. {advice}"] if 2 * len(texts) > len(cells) else []
+
+
 @dataclass(frozen=True, kw_only=True)
 class Contrastive(LateInteractionTask):
     """Texts, each encoded twice with different dropout (SimCSE, Gao et al. 2021); or pairs of texts.
@@ -209,6 +226,7 @@ class Contrastive(LateInteractionTask):
     edge = Edge(kind="encoder")
     numbers: ClassVar[bool] = True
     reader: ClassVar[type[Source]] = ContrastiveSource
+    describer: ClassVar[type[Description]] = AlikeDescription
     batching: ClassVar[Literal["sequences", "records", "step"]] = "step"
     request_fields: ClassVar[tuple[str, ...]] = ("text",)  # a vector belongs to one text
     sample: ClassVar[str] = '"a text of yours" "and another one"'
