@@ -312,6 +312,8 @@ def test_columns_by_word_of_the_user() -> None:
         (("text", "review", "label"), TextColumns(text=""), "the text could be 'text' or 'review': give --text NAME"),
         (("text", "class", "topic"), TextColumns(text=""), "the label could be 'class' or 'topic': give --label NAME"),
         (("text", "id"), TextColumns(text=""), "none is called label: give --label NAME."),
+        (("text",), TextColumns(text=""), "in a second column"),
+        (("schema", "data"), TextColumns(text=""), "if the rows are in 'data'"),
         (
             ("a", "b"),
             TextColumns(text=""),

@@ -95,6 +95,8 @@ _KNOWN = frozenset(
 )
 
 
+_CONTAINERS = ("data", "rows", "examples", "items", "records", "results", "hits", "utterances", "train")
+"""Keys, in lower case, under which programs write all rows of a file."""
 SHOWN = 30
 """Most columns that a message names: a table that lies on its side has one for each row."""
 _NUMBERS = frozenset([*CLASS_HEADINGS, *chain.from_iterable(TIERS["number"]), *ROLES["similarity"], *ROLES["alike"]])
@@ -392,6 +394,10 @@ def _advice(columns: Sequence[str], missing: Sequence[str]) -> str:
     """Return advice on missing columns; for a file without a header it explains how to name columns."""
     options = {"text": "--text NAME (and --pair NAME for pairs)", "label": "--label NAME"}
     give = " and ".join(options[name] for name in missing)
+    if len(columns) == 1 and missing == ["label"]:
+        return ", the only one: write each text's label in a second column, below a header such as text,label."
+    if inner := next((name for name in columns if name.lower() in _CONTAINERS), ""):
+        return f": give {give}; or, if the rows are in '{inner}', write them alone, as a JSON array."
     if any(name != f"column {number}" for number, name in enumerate(columns, 1)):
         return f": give {give}."
     return (
