@@ -20,7 +20,7 @@ from osbert_lab.papers.scale import RECIPE, TableScale
 
 Reproduced = Literal[
     "table1", "table2", "table3", "table4", "table5", "table6", "table7", "table8", "figure5", "families", "writing",
-    "generations", "corruption", "attention", "probing",
+    "generations", "corruption", "masking", "roberta", "attention", "probing",
 ]  # fmt: skip
 
 
@@ -62,7 +62,8 @@ def reproduce(
         left-to-right. families: recipes of several families, each pretrained for the same --minutes. writing: the same
         of UniLM, T5, BART and MASS, on texts to write. generations: the same of models from word2vec to ELECTRA, by
         year, as features and fine-tuned, and on similar words and analogies. corruption: MASS's fragments and BART's
-        noises, each alone.
+        noises, each alone. masking: pieces, whole words, n-grams and phrases masked; phrases are of a second corpus
+        beside the common one (corpus-phrases). roberta: RoBERTa's ablation of masks, next sentences and batches.
         attention: where the heads of --model look, beside Clark et al. 2019. probing: in which layers of --model
         probes read what, beside Tenney et al. 2019.
     settings

@@ -50,7 +50,8 @@ def narrow_table(table: PaperTable, scale: TableScale, shared: str = RECIPE) -> 
     problems.stop_if_any()
     own_names = {row.name for row in rows if row in table.rows}  # another recipe may have the name of a row
     claims = tuple(claim for claim in table.claims if {claim.above, claim.below} <= own_names)
-    return replace(table, rows=rows, columns=columns, claims=claims).shrink(scale.shrink)
+    masks = table.masks if table.masks in own_names else ""
+    return replace(table, rows=rows, columns=columns, claims=claims, masks=masks).shrink(scale.shrink)
 
 
 def at_steps(table: PaperTable, encoders: TableEncoders, points: int) -> PaperTable:

@@ -7,6 +7,7 @@ import json
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from osbert import recipe
 from osbert.files import write_json, write_text
@@ -15,7 +16,15 @@ from osbert.terminal import in_columns
 from osbert.training.run_folder import RunFolder
 from osbert.training.tracking import HELD_OUT, NAME, read_lines
 from osbert_lab.papers.plan import PROTOCOL, TablePlan
-from osbert_lab.papers.report import MARK, describe_collapses, row_marks, row_scores, word_scores
+from osbert_lab.papers.report import (
+    MARK,
+    SHARED_MASKS,
+    describe_collapses,
+    mask_scores,
+    row_marks,
+    row_scores,
+    word_scores,
+)
 from osbert_lab.papers.tables import TableRow
 from osbert_lab.papers.verdicts import (
     RowComparison,
@@ -34,13 +43,17 @@ from osbert_lab.study.runner import is_finished
 REPORT = "report.html"
 OFF = 0.05
 """Largest relative deviation from --minutes that is tolerated; the report names runs beyond it."""
-PROTOCOL_SAID = (
+SAME_MINUTES = (
     "Every recipe has the same minutes on the clock, start and end included, one run at a time, in turns over the "
-    "seeds. Each encoder is then fine-tuned with the same settings, rows and seed. A seed decides both, so an interval "
+    f"seeds. Runs that missed the minutes by more than {OFF:.0%}, and runs that were stopped on the way, are named "
+    "below the scores. "
+)
+OWN_STEPS = "Every recipe has the number of steps in its settings, whatever time they take. "
+PROTOCOL_SAID = (
+    "Each encoder is then fine-tuned with the same settings, rows and seed. A seed decides both, so an interval "
     "holds the chance of both. Scores are those of the best epoch on the development rows. A difference is taken seed "
     "by seed; its 95% interval is Student's t. Rows keep the rates, schedules, shares of masks and layouts of their "
-    "recipes, so a difference is one of whole recipes, not of a family alone. Runs that missed the minutes by more "
-    f"than {OFF:.0%}, and runs that were stopped on the way, are named below the scores."
+    "recipes, so a difference is one of whole recipes, not of a family alone."
 )
 LOSSES = "Held-out losses are nats in each objective's own terms: those of different objectives cannot be compared."
 
@@ -70,7 +83,9 @@ def write_families_report(plan: TablePlan) -> str:
     scores = {row.name: row_scores(plan, row) for row in rows}
     protocol = json.loads((plan.out / PROTOCOL).read_text("utf-8"))
     figures = {name: [{"parameters": run.parameters, **run.last} for run in runs] for name, runs in seen.items()}
-    write_json(plan.out / "results.json", {"protocol": protocol, "pretraining": figures, "scores": scores})
+    masked = {name: [vars(score) for score in mask_scores(plan, row)] for name, row in zip(seen, rows)}
+    results = {"protocol": protocol, "pretraining": figures, "scores": scores}
+    write_json(plan.out / "results.json", {**results, **({SHARED_MASKS: masked} if plan.table.masks else {})})
     lead = (
         f"{len(rows)} recipes, {plan.scale.seeds} seeds. In brackets: the 95% interval of the mean. Fine-tuning: "
         f"{protocol['finetuning']}; scores in per cent, {plan.table.measure} on development rows."
@@ -80,7 +95,7 @@ def write_families_report(plan: TablePlan) -> str:
     significant = [] if plan.table.has_years else select_significant(differences)
     summary, remarks = describe_intervals(differences), [*_remarks(plan)]
     claims = [line for claim in plan.table.claims if (line := claim_sentence(claim, scores))]
-    pretrained, scored, losses = _tabulate_pretraining(seen), _tabulate_scores(plan, scores), _about_losses(plan)
+    pretrained, scored, losses = _tabulate_pretraining(plan, seen), _tabulate_scores(plan, scores), _about_losses(plan)
     lines = [plan.table.title, "", lead, "", *in_columns(pretrained, indent=""), losses, ""]
     lines += [
         *in_columns(scored, indent=""),
@@ -99,16 +114,25 @@ def write_families_report(plan: TablePlan) -> str:
         Section(heading="What shows", parts=[paragraph(summary), *_differences(significant)]),
         Section(heading="Claims of the papers, at this size", parts=[*map(paragraph, claims)]),
         Section(heading="Pretraining", parts=[_table(pretrained), paragraph(losses)]),
-        Section(heading="How to read this", parts=[paragraph(PROTOCOL_SAID)]),
+        Section(heading="How to read this", parts=[paragraph(_describe_protocol(protocol))]),
         Section(heading="Settings of pretraining", parts=[code(json.dumps(protocol["pretraining"], indent=1))]),
     ]
     write_report(plan.out / REPORT, plan.table.title, [section for section in sections if section.parts], lead=lead)
     return f"{text}The report is {plan.out / REPORT}.\n"
 
 
+def _describe_protocol(protocol: Mapping[str, Any]) -> str:
+    timed = any(settings.get("minutes") for settings in protocol["pretraining"].values())
+    return (SAME_MINUTES if timed else OWN_STEPS) + PROTOCOL_SAID
+
+
 def _about_losses(plan: TablePlan) -> str:
-    static = any(vector_schema(recipe.read(row.recipe)) for row in plan.table.rows)
-    return f"{LOSSES} {ROUNDS}" if static else LOSSES
+    lines = [LOSSES]
+    if plan.table.masks:
+        lines.append(f"{SHARED_MASKS}: of all encoders on the held-out text and masks of '{plan.table.masks}'.")
+    if any(vector_schema(recipe.read(row.recipe)) for row in plan.table.rows):
+        lines.append(ROUNDS)
+    return " ".join(lines)
 
 
 def _runs(plan: TablePlan, row: TableRow) -> list[FamilyRun]:
@@ -123,12 +147,14 @@ def _runs(plan: TablePlan, row: TableRow) -> list[FamilyRun]:
     return runs
 
 
-def _tabulate_pretraining(seen: Mapping[str, Sequence[FamilyRun]]) -> list[list[str]]:
+def _tabulate_pretraining(plan: TablePlan, seen: Mapping[str, Sequence[FamilyRun]]) -> list[list[str]]:
     """Return the cells of the table on pretraining, a row per recipe; means over the seeds."""
-    rows = [["recipe", "parameters", "seconds in steps", "steps", "tokens", "held-out loss"]]
-    for name, runs in seen.items():
+    shared = [f"loss on the {SHARED_MASKS}"] if plan.table.masks else []
+    rows = [["recipe", "parameters", "seconds in steps", "steps", "tokens", "held-out loss", *shared]]
+    for row in plan.table.rows:
+        name, runs = row.name, seen[row.name]
         if not runs:
-            rows.append([name, *["-"] * 5])
+            rows.append([name, *["-"] * (len(rows[0]) - 1)])
             continue
         seconds, steps, tokens = (
             statistics.fmean(run.last[key] for run in runs) for key in ("seconds", "step", "tokens")
@@ -137,9 +163,9 @@ def _tabulate_pretraining(seen: Mapping[str, Sequence[FamilyRun]]) -> list[list[
             f"{objective} {format_mean([run.held_out[objective] for run in runs], scale=1, digits=3)}"
             for objective in runs[0].held_out
         ]
-        rows.append(
-            [name, f"{runs[0].parameters:,}", f"{seconds:,.0f}", f"{steps:,.0f}", f"{tokens:,.0f}", ", ".join(losses)]
-        )
+        counts = [f"{value:,.0f}" for value in (seconds, steps, tokens)]
+        masked = [format_mean([score.loss for score in mask_scores(plan, row)], scale=1, digits=3)] if shared else []
+        rows.append([name, f"{runs[0].parameters:,}", *counts, ", ".join(losses), *masked])
     return rows
 
 
@@ -147,7 +173,7 @@ def _tabulate_scores(plan: TablePlan, scores: Scores) -> list[list[str]]:
     """Return the cells of the table of scores: mean and interval over the seeds, marked if a collapsed run is
     included."""
     names = list(dict.fromkeys(name for column in plan.columns for name in column.measured))
-    names += [test.name for test in plan.word_tests]
+    names += [test.name for test in plan.word_tests] + [SHARED_MASKS] * bool(plan.table.masks)
     starred = {name for column in plan.columns if column.name in plan.split_off for name in column.measured}
     rows = [["recipe", *(f"{name}*" if name in starred else name for name in names)]]
     for row in plan.table.rows:

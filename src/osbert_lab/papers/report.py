@@ -15,6 +15,7 @@ from osbert.terminal import in_columns
 from osbert.training.tracking import NAME, read_lines
 from osbert_lab.papers.data import TableColumn
 from osbert_lab.papers.plan import PROTOCOL, TablePlan
+from osbert_lab.papers.shared_masks import SharedMaskScore, score_masks
 from osbert_lab.papers.tables import TableRow, spread
 from osbert_lab.papers.word_similarity import WordScore
 from osbert_lab.papers.word_tests import score_words
@@ -22,6 +23,8 @@ from osbert_lab.study.runner import StudyTrial, read_results
 
 AVERAGE = "average"
 """The column with the mean of all others; computed if all of them were measured."""
+SHARED_MASKS = "same masks"
+"""The column with the accuracy on the masks that all rows share."""
 MARK = "!"
 """Marks a figure that includes a collapsed run."""
 Scores = Mapping[str, Sequence[float]]
@@ -68,6 +71,8 @@ def row_scores(plan: TablePlan, row: TableRow) -> dict[str, list[float]]:
         # NaN where too few of the words are in the vocabulary, or all vectors are alike: nothing was measured.
         if test_scores and all(map(math.isfinite, test_scores)):
             scores[test.name] = test_scores
+    if masked := mask_scores(plan, row):
+        scores[SHARED_MASKS] = [score.accuracy for score in masked]
     if plan.table.perplexity:
         folders = [plan.encoders.folder(row, seed, plan.out) for seed in range(plan.scale.seeds)]
         scores[plan.table.perplexity] = [perplexity(folder) for folder in folders]
@@ -81,6 +86,19 @@ def row_scores(plan: TablePlan, row: TableRow) -> dict[str, list[float]]:
 def word_scores(plan: TablePlan, row: TableRow, seed: int) -> dict[str, WordScore]:
     """Return the scores of a row's encoder on the tests of words; {} if it is not finished."""
     return score_words(plan.encoders.folder(row, seed, plan.out), plan.word_tests, plan.data)
+
+
+def mask_scores(plan: TablePlan, row: TableRow) -> list[SharedMaskScore]:
+    """Return the scores of a row's encoders on the masks that all rows share, one per seed up to the first that is
+    missing; [] if the table has none."""
+    scores: list[SharedMaskScore] = []
+    for masks in (other for other in plan.table.rows if other.name == plan.table.masks):
+        for seed in range(plan.scale.seeds):
+            encoder, masked = (plan.encoders.folder(either, seed, plan.out) for either in (row, masks))
+            if (score := score_masks(encoder, masked)) is None:
+                break
+            scores.append(score)
+    return scores
 
 
 def cells(plan: TablePlan, scores_by_row: Mapping[str, Scores]) -> list[list[str]]:

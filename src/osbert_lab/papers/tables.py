@@ -16,6 +16,7 @@ from osbert import recipe
 from osbert.errors import Problems, UserError
 from osbert_lab.papers.data import TableColumn
 from osbert_lab.papers.published import FIGURES, TABLES, PublishedTable
+from osbert_lab.papers.shared_masks import require_same_text
 from osbert_lab.papers.word_tests import WordTest
 
 WIDTH, HEADS = "model.width", "model.heads"
@@ -95,6 +96,8 @@ class PaperTable:
     """Whether each row is fine-tuned from several steps of one pretraining. Seeds then vary the fine-tuning only."""
     words: tuple[WordTest, ...] = ()
     """Tests of the encoders' vectors of words, which need no fine-tuning."""
+    masks: str = ""
+    """The row on whose held-out masks the encoders of all rows are scored, too; empty for none."""
     left_out: tuple[str, ...] = ()
     """The names of rows that are left out because their own corpus is missing."""
     claims: tuple[RecipeClaim, ...] = ()
@@ -146,7 +149,7 @@ class PaperTable:
     def with_corpora(self, corpus: Path) -> PaperTable:
         """Return the table without the rows whose own corpus, beside the common one, is missing.
 
-        Raises UserError if no row is left.
+        Raises UserError if no row is left, and if rows that are scored on the same masks have other text.
         """
         available_rows = tuple(row for row in self.rows if row.own_corpus(corpus).is_dir() or not row.corpus)
         if not available_rows:
@@ -156,6 +159,9 @@ class PaperTable:
                 "there, or choose other --recipes.",
                 code="missing-file",
             )
+        if self.masks:
+            for second_corpus in {row.own_corpus(corpus) for row in available_rows if row.corpus}:
+                require_same_text(corpus, second_corpus)
         return replace(
             self, rows=available_rows, left_out=tuple(row.name for row in self.rows if row not in available_rows)
         )

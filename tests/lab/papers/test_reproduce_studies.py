@@ -13,8 +13,10 @@ import corpora
 import terminal
 from osbert.runs.pretrain import budget
 from osbert_lab.papers.children import ChildCommands
+from osbert_lab.papers.tables import read_table
 from osbert_lab.static_vectors import clock as vectors_clock
 from osbert_lab.study.runner import StudyTrial
+from refusals import refusal
 from vocabularies import train
 
 SIZES = {"model.layers": 1, "width": 16, "heads": 2, "model.feedforward": 0, "model.length": 32, "data.length": 24}
@@ -222,3 +224,33 @@ def test_generations_have_vectors_of_words_beside_an_encoder(
     assert results["protocol"]["pretraining"]["word2vec"]["width"] == 16
     page = (tmp_path / "out" / "report.html").read_text("utf-8")
     assert "SST-2, by year" in page and "What fine-tuning adds" in page and "So far" not in printed
+
+
+def test_encoders_of_other_masks_are_compared_on_the_same_masked_words(
+    inputs: Path, ran: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    documents = corpora.invented()
+    tokenizer = train(documents, vocabulary=120)
+    phrases = tuple(" ".join(document.lower().split()[:2]) for document in documents)
+    for name, own in (("text", documents), ("other", corpora.invented(seed=1))):
+        for ending, texts, units in (("", documents, ()), ("-phrases", own, phrases)):
+            built = corpora.build_corpus(tmp_path / "built", texts, tokenizer, phrases=units)
+            built.rename(tmp_path / f"{name}{ending}")
+    words = ["reproduce", "masking", "--data", inputs / "data", "--out", tmp_path / "out", "--tasks", "sst2"]
+    words += ["--seeds", "1", "--minutes", "0", "--pretraining.steps", "3", *QUICK]
+    with refusal("invalid-setting", tmp_path / "other-phrases"):
+        read_table("masking").with_corpora(tmp_path / "other")
+    assert terminal.run(*words, "--corpus", tmp_path / "text") == 0
+    printed, results = capsys.readouterr().out, json.loads((tmp_path / "out" / "results.json").read_text("utf-8"))
+    masked = {row: score for row, [score] in results["same masks"].items()}
+    assert [*masked] == ["pieces", "whole words", "n-grams", "phrases"] and "loss on the same masks" in printed
+    assert len({score["pieces"] for score in masked.values()}) == 1
+    assert len({score["loss"] for score in masked.values()}) == 4
+    # The row whose masks they are was scored on them at the end of its pretraining, too; the others on their own.
+    trained = {row: run for row, [run] in results["pretraining"].items()}
+    for row, same in {"whole words": True, "pieces": False, "phrases": False}.items():
+        own_figure = trained[row]["held_out.mlm.loss"]
+        assert same is (own_figure == pytest.approx(masked[row]["loss"], abs=1e-5))
+    assert results["scores"]["n-grams"]["same masks"] == [masked["n-grams"]["accuracy"]]
+    page = (tmp_path / "out" / "report.html").read_text("utf-8")
+    assert "the number of steps in its settings" in page and "minutes on the clock" not in page

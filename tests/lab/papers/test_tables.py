@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from osbert.recipe import as_table
 from osbert.runs.pretrain.settings import read_settings
 from osbert_lab.papers import tables as reproduce_tables
 from osbert_lab.papers.choices import narrow_table
@@ -112,6 +113,22 @@ def test_no_family_has_dropout_or_sees_the_same_masks_again() -> None:
     assert {(one.model.dropout, one.model.attention_dropout, one.data.duplicates) for one in found.values()} == {
         (0.0, 0.0, 0)
     }
+
+
+@pytest.mark.parametrize("name", ["masking", "roberta"])
+def test_ablations_differ_in_what_their_rows_name_and_are_scored_on_masks_of_one_row(name: str) -> None:
+    table, differing = read_table(name), {"objectives", "mlm", "nsp", "data", "optimizer"}
+    encoders = PretrainedEncoders(recipe="cpu", corpus=Path("corpus"), usual=table.usual)
+    settings = {row.name: as_table(encoders.read(row)) for row in table.rows}
+    assert len({str(settings[row.name]) + row.corpus for row in table.rows}) == len(table.rows) >= 4
+    first, *others = ({key: one[key] for key in one.keys() - differing} for one in settings.values())
+    assert all(other == first for other in others) and first["minutes"] == 2.0
+    assert settings[table.masks]["objectives"] == ["mlm"] and {one["mlm"]["rate"] for one in settings.values()} == {
+        0.15
+    }
+    assert {row for claim in table.claims for row in (claim.above, claim.below)} <= {*settings}
+    assert not narrow_table(table, TableScale(recipes="gpt-small")).masks
+    assert narrow_table(table, TableScale(recipes=table.masks)).masks == table.masks
 
 
 def test_claims_are_of_the_tables_own_recipes(tmp_path: Path) -> None:
