@@ -366,8 +366,10 @@ class Learner(nn.Module):
             # Gradient caching (Gao et al. 2021, "Scaling Deep Contrastive Learning Batch Size under Memory Limited
             # Setup"): of each pass the outputs alone are kept. The backward pass computes it again, with the same
             # random numbers, so memory holds one pass, and the gradient is that of the whole batch.
+            # Each has a backward pass of its own, so that gradients of tables add up pass by pass.
+            start = torch.zeros((), device=batch.ids.device, requires_grad=True)
             outputs = [
-                checkpoint(self._outputs, part.ids, part, [*heads], number, use_reentrant=False)
+                checkpoint(self._outputs, part.ids, part, [*heads], number, start, use_reentrant=True)
                 for number, part in enumerate(parts)
             ]
             losses |= {name: heads[name].compare(torch.cat(rows), batch) for name, rows in zip(heads, zip(*outputs))}
@@ -383,12 +385,17 @@ class Learner(nn.Module):
         sparse = all(head.sparse for head in self.heads.values())
         return self.backbone.readable(batch) if sparse else None
 
-    def _outputs(self, ids: Tensor, batch: Batch, names: Sequence[str], number: int) -> list[Tensor]:
-        """Return the outputs of some heads in a pass; `ids` are the batch's, by which torch knows the device."""
+    def _outputs(
+        self, ids: Tensor, batch: Batch, names: Sequence[str], number: int, start: Tensor
+    ) -> tuple[Tensor, ...]:
+        """Return the outputs of some heads in a pass; `ids` are the batch's, by which torch knows the device.
+
+        `start` is 0 and has a gradient, so that outputs have one whose weights are all frozen.
+        """
         if number % TRIM_INTERVAL == 0:
             return_memory()
         states = self.states(batch, self._readable(batch))
-        return [self.heads[name].outputs(states, batch) for name in names]
+        return tuple(self.heads[name].outputs(states, batch) + start for name in names)
 
 
 def matrix_weights(module: nn.Module) -> int:

@@ -31,8 +31,13 @@ def give_row_gradients(learner: nn.Module) -> None:
             continue
         if module.weight.requires_grad:
             module.sparse = True
-            # One row for each that a pass has read, not for each token: it takes less memory.
-            module.weight.register_hook(lambda gradient: gradient.coalesce() if gradient.is_sparse else gradient)
+            # One row for each that the passes so far have read, not for each token: it takes less memory.
+            module.weight.register_post_accumulate_grad_hook(_join_rows)
+
+
+def _join_rows(weight: Tensor) -> None:
+    if weight.grad is not None and weight.grad.is_sparse:
+        weight.grad = weight.grad.coalesce()
 
 
 class PlainAdamW(torch.optim.AdamW):

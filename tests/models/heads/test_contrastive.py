@@ -16,6 +16,7 @@ from osbert.models.contract import Learner
 from osbert.models.forms import VectorLoss
 from osbert.models.heads import contrastive
 from osbert.models.heads.contrastive import ContrastiveHead, VectorComparison, alike_texts, partners
+from osbert.training import adamw
 from osbert.training.progress import Census
 
 RECORDS = {7: (3, 6), 2: (5, 4), 5: (6, 6), 9: (2, 3)}
@@ -271,6 +272,38 @@ def test_passes_have_the_gradient_of_the_whole_step_in_the_memory_of_one(
         torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
     assert max(cached[3]) <= 12 and sum(cached[3]) == 2 * 35
     assert cached[2] < reference[2] / 4
+
+
+def test_passes_add_to_the_rows_of_a_table_one_by_one(batch: Batch, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gradients of all passes that waited for the last one held a row of the table for each token of the step."""
+    monkeypatch.setattr(adamw, "LARGE", 50)
+    backbone = Architecture(layers=1, heads=1, width=8, vocabulary=50, length=8).build()
+    learner = Learner(backbone, {"own": ContrastiveHead(backbone, comparison=compared(), pooling="mean")})
+    adamw.give_row_gradients(learner)
+    (table,) = (module.weight for module in learner.modules() if getattr(module, "sparse", False))
+    rows: list[int] = []
+
+    def watched(part: Batch, states=None, forward=backbone.forward):
+        if torch.is_grad_enabled():
+            rows.append(0 if table.grad is None else table.grad.values().shape[0])
+        return forward(part, states)
+
+    monkeypatch.setattr(backbone, "forward", watched)
+    learner(dataclasses.replace(batch, whole=True, pass_tokens=12))["own"].total.backward()
+    assert len(rows) > 2 and rows == sorted(rows) and rows[0] == 0 < rows[1]
+    assert rows[-1] <= table.grad.values().shape[0] == len(batch.ids.unique())
+
+
+def test_passes_through_a_frozen_encoder_train_the_head(batch: Batch) -> None:
+    backbone = Architecture(layers=1, heads=1, width=8, vocabulary=50, length=8).build().requires_grad_(False)
+    head = ContrastiveHead(backbone, comparison=compared(), pooling="mean")
+    gradients = []
+    for pass_tokens in (0, 12):
+        head.zero_grad()
+        learner = Learner(backbone, {"own": head}).eval()
+        learner(dataclasses.replace(batch, whole=True, pass_tokens=pass_tokens))["own"].total.backward()
+        gradients.append(head.dense.weight.grad.clone())
+    torch.testing.assert_close(*gradients)
 
 
 def counting(forward, read: list[int]):
