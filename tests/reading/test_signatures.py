@@ -6,6 +6,7 @@ import bz2
 import gzip
 import io
 import lzma
+import pickle
 import zipfile
 from importlib.util import find_spec
 from pathlib import Path
@@ -42,6 +43,11 @@ FOREIGN = [
     (b"%PDF-1.7\n%\xe2\xe3", "PDF"),
     (b"PAR1\x15\x04", "Parquet"),
     (b"SQLite format 3\0" + bytes(80), "SQLite"),
+    (b"<stata_dta><header>", "Stata"),
+    (b"r\x02\x01\0" + bytes(80), "Stata"),
+    (b"$FL2@(#) SPSS DATA FILE", "SPSS"),
+    (pickle.dumps({"text": ["a"]}, protocol=4), "pickle"),
+    (pickle.dumps({"text": ["a"]}, protocol=5), "pickle"),
     (gzip.compress(b"text,label\n"), "gzip"),
     (bz2.compress(b"text,label\n"), "bzip2"),
     (lzma.compress(b"text,label\n"), "xz"),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
@@ -188,6 +190,15 @@ class LabelledText:
 
 def test_data_classes_are_rows() -> None:
     assert read(Classify(), [LabelledText(**row) for row in TEXTS]) == read(Classify(), TEXTS)
+
+
+def test_rows_of_a_database_are_rows() -> None:
+    with closing(sqlite3.connect(":memory:")) as database:
+        database.row_factory = sqlite3.Row
+        database.execute("create table reviews (text, label)")
+        database.executemany("insert into reviews values (:text, :label)", TEXTS)
+        rows = database.execute("select * from reviews").fetchall()
+    assert read(Classify(), rows) == read(Classify(), TEXTS)
 
 
 class Opinion(Enum):

@@ -395,7 +395,7 @@ def _advice(columns: Sequence[str], missing: Sequence[str]) -> str:
     options = {"text": "--text NAME (and --pair NAME for pairs)", "label": "--label NAME"}
     give = " and ".join(options[name] for name in missing)
     if len(columns) == 1 and missing == ["label"]:
-        return ", the only one: write each text's label in a second column, below a header such as text,label."
+        return ", the only one: give --delimiter, or write labels in a second column, below a line such as text,label."
     if inner := next((name for name in columns if name.lower() in _CONTAINERS), ""):
         return f": give {give}; or, if the rows are in '{inner}', write them alone, as a JSON array."
     if any(name != f"column {number}" for number, name in enumerate(columns, 1)):

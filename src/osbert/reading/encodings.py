@@ -19,6 +19,7 @@ LONGEST = 16
 
 _SHEET = "save it as CSV (UTF-8) in its program"
 _DOCUMENT = "save its text as .txt (UTF-8) in its program"
+_FRAME = "a Stata or SPSS file: read it by pandas, and give its DataFrame"
 _SIGNATURES = (
     (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", f"an old Office file (.xls, .doc) or an encrypted one: {_SHEET}"),
     (b"%PDF-", "a PDF file: extract its text, as with pdftotext"),
@@ -29,6 +30,11 @@ _SIGNATURES = (
     (b"SQLite format 3\0", "an SQLite database: export the table as CSV"),
     (b"\x89HDF\r\n\x1a\n", "an HDF5 file: write its table as CSV"),
     (b"\x93NUMPY", "a NumPy array: write it as CSV"),
+    (b"<stata_dta>", _FRAME),
+    (b"r\x02\x01\0", _FRAME),
+    (b"$FL2@(#)", _FRAME),
+    (b"\x80\x04\x95", "a pickle: write its table as CSV"),
+    (b"\x80\x05\x95", "a pickle: write its table as CSV"),
     (b"\x1f\x8b\x08", "compressed with gzip: give it an ending such as .csv.gz"),
     (b"\xfd7zXZ\0", "compressed with xz: give it an ending such as .csv.xz"),
     (b"\x28\xb5\x2f\xfd", "compressed with Zstandard: give it an ending such as .csv.zst"),

@@ -144,6 +144,8 @@ def plain_row(value: Any) -> dict[str, Any] | None:
         value = value._asdict()
     elif is_dataclass(value) and not isinstance(value, type):
         value = asdict(value)
+    elif hasattr(value, "keys") and not isinstance(value, Mapping):  # sqlite3.Row
+        value = dict(zip(value.keys(), value, strict=True))
     if isinstance(value, Mapping):
         return {str(name): _plain(cell) for name, cell in value.items()}
     if isinstance(value, str):

@@ -187,7 +187,7 @@ class TableSource(Source):
     def open(self, origin: Origin) -> Table:
         """Open a table with the task's settings; a file that has not changed is opened once."""
         if isinstance(origin, Table):
-            return origin
+            return require_columns(origin)
         task, layout = self.task, self.task.layout
         published = {name for names in layout.files.values() for name in names} | {*layout.instead.values()}
         # Of published files those that are tab-separated have quotes that are plain characters.
