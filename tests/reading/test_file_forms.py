@@ -248,6 +248,18 @@ def test_a_workbook_is_a_table(tmp_path: Path) -> None:
         open_table(workbook(tmp_path / "c.xlsx", []))
 
 
+def test_merged_cells_of_a_workbook_have_one_value(tmp_path: Path) -> None:
+    book = pytest.importorskip("openpyxl").Workbook()
+    for row in (["text", "label", "a"], ["good", "pos"], ["fine"], [None], ["bad", "neg", "x"], ["c"], ["d"]):
+        book.active.append(row)
+    for merged in ("C1:C2", "B2:B4", "B5:B6"):
+        book.active.merge_cells(merged)
+    book.save(tmp_path / "in.xlsx")
+    assert [tuple(row.values()) for row in rows(tmp_path / "in.xlsx")] == [
+        *(("good", "pos", ""), ("fine", "pos", ""), ("bad", "neg", "x"), ("c", "neg", ""), ("d", "", ""))
+    ]
+
+
 def test_formulas_of_a_workbook_need_stored_values(tmp_path: Path) -> None:
     path = workbook(tmp_path / "in.xlsx", [["text", "label"], ["good", '=UPPER("pos")'], ["=) smile", "neg"]])
     with refusal("unusable-row", "'Sheet'", "B2", "A3"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 import zipfile
+from collections.abc import Iterator
 from datetime import date, datetime, time
 from itertools import islice
 from typing import Any, ClassVar
@@ -24,12 +25,14 @@ _ESCAPED = re.compile("_x((?![Dd][89A-Fa-f])[0-9A-Fa-f]{4})_")
 """A character as workbooks write it; halves of surrogate pairs stay as they are."""
 _PROLOGUE = 1 << 16
 _FORMULA = re.compile(rb"<(\w+:)?f[\s/>]")
+_MERGED = re.compile(rb'<(?:\w+:)?mergeCell [^<>]{0,40}?ref="([A-Z]{1,3})(\d{1,7}):[A-Z]{1,3}(\d{1,7})"')
+"""The column, the first and the last row of merged cells."""
 _LOOKED = 1000
 """Number of rows from which a header is detected."""
 
 
 class Workbook(FileForm):
-    """An .xlsx file. The value of a formula is the stored one; empty rows are skipped."""
+    """An .xlsx file. The value of a formula is the stored one, merged cells all have it; empty rows are skipped."""
 
     title: ClassVar[str] = "Excel workbook, first sheet"
     unit: ClassVar[str] = "row"
@@ -65,6 +68,7 @@ class Workbook(FileForm):
                 sheets = book.worksheets
                 index = next((index for index, sheet in enumerate(sheets) if sheet.sheet_state == "visible"), 0)
                 rows = _cells(sheets[index], limit)
+                _fill_merged(rows, file, sheets[index], limit)
                 if _holds_formulas(file):
                     formulas = openpyxl.load_workbook(raw, read_only=True, keep_links=False)
                     _require_calculated(file, sheets[index], formulas.worksheets[index])
@@ -109,17 +113,35 @@ def _require_bounded(file: DataFile) -> None:
 
 def _holds_formulas(file: DataFile) -> bool:
     """Return whether a sheet of a workbook has a formula."""
+    return any(True for _ in _search(file, "xl/worksheets/", _FORMULA))
+
+
+def _search(file: DataFile, start: str, pattern: re.Pattern[bytes]) -> Iterator[re.Match[bytes]]:
+    """Yield the matches in the parts of a workbook whose names begin with `start`; some may come twice."""
     with file.open_raw() as raw, zipfile.ZipFile(raw) as archive:
         for name in archive.namelist():
-            if not name.startswith("xl/worksheets/"):
+            if not name.startswith(start):
                 continue
             with archive.open(name) as content:
                 overlap = b""
                 while chunk := content.read(_PROLOGUE):
-                    if _FORMULA.search(overlap + chunk):
-                        return True
-                    overlap = chunk[-32:]
-    return False
+                    yield from pattern.finditer(overlap + chunk)
+                    overlap = chunk[-128:]
+
+
+def _fill_merged(rows: list[tuple[int, list[Any]]], file: DataFile, sheet: Any, limit: UnpackingLimit) -> None:
+    """Write the value of cells that are merged over several rows into each of these, but for those of a header."""
+    from openpyxl.utils import column_index_from_string
+
+    cells_by_row = dict(rows[1:])
+    for match in _search(file, sheet._worksheet_path, _MERGED):
+        column, first, last = column_index_from_string(match[1].decode()) - 1, int(match[2]), int(match[3])
+        value = cells_by_row[first][column : column + 1] if first in cells_by_row else []
+        numbers = range(first + 1, last + 1) if value else ()
+        limit.add_values(len(numbers))
+        for row in filter(None, map(cells_by_row.get, numbers)):
+            row += [None] * (column + 1 - len(row))
+            row[column : column + 1] = value
 
 
 def _require_calculated(file: DataFile, stored: Any, formulas: Any) -> None:
