@@ -11,7 +11,7 @@ import pytest
 
 from osbert.errors import Problems
 from osbert.reading.data_file import DataFile
-from osbert.reading.table import open_table
+from osbert.reading.table import is_whole, open_table
 from osbert.reading.tagged.files import TaggedFile, TagReading, find_tagged, read_tagged
 from osbert.tasks.kinds.classify import Classify
 from refusals import refusal
@@ -257,6 +257,42 @@ def test_merged_cells_of_a_workbook_have_one_value(tmp_path: Path) -> None:
     book.save(tmp_path / "in.xlsx")
     assert [tuple(row.values()) for row in rows(tmp_path / "in.xlsx")] == [
         *(("good", "pos", ""), ("fine", "pos", ""), ("bad", "neg", "x"), ("c", "neg", ""), ("d", "", ""))
+    ]
+
+
+@pytest.mark.lab
+def test_folders_of_texts_by_class(tmp_path: Path) -> None:
+    for split, label, name, text in (
+        *(("train", "pos", "1.txt", b"good\n"), ("train", "pos", "2.txt", b"fine")),
+        *(("train", "neg", "3", b"bad"), ("train", "neg", "4", b"caf\xe9"), ("test", "pos", "5.txt", b"so")),
+    ):
+        (tmp_path / split / label).mkdir(parents=True, exist_ok=True)
+        (tmp_path / split / label / name).write_bytes(text)
+    (tmp_path / "train" / "urls_pos.txt").write_text("an address")
+    with refusal("wrong-encoding", "neg/4", "--encoding"):
+        list(Classify(data=str(tmp_path)).source.records("train", Problems(heading="")))
+    source = Classify(data=str(tmp_path), encoding="latin-1").source
+    assert source.files() == {"train": tmp_path / "train"}  # one text is no folder of texts
+    records = [*source.records("train", Problems(heading="")), *source.records("dev", Problems(heading=""))]
+    texts = {(record.texts[0], record.label) for record in records}
+    assert texts == {("bad", "neg"), ("caf\xe9", "neg"), ("good\n", "pos"), ("fine", "pos")}
+    (tmp_path / "train" / "dev.csv").write_text("text,label\na,b\n")
+    assert not is_whole(tmp_path / "train")
+
+
+@pytest.mark.lab
+@pytest.mark.parametrize("name", ["cooking.train", "reviews.txt", "reviews"])
+def test_lines_of_fasttext(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    first = "__label__pos a good film, and __label__x\r\n\n__label__neg\u2028b"
+    path.write_text(f"{first}\nno label\n__label__neg __label__b d")
+    table = open_table(path)
+    found = [(row.line, row.source["text"], row.source["label"]) for row in table.rows(Problems(heading=""))]
+    assert table.columns == ("text", "label") and found == [
+        (1, "a good film, and __label__x", ["pos"]),
+        (3, "b", ["neg"]),
+        (4, "no label", []),
+        (5, "d", ["neg", "b"]),
     ]
 
 

@@ -458,9 +458,10 @@ def test_a_large_file_is_opened_once_for_its_form_and_once_by_each_pass(
 ) -> None:
     monkeypatch.setattr(data_file, "SMALL", 0)
     table = open_table(write(tmp_path, name, TABLES[name]))
-    assert opens() == 1
+    looks = name == "a.txt" and importlib.util.find_spec("osbert_lab") is not None  # for the labels of fastText
+    assert opens() == looks + 1
     assert list(table.rows(problems()))
-    assert opens() == 2
+    assert opens() == looks + 2
 
 
 def test_the_quotes_of_a_large_tab_separated_file_take_one_pass(

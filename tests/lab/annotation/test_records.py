@@ -12,9 +12,11 @@ import pytest
 from annotation_records import ENTITIES, TEXT, array, lines
 from osbert.errors import Problems
 from osbert.reading.memory import tables
+from osbert.reading.table import AnnotatedTable, Table
 from osbert.reading.tagged.files import TaggedFile, TagReading, read_tagged
 from osbert.tasks.kinds.classify import Classify
 from osbert.tasks.kinds.multilabel import Multilabel
+from osbert.tasks.loading import with_data
 from refusals import refusal
 
 EMOJI = "🙂🙂 EU rejects"
@@ -117,6 +119,11 @@ CLASSES: dict[str, tuple[list[dict[str, Any]], list[Any]]] = {
         [{"id": 1, "text": "a", "sentiment": "good", "annotation_id": 1, "annotator": 2}],
         ["good"],
     ),
+    "chats": ([{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "good"}]}], ["good"]),
+    "chats, ShareGPT": (
+        [{"conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "good"}], "id": "x"}],
+        ["good"],
+    ),
     "spaCy": ([{"text": "a", "ents": [], "cats": {"good": 1.0, "bad": 0.0}}], ["good"]),
 }
 
@@ -128,6 +135,19 @@ def test_classes(tmp_path: Path, form: str) -> None:
     assert classes(Classify(data=str(path))) == expected
     several = [{**rows[0]}]
     assert classes(Multilabel(data=str(lines(tmp_path, several)))) == [(expected[0],)]
+
+
+def test_chats_of_one_turn_and_no_others() -> None:
+    asked, answered = {"role": "user", "content": "a"}, {"role": "assistant", "content": "good"}
+    rows = [{"messages": [{"role": "system", "content": "Judge."}, asked, answered]}, {"messages": [asked]}]
+    [table] = tables(rows).values()
+    assert isinstance(table, Table) and table.columns == ("system", "text", "label")
+    assert [row.values.get("label") for row in table.rows(Problems(heading=""))] == ["good", None]
+    tool, nothing = {"role": "tool", "content": "x"}, {**answered, "content": None}
+    for turns in ([asked, answered, asked], [answered], [asked, tool], [asked, nothing]):
+        with refusal("unusable-row", "row 1", "turn"):
+            classes(with_data(Classify(), [{"messages": turns}] * 2))
+    assert not isinstance(tables([{"text": "b", "label": "c", "messages": [asked]}])["all"], AnnotatedTable)
 
 
 @pytest.mark.parametrize("form", ["doccano", "Label Studio", "Prodigy"])
