@@ -17,6 +17,7 @@ import io
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -32,6 +33,8 @@ OUT = ROOT / "build" / "release"
 NOT_CHECKED = ("test", "docs")
 """Extras of those who work on osbert; `make test` and `make docs` use them."""
 README_EXTRAS = ("minilm", "serve")
+PAGE_EXTRAS = (*README_EXTRAS, "onnx", "chinese")
+"""Extras that the commands of the tutorials use."""
 COMMANDS = {
     "chinese": "osbert corpus build zh.txt --tokenizer vocabulary --out corpus-zh --words rjieba --documents line",
     "minilm": "osbert embed minilm texts.txt --out vectors.npz",
@@ -159,7 +162,7 @@ def same_each_time(sdist: bytes, epoch: int) -> bytes:
 
 
 def check_environments(wheel: Path, sdist: Path, extras: list[str] | None) -> None:
-    """Install the wheel alone, then with each extra; run commands in each, and README's with its extras."""
+    """Install the wheel alone, then with each extra; run commands in each, and README's and the pages' with theirs."""
     core = OUT / "core"
     seconds = time.monotonic()
     make_environment(core)
@@ -177,12 +180,15 @@ def check_environments(wheel: Path, sdist: Path, extras: list[str] | None) -> No
         raise SystemExit(f"--extras: pyproject.toml has no extra {', '.join(sorted(unknown))}")
     for name in checked:
         report.append((f"osbert[{name}]", *check_extra(core, name, declared[name], work)))
-    readme = OUT / "readme"
-    layer(core, readme)
-    pip(readme, "install", *(requirement for name in README_EXTRAS for requirement in declared[name]))
+    readme, pages = OUT / "readme", OUT / "pages"
+    for folder, names in ((readme, README_EXTRAS), (pages, PAGE_EXTRAS)):
+        layer(core, folder)
+        pip(folder, "install", *(requirement for name in names for requirement in declared[name]))
     for command in commands_of_readme():
         run_installed(readme, command, work)
-    print("README's commands run from the wheel")
+    print("README's commands run from the wheel", flush=True)
+    run_installed(pages, f"python {shlex.quote(str(ROOT / 'tools' / 'tutorials.py'))} --check", work)
+    print("the tutorials show what their commands print, run from the wheel")
     from_source = OUT / "from-source"
     layer(core, from_source)
     pip(from_source, "install", "--no-deps", "--force-reinstall", str(sdist))

@@ -1,5 +1,8 @@
 """Runs the commands that pages of docs/ show and stores what they print; run by `make tutorials`, or with pages' names.
 
+With --check it stores nothing, and ends with 1 if a page shows other words, or numbers that differ much; `make release`
+runs that.
+
 Comments in a page, which no reader sees, say what to run. Each page has a folder, in which `examples` is examples/:
 
     <!-- after NAME -->            this page goes on in the folder of the page NAME
@@ -28,8 +31,11 @@ MARK = re.compile(
 )
 """A comment, and the block of code that stands right below it."""
 NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
-PASSING = re.compile(r"127\.0\.0\.1:\d+|[\d.,]+ (?:s|MB/s|tokens/s)\b|sequences a second.*|\b[0-9a-f]{64}\b")
-"""What differs from run to run: ports, times, rates, and fingerprints of files whose text may change."""
+PASSING = re.compile(
+    r"127\.0\.0\.1:\d+|[\d.,]+ (?:s|MB/s|tokens/s)\b|sequences a second.*|\b[0-9a-f]{64}\b|\bcpu (?:bf16|fp32)\b"
+)
+"""What differs from run to run, or between processors: ports, times, rates, the precision of training, and fingerprints
+of files whose text may change."""
 BAR = re.compile("\u2501.*%")
 """A progress bar, which a terminal removes at the end."""
 
@@ -153,14 +159,24 @@ def values(line: str) -> Iterable[float]:
     return [float(number.replace(",", "")) for number in NUMBER.findall(line)]
 
 
-def main(names: list[str]) -> int:
-    """Run the pages, or all of them, and store what their commands print."""
+def main(arguments: list[str]) -> int:
+    """Run the pages, or all of them, and store what their commands print; with --check, return whether it differs."""
+    names = [argument for argument in arguments if argument != "--check"]
+    if unknown := {*names} - {*pages()}:
+        raise SystemExit(f"no page has commands and this name: {', '.join(sorted(unknown))}")
+    differing = 0
     with tempfile.TemporaryDirectory() as folder:
         for name in pages():
-            if not names or name in names or any(name in needed(other) for other in names):
-                print(name, flush=True)
-                (DOCS / f"{name}.md").write_text(run_page(name, Path(folder)), encoding="utf-8")
-    return 0
+            if names and name not in names and not any(name in needed(other) for other in names):
+                continue
+            print(name, flush=True)
+            renewed = run_page(name, Path(folder))
+            if "--check" not in arguments:
+                (DOCS / f"{name}.md").write_text(renewed, encoding="utf-8")
+            elif lines := differences(text_of(name), renewed):
+                differing += 1
+                print("\n".join(lines), flush=True)
+    return min(differing, 1)
 
 
 if __name__ == "__main__":
