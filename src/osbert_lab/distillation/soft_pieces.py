@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from osbert.data.examples import Examples
 from osbert.data.noise import Noise
 from osbert.data.pack import Packer
 from osbert.errors import UserError
+from osbert.files import file_stamp
 from osbert.interop.opening import CAREFUL
 from osbert.interop.tokenizers import read_any_tokenizer
 from osbert.objectives.contract import Answers
@@ -25,10 +26,14 @@ if TYPE_CHECKING:
     from osbert.models.contract import Backbone, Head, Sizes
 
 
-@lru_cache(maxsize=1)
-def vocabulary_fingerprint(folder: str) -> str:
-    """Return the fingerprint of the tokenizer in a folder."""
-    return str(read_any_tokenizer(Path(folder), CAREFUL).fingerprint)
+def vocabulary_fingerprint(folder: Path) -> str:
+    """Return the fingerprint of the tokenizer in a folder, which is read again if a file of the folder has changed."""
+    return _vocabulary_fingerprint(folder, tuple((path.name, file_stamp(path)) for path in sorted(folder.glob("*"))))
+
+
+@lru_cache(maxsize=1)  # asked for each step
+def _vocabulary_fingerprint(folder: Path, stamps: tuple[Any, ...]) -> str:
+    return str(read_any_tokenizer(folder, CAREFUL).fingerprint)
 
 
 FREE = ("layers", "distinct", "dropout", "attention_dropout", "deviation", "neighbours", "scaled_outputs")
@@ -78,7 +83,7 @@ class SoftPieces(MaskedLanguage):
 
     def corrupt_all(self, examples: Examples, packer: Packer, noise: Noise) -> Examples:
         """Return examples with masks. Raises UserError if the teacher has another vocabulary than the corpus."""
-        if vocabulary_fingerprint(self.teacher) != packer.tokenizer.fingerprint:
+        if vocabulary_fingerprint(Path(self.teacher)) != packer.tokenizer.fingerprint:
             raise UserError(
                 f"{self.teacher} has another vocabulary than the corpus, whose pieces it would not know. Build the "
                 f"corpus with --tokenizer {self.teacher}.",

@@ -168,6 +168,19 @@ def test_what_cannot_be_learnt_is_refused_before_the_run(
     assert not (tmp_path / "run").exists()
 
 
+def test_the_vocabulary_is_that_of_the_teacher_which_is_in_the_folder_now(folder: Path, tmp_path: Path) -> None:
+    teacher = shutil.copytree(folder / "teacher", tmp_path / "teacher")
+    packer = Packer(tokenizer=open_folder(teacher).tokenizer, length=32)
+    objective, noise = SoftPieces(teacher=str(teacher)), Noise.at(0, np.arange(0))
+    assert len(objective.corrupt_all(Examples.of([]), packer, noise)) == 0
+    shutil.rmtree(teacher)
+    corpora.build_corpus(tmp_path / "texts", texts := corpora.invented(seed=3), train(texts, vocabulary=90))
+    pretrain = ("pretrain", "bert-mini", "--corpus", tmp_path / "texts" / "corpus", "--out", teacher, "--steps", "2")
+    assert run(*pretrain, "--model.layers", "4", *TRAINING) == 0
+    with refusal("mismatched-tokenizer", str(teacher)):
+        objective.corrupt_all(Examples.of([]), packer, noise)
+
+
 def test_another_vocabulary_is_refused_before_the_run(folder: Path, tmp_path: Path) -> None:
     other = corpora.build_corpus(tmp_path / "texts", texts := corpora.invented(seed=3), train(texts, vocabulary=90))
     sizes = {"layers": 2, "model.width": 16, "model.heads": 2, "data.length": 32, "steps": 1, "device": "cpu"}
