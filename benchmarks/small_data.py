@@ -54,9 +54,10 @@ from finetune import CASES, Case, listed
 from kept_runs import make_missing, read_runs
 from osbert.interop.hub import minilm
 from osbert.options import parse_settings
+from osbert.runs.finetune.defaults import learn_from_all
 from osbert.runs.finetune.finetune import finetune_plan
 from osbert.runs.finetune.plan import FinetunePlan, read_plan, schema
-from osbert.runs.finetune.records import SPLITS
+from osbert.runs.finetune.records import SPLITS, Splits, read_tasks
 from osbert.tasks import Prediction, Record, Task, load
 from osbert_lab.study.summaries import summarise
 
@@ -271,14 +272,13 @@ def planned(
 
 def plan_of_table(
     wanted: Measured, words: Sequence[str], rows: Sequence[Record], *, model: Path
-) -> tuple[FinetunePlan, dict[str, list[Record]]]:
+) -> tuple[FinetunePlan, Splits]:
     """Return the plan of a run on a table of single texts alone, and the parts that osbert divides them into."""
     length = ("--length", str(SETS[wanted.set].length))
     settings = parse_settings([*words, *length, "--seed", str(wanted.seed), "--device", "cpu"], schema("classify"))
     data = [{"text": row.texts[0], "label": row.label} for row in rows]
-    plan = read_plan("classify", settings, model=model, data=data)
-    task, splits = load(plan.task, SPLITS)
-    return dataclasses.replace(plan, tasks=(task,)), splits
+    plan, records = read_tasks(["classify"], settings, model=model, data=data)
+    return plan, learn_from_all(plan, records, Path("none"))[0]
 
 
 def held_out(plan: FinetunePlan, rows: Sequence[Record]) -> tuple[FinetunePlan, dict[str, list[Record]]]:

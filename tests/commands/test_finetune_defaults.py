@@ -207,7 +207,9 @@ def test_a_handful_of_development_rows_show_no_collapse(monkeypatch: pytest.Monk
     for count, said in ((HANDFUL - 1, ""), (HANDFUL, "'a'")):
         records = [Record(number=place, texts=("x",), label="ab"[place % 2]) for place in range(count)]
         task = Classify(labels=("a", "b"))
-        task_rows: Any = SimpleNamespace(task=task, development=records, packer=None, encoded_development=())
+        task_rows: Any = SimpleNamespace(
+            task=task, development=records, packer=None, encoded_development=(), cross_validation=None
+        )
         scored = Score(metrics={}, predictions=[Prediction(value="a")] * count)
         monkeypatch.setattr("osbert.runs.finetune.rows.score", lambda *given, scored=scored: scored)
         rows = FinetuneRows(tasks=[task_rows])

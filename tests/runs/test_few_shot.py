@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,10 @@ import pytest
 import osbert
 from osbert.interop.files.weight_files import fingerprint, read_file
 from osbert.runs.events import Epoch
-from osbert.runs.finetune.few_shot import PENALTY
-from osbert.runs.finetune.finetune import FinetuneRun, finetune
-from osbert.runs.finetune.report import REFITTED
+from osbert.runs.finetune.defaults import learn_from_all
+from osbert.runs.finetune.few_shot import FOLDS, PENALTY
+from osbert.runs.finetune.finetune import FinetuneRun, finetune, lay_out, start
+from osbert.runs.finetune.records import read_tasks
 from osbert.runs.seen_texts import sketch
 from osbert.tasks import Record
 from osbert.training.interruption import Interruption, StopRequest
@@ -91,25 +93,74 @@ def test_numbers_and_several_labels_are_learnt_too(encoder: Path, tmp_path: Path
 
 
 @pytest.mark.parametrize("few_shot", ["linear", "contrastive"])
-def test_a_layer_of_few_rows_is_fitted_to_those_held_out_too(encoder: Path, tmp_path: Path, few_shot: str) -> None:
+def test_few_rows_are_all_learnt_from_and_a_linear_layer_is_cross_validated(
+    encoder: Path, tmp_path: Path, few_shot: str
+) -> None:
     rows = [
         {"text": f"the {word} film {'a ' * number}", "label": label} for number in range(2) for word, label in WORDS
     ]
     events: list[Any] = []
-    call: dict[str, Any] = {"model": encoder, "data": rows, "few_shot": few_shot, "held_out": 0.25}
-    run = osbert.finetune("classify", out=tmp_path / "run", watch=events.append, **call)
-    texts = {text for split in run.development.values() for text in (record.texts[0] for record in split)}
-    assert len(texts) == 2
-    assert REFITTED in [event.text for event in events if hasattr(event, "text")]
-    assert REFITTED in " ".join((run.folder / "report.html").read_text().split())
-    # The run knows that it has learnt from all of its rows, and the layer is the one fitted to them.
+    call: dict[str, Any] = {"model": encoder, "few_shot": few_shot}
+    run = osbert.finetune("classify", data=rows, out=tmp_path / "run", watch=events.append, **call)
+    # The run knows that it has learnt from all of its rows, and no epoch has a score.
     known = RunFolder(run.folder).facts["finished"]["training_texts"]
     assert known == sketch([Record(number=0, texts=(row["text"],)) for row in rows])
-    if few_shot == "linear":
-        given = {"train": rows, "dev": rows[:2]}
-        whole = osbert.finetune("classify", model=encoder, data=given, out=tmp_path / "whole", few_shot="linear")
-        weights = [read_file(folder / "model.safetensors") for folder in (run.folder, whole.folder)]
-        assert all(np.allclose(weights[0][name], weights[1][name], atol=2e-2) for name in weights[1])
+    assert not any(event.metrics for event in events if isinstance(event, Epoch))
+    given = {"train": rows, "dev": rows[:2]}
+    whole = osbert.finetune("classify", data=given, out=tmp_path / "whole", **call, **LAST.get(few_shot, {}))
+    weights = [read_file(folder / "model.safetensors") for folder in (run.folder, whole.folder)]
+    assert all(np.array_equal(weights[0][name], weights[1][name]) for name in weights[1])
+    assert run.interval is not None and run.interval.rows == len(rows)
+    assert f"cross-validation ({len(rows)} rows)" in " ".join((run.folder / "report.html").read_text().split())
+
+
+def test_a_row_is_predicted_by_a_regression_on_the_other_folds_which_have_a_row_of_each_label(encoder: Path) -> None:
+    from sklearn.linear_model import LogisticRegression
+
+    rows = [{"text": text, "label": label} for text, label in {(row["text"], row["label"]) for row in ROWS[:8]}]
+    alone = {"text": "a film", "label": "neutral"}
+    plan, [records] = read_tasks(["classify"], {"few_shot": "linear"}, model=encoder, data=[*rows, alone])
+    splits = learn_from_all(plan, [records], encoder / "none")
+    rows_of_task = lay_out(plan, splits, start(plan)).tasks[0]
+    scored, score = rows_of_task.development, rows_of_task.cross_validation
+    assert score is not None and len(scored) == len(rows) and "neutral" not in {row.label for row in scored}
+    counts = Counter(row.label for row in scored)
+    fold = scored[: len(counts)]  # of as many rows of each label as folds
+    assert {row.label for row in fold} == {*counts} and counts["pos"] == counts["neg"] <= FOLDS
+    others = [{"text": row.texts[0], "label": row.label} for row in scored if row not in fold] + [alone]
+    every = np.asarray(osbert.load(str(encoder)).embed([row["text"] for row in others], normalize=True, pooling="mean"))
+    tested = osbert.load(str(encoder)).embed([row.texts[0] for row in fold], normalize=True, pooling="mean")
+    center = every.mean(axis=0)
+    length = np.linalg.norm(every - center, axis=1).mean()
+    theirs = LogisticRegression(C=1 / PENALTY, tol=1e-8, max_iter=1000)
+    theirs.fit((every - center) / length, [row["label"] for row in others])
+    wanted = theirs.predict_proba((np.asarray(tested) - center) / length)
+    ours = [[one.probabilities[name] for name in theirs.classes_] for one in score.predictions[: len(fold)]]
+    assert np.allclose(ours, wanted, atol=2e-3)
+
+
+@pytest.mark.parametrize("rows", [ROWS[:2], [*ROWS[::2][:6], ROWS[1]]])
+def test_without_two_rows_of_two_labels_there_is_a_model_and_no_score(
+    encoder: Path, tmp_path: Path, rows: list[dict[str, str]]
+) -> None:
+    events: list[Any] = []
+    run = osbert.finetune("classify", model=encoder, data=rows, out=tmp_path / "run", few_shot="linear",
+                          watch=events.append)  # fmt: skip
+    assert run.metrics == {} and run.interval is None
+    assert any("no score" in event.text for event in events if hasattr(event, "text"))
+    assert run.predict([rows[0]["text"]])[0].value == rows[0]["label"]
+
+
+def test_rows_are_held_out_where_development_rows_are_needed(encoder: Path, tmp_path: Path) -> None:
+    for number, settings in enumerate(({"held_out": 0.25}, {"keep": "best"}, {"few_shot": "none"})):
+        call: dict[str, Any] = {"few_shot": "contrastive", "epochs": 1} | settings
+        run = osbert.finetune("classify", model=encoder, data=ROWS, out=tmp_path / f"{number}", **call)
+        assert len(run.development["classify"]) < len(ROWS)
+    with refusal("no-data", "--held-out"):
+        osbert.finetune("classify", model=encoder, data=ROWS[:2], out=tmp_path / "none", few_shot="none")
+
+
+LAST: dict[str, dict[str, Any]] = {"contrastive": {"keep": "last"}}
 
 
 def test_contrastive_tunes_the_vectors_and_keeps_the_best_epoch_with_that_before_it(

@@ -13,7 +13,7 @@ from osbert.data.pack import Packer
 from osbert.errors import differ_in_one_letter
 from osbert.runs.contract import Notice
 from osbert.runs.finetune import records as warnings
-from osbert.runs.finetune.records import Splits, read_tasks, slips
+from osbert.runs.finetune.records import Splits, read_tasks, report_tasks, slips
 from osbert.runs.finetune.rows import TaskRows
 from osbert.tasks import Record, Task
 from osbert.tasks.kinds.classify import Classify
@@ -29,10 +29,17 @@ def rows(*labels: str, first: int = 0, each: int = 20) -> Rows:
     return [(f"{label} text {number}", label) for number in range(first, first + each) for label in labels]
 
 
+def report(task: str | Task, data: Any, **settings: Any) -> tuple[list[Notice], Splits]:
+    """Return what is reported of a task's data, and the records."""
+    events: list[Notice] = []
+    plan, records = read_tasks([task], settings, model=Path("none"), data=data, watch=events.append)
+    report_tasks(plan.tasks, records, events.append)
+    return events, records[0]
+
+
 def read(task: str | Task, data: Any, **settings: Any) -> tuple[list[str], Splits]:
     """Return the warnings about a task's data, which come after all other notices, and the records."""
-    events: list[Notice] = []
-    _, (records,) = read_tasks([task], settings, model=Path("none"), data=data, watch=events.append)
+    events, records = report(task, data, **settings)
     levels = [event.warning for event in events]
     assert levels == sorted(levels)
     return [event.text for event in events if event.warning], records
@@ -60,9 +67,8 @@ def test_texts_of_both_splits_are_counted_and_can_be_left_out() -> None:
 
 
 def test_few_texts_of_both_splits_are_reported_without_a_warning() -> None:
-    events: list[Notice] = []
     data = {"train": rows("neg", "pos"), "dev": [*rows("neg", "pos", first=20, each=26), ("neg text 4", "neg")]}
-    read_tasks(["classify"], {}, model=Path("none"), data=data, watch=events.append)
+    events, _ = report("classify", data)
     assert not any(event.warning for event in events)
     assert "1 of 53" in events[-1].text and "'neg text 4'" in events[-1].text
 
@@ -195,31 +201,22 @@ def test_plus_and_minus_are_labels() -> None:
 
 
 def test_the_range_of_numbers_is_shown_for_each_split() -> None:
-    events: list[Notice] = []
     scored = [(text, str(number / 2)) for number, (text, _) in enumerate(rows("a", "b"))]
-    read_tasks(["regress"], {}, model=Path("none"), data={"train": scored, "dev": [("c", "3")]}, watch=events.append)
+    events, _ = report("regress", {"train": scored, "dev": [("c", "3")]})
     assert {"train: 40 rows (0 to 19.5)", "dev: 1 row"} <= {event.text for event in events}
 
 
 def test_texts_with_accents_have_no_warning_and_html_entities_a_notice() -> None:
-    events: list[Notice] = []
     texts = ("voil\u00e0, \u00e2ge, \u00c2GE \u00e9t\u00e9", "S\u00c3O, \u201cN\u00c3O\u201d", "Tom &amp; Co")
     data = {"train": [*rows("neg", "pos"), *((text, "neg") for text in texts)], "dev": rows("neg", "pos", first=20)}
-    read_tasks(["classify"], {}, model=Path("none"), data=data, watch=events.append)
+    events, _ = report("classify", data)
     assert not any(event.warning for event in events)
     assert any("HTML entities" in event.text and "train, row 43" in event.text for event in events)
 
 
 def test_labels_that_no_development_row_has_are_named() -> None:
-    notices: list[str] = []
-    read_tasks(
-        ["classify"],
-        {},
-        model=Path("none"),
-        data=rows("a", "b", "c", each=3),
-        watch=lambda event: notices.append(event.text),
-    )
-    assert "dev: none of them has a, c" in notices
+    events, _ = report("classify", rows("a", "b", "c", each=3))
+    assert "dev: none of them has a, c" in [event.text for event in events]
 
 
 def test_several_labels_and_entities_are_labels_too() -> None:
@@ -248,7 +245,8 @@ def test_warnings_of_several_tasks_come_together_with_their_names(tmp_path: Path
     events: list[Notice] = []
     slip = [*rows("film"), *rows("Film", first=20), *rows("other")]
     data = {"classify": {"train": slip, "dev": rows("other", first=20)}, "ner": tagged()}
-    plan, _ = read_tasks([Classify(), "ner"], {}, model=encoder, data=data, watch=events.append)
+    plan, records = read_tasks([Classify(), "ner"], {}, model=encoder, data=data, watch=events.append)
+    report_tasks(plan.tasks, records, events.append)
     assert plan.paths == ("classify", "tag")
     said = [event.text for event in events if event.warning]
     assert [text.partition(":")[0] for text in said] == ["classify", "tag"]

@@ -237,7 +237,7 @@ def score_intervals(
     scored independently (`Task.by_rows`). A score that is equal on all samples has no interval, except for the rate of
     correct rows (`Task.row_score`), which has Wilson's.
     """
-    if not task.by_rows:
+    if not task.by_rows or not records:
         return {}
     count, drawn = len(records), min(len(records), WORK // LEAST)
     resamples = min(RESAMPLES, WORK // max(1, drawn))

@@ -72,12 +72,13 @@ class Epoch:
 
     def __str__(self) -> str:
         """Return one line for the console, printed while later epochs may still be better."""
-        return format_epoch(self) + ("  best so far" if self.best else "")
+        return format_epoch(self) + ("  best so far" if self.best and self.metrics else "")
 
 
 def format_epoch(epoch: Epoch) -> str:
     """Return one line on an epoch, without the scores of single classes ("f1/label")."""
-    return f"epoch {epoch.place}  training loss {epoch.loss:.4f}  dev {scores_line(epoch.metrics)}"
+    scores = f"  dev {scores_line(epoch.metrics)}" if epoch.metrics else ""
+    return f"epoch {epoch.place}  training loss {epoch.loss:.4f}{scores}"
 
 
 def scores_line(metrics: Mapping[str, float]) -> str:

@@ -11,10 +11,11 @@ from osbert import recipe
 from osbert.errors import UserError
 from osbert.interop.folder import Folder, open_folder
 from osbert.runs.contract import Notice, Watch, ignore
-from osbert.runs.finetune.few_shot import with_sentences
+from osbert.runs.finetune.few_shot import CROSSED, FEW_HELD_OUT, with_sentences
 from osbert.runs.finetune.plan import ADAPTER_RATE, LEFT_OPEN, LENGTH, FinetunePlan, describe_settings, flag
+from osbert.runs.finetune.records import SPLITS, Splits
 from osbert.runs.finetune.settings import FinetuneOptimizer, ScoreSettings
-from osbert.tasks import Record, Task
+from osbert.tasks import Record, Task, load
 from osbert.tasks.record import records_per_step
 from osbert.tasks.tables.texts import joins_pairs, read_apart
 from osbert.terminal import format_count
@@ -118,6 +119,28 @@ def small_data(
     return batch, max(epochs, min(need.epochs, -(-need.steps // steps(batch))))
 
 
+def learn_from_all(plan: FinetunePlan, records: Sequence[Splits], out: Path) -> list[Splits]:
+    """Return the records of each task, without development rows if few-shot learning has too few rows to hold some out.
+
+    It learns from all of them then, and a linear layer is scored by cross-validation. Rows are held out all the same if
+    the user gave --held-out or a setting about the epoch that is kept, or compares runs. Raises UserError if no row can
+    be held out where development rows are needed.
+    """
+    [splits, *others], task = records, plan.tasks[0]
+    few = len(splits["dev"]) < FEW_HELD_OUT and task.source.is_held_out("dev") and task.frozen_states == "pooled"
+    usual = "scores.keep" in plan.open and vars(task).get("held_out") == recipe.defaults(type(task)).get("held_out")
+    if few and usual and not (others or plan.comparison.wanted or plan.learning_curve):
+        every = sorted([*splits["train"], *splits["dev"]], key=lambda record: record.line)
+        method = fill_defaults(plan, [every], out).training.few_shot
+        classes = task.values == "classes" and not joins_pairs(task)
+        if method != "none" and (method != "linear-first" or classes):
+            return [{"train": every, "dev": []}]
+    for task, task_splits in zip(plan.tasks, records):
+        if not task_splits["dev"]:
+            load(task, SPLITS)  # which says that no row can be held out
+    return [*records]
+
+
 def fill_open(
     plan: FinetunePlan,
     training: Sequence[Sequence[Record]],
@@ -180,6 +203,9 @@ def keep_last_of_few(
         scores = recipe.build(ScoreSettings, recipe.as_table(plan.scores) | before, where="The run folder")
         return replace(plan, scores=scores)
     count = min(map(len, development))
+    if not count:
+        watch(Notice(f"no row is held out of so few: {CROSSED}; --dev FILE gives development rows"))
+        return plan if plan.training.few_shot == "linear" else replace(plan, scores=replace(plan.scores, keep="last"))
     if count >= CHOOSING or len(plan.tasks) > 1 or not plan.scores.chooses(plan.training):
         return plan
     keep: Literal["better", "last"] = "better" if plan.training.few_shot == "linear-first" else "last"
@@ -318,8 +344,8 @@ def _linear_first(
         begin = "a linear layer is fitted to the encoder's sentence vectors first, fine-tuning begins with it"
     return (
         {"training.few_shot": "linear-first"} | chosen,
-        f"{why}, so {begin}, and the better of both on the development rows is kept. --few-shot none fine-tunes a new "
-        f"layer. Steps: {reason}",
+        f"{why}, so {begin}, and the better of both on development rows, if there are any, is kept. --few-shot none "
+        f"fine-tunes a new layer. Steps: {reason}",
         warning,
     )
 

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from osbert.data.batch import Batch
 from osbert.errors import UserError
 from osbert.evaluation.forward import evaluating
+from osbert.evaluation.score import Score, predict
 from osbert.models.contract import Backbone, Head, Learner, Sizes
 from osbert.models.heads.contrastive import SameClassHead
 from osbert.models.heads.predictions import SequenceHead
 from osbert.models.heads.tagging import TagHead
 from osbert.runs.finetune.model import StartingModel
 from osbert.runs.finetune.rows import FinetuneRows, TaskRows
+from osbert.tasks import Prediction, Record
 from osbert.tasks.tables.texts import joins_pairs, read_apart
 
 PENALTY = 0.1
@@ -26,8 +31,12 @@ PAIR_PENALTY = 8.0
 ITERATIONS = 200
 """Most steps of L-BFGS."""
 FEW_HELD_OUT = 20
-"""Number of rows held out of the training rows below which a linear layer is fitted again at the end, to these rows
-too: they say little of a model, and may be half of the rows of a label."""
+"""Number of rows that would be held out below which none is: they say little of a model, and may be half of a label's
+rows."""
+FOLDS = 5
+"""Most folds of a cross-validation."""
+CROSSED = "all are learnt from, and a linear layer on the untuned encoder is scored by cross-validation"
+"""What happens to so few rows by default."""
 
 
 def with_sentences(sizes: Sizes, pooling: str = "mean") -> Sizes | None:
@@ -86,10 +95,33 @@ def contrastive_learner(backbone: Backbone, name: str, head: Head) -> Learner:
     return Learner(backbone, {name: SameClassHead(backbone, target=name, stride=head.stride)})
 
 
-def fit_all_rows(learner: Learner, rows: TaskRows) -> None:
-    """Fit the linear layer of a task's head to its training and its development rows together."""
-    every = TaskRows.of(rows.task, {"train": [*rows.training, *rows.development], "dev": ()}, rows.packer)
-    fit(learner, rows.task.name, every.batches())
+def cross_validate(rows: TaskRows, model: StartingModel) -> TaskRows:
+    """Return the rows with the score of a linear layer on the encoder as it is, by cross-validation over all of them.
+
+    Each row is predicted by a layer that is fitted to other folds. Folds have equal parts of each label: where one row
+    is left out alone, its label is rarer than the others, and of two rows of each of two labels 0 to 10% are then right
+    where the layer has 52 to 82% of other rows. A row whose label no other row has is in every fit and not scored; none
+    is scored if fewer than two labels have two rows.
+    """
+    learner, task = Learner(model.backbone, rows.heads(model.backbone)), rows.task
+    labels = [row.label if task.values == "classes" else None for row in rows.training]
+    repeated = {label for label, count in Counter(labels).items() if count > 1}
+    seen, folds = Counter[Any](), np.full(len(labels), FOLDS)  # FOLDS: in every fit
+    for index in np.random.default_rng(0).permutation(len(labels)).tolist():
+        if labels[index] in repeated and (len(repeated) > 1 or task.values != "classes"):
+            folds[index] = seen[labels[index]] % FOLDS
+            seen[labels[index]] += 1
+    scored: list[Record] = []
+    predictions: list[Prediction] = []
+    for fold in range(min(FOLDS, max(seen.values(), default=0))):
+        others = [row for row, row_fold in zip(rows.training, folds) if row_fold != fold]
+        part = [row for row, row_fold in zip(rows.training, folds) if row_fold == fold]
+        fit(learner, task.name, TaskRows.of(task, {"train": others, "dev": ()}, rows.packer).batches())
+        predictions += predict(learner, task, part, rows.packer)
+        scored += part
+    predictions = task.at_best(predictions, scored) if scored else []
+    metrics = task.metrics(predictions, scored) if scored else {}
+    return replace(rows, development=scored, cross_validation=Score(metrics=metrics, predictions=predictions))
 
 
 def fit(learner: Learner, name: str, batches: Iterable[Batch]) -> float:

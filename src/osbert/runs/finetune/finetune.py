@@ -31,12 +31,12 @@ from osbert.lock import claim, hold_lock
 from osbert.remote import FolderForm, local_data, output_folder, reading_copies
 from osbert.runs.contract import Notice, Run, Watch, ignore
 from osbert.runs.events import Epoch, Measurement, TrainingStart, format_epoch, scores_line
-from osbert.runs.finetune.defaults import advise_on_collapse, fill_open
-from osbert.runs.finetune.few_shot import sentence_model
+from osbert.runs.finetune.defaults import advise_on_collapse, fill_open, learn_from_all
+from osbert.runs.finetune.few_shot import cross_validate, sentence_model
 from osbert.runs.finetune.model import StartingModel, describe_tuning, read_model
 from osbert.runs.finetune.plan import LENGTH, FinetunePlan, find_study, flag
-from osbert.runs.finetune.records import REMARKS, Splits, read_tasks
-from osbert.runs.finetune.report import REFITTED, finetuning_report
+from osbert.runs.finetune.records import REMARKS, Splits, read_tasks, report_tasks
+from osbert.runs.finetune.report import finetuning_report
 from osbert.runs.finetune.rows import FinetuneRows, TaskRows
 from osbert.runs.finetune.training_loop import FinetuneTrainer, tidy
 from osbert.runs.seen_texts import sketch
@@ -90,6 +90,8 @@ def finetune(
         RunFolder(folder).refuse_foreign()
         model_path = locate(model, watch=watch).path
         plan, records = read_tasks(tasks, settings, model=model_path, data=local_data(data), watch=watch)
+        records = learn_from_all(plan, records, folder)
+        report_tasks(plan.tasks, records, watch)
         run = finetune_plan(plan, records, folder, watch, wish)
     return run if output.path == Path(out) else replace(run, folder=Path(out))
 
@@ -112,7 +114,8 @@ def finetune_plan(
         if plan.learning_curve:
             find_study("learning_curve")(given, records, out, watch, wish)
     conclude(plan, out, watch)
-    return FinetuneRun(folder=out, development={task.name: splits["dev"] for task, splits in zip(plan.tasks, records)})
+    scored = {task.name: splits["dev"] or splits["train"] for task, splits in zip(plan.tasks, records)}
+    return FinetuneRun(folder=out, development=scored)
 
 
 def all_rows(task: Task, splits: Splits) -> list[Record]:
@@ -173,7 +176,8 @@ def lay_out(plan: FinetunePlan, records: Sequence[Splits], model: StartingModel,
         if length < task.length:
             watch(Notice(f"length: {length:,} tokens, the most that the model reads, instead of {task.length:,}"))
         losses = {"auxiliary": wanted.auxiliary > 0, "whole": wanted.contrastive}
-        laid_out.append(TaskRows.of(task, splits, Packer(tokenizer=model.tokenizer, length=length), **losses))
+        rows_of_task = TaskRows.of(task, splits, Packer(tokenizer=model.tokenizer, length=length), **losses)
+        laid_out.append(rows_of_task if splits["dev"] else cross_validate(rows_of_task, model))
     rows = FinetuneRows.of(laid_out)
     if draws := rows.draws(epochs=wanted.epochs, batch=wanted.batch, seed=wanted.seed):
         watch(Notice(f"tasks are sampled by their sizes to the power of {EXPONENT}: {draws}"))
@@ -320,14 +324,12 @@ def finish(
     ended |= {"before": before} if before else {}
     if rivals := run.rivals:
         ended["compared"] = {name: asdict(epoch) for name, epoch in rivals.items()}
-    if run.refits:
-        watch(Notice(REFITTED))
+    ended |= {"cross_validated": True} if run.rows.tasks[0].cross_validation else {}
     finetuning_report(run, name=plan.name)
     if run.map and (remark := run.map.write(run.epochs)):
         watch(Notice(remark))
     for outcome, rows, intervals in zip(run.outcomes, run.rows.tasks, run.intervals, strict=True):
-        learnt = [*rows.training, *(rows.development if run.refits else ())]
-        facts = {**ended, "training_texts": sketch(learnt), "best": outcome.scores(ended["best"])}
+        facts = {**ended, "training_texts": sketch(rows.training), "best": outcome.scores(ended["best"])}
         facts["development_rows"] = outcome.rows
         if outcome.calibration:
             facts["calibration"] = outcome.calibration.as_dict()
@@ -357,13 +359,20 @@ def _conclude_task(plan: FinetunePlan, task: Task, out: Path, watch: Watch) -> N
     best = Epoch(**ended["best"])
     if before := ended.get("before"):
         watch(Notice(f"before training: dev {scores_line(before)}"))
-    watch(Notice(f"{plan.scores.keep}: {format_epoch(best)}; its weights are in {out}"))
+    crossed = "cross_validated" in ended
+    epoch_text = format_epoch(replace(best, metrics={}) if crossed else best)
+    watch(Notice(f"{plan.scores.keep}: {epoch_text}; its weights are in {out}"))
+    if crossed:
+        score = scores_line(best.metrics) or "no score, which takes two rows or more of two labels or more"
+        remark = "" if plan.training.few_shot == "linear" else " (the tuned model has learnt from all rows)"
+        watch(Notice(f"linear layer on the untuned encoder, cross-validated{remark}: {score}"))
     for name, epoch in ended.get("compared", {}).items():
         watch(Notice(f"{name}: {format_epoch(Epoch(**epoch))}"))
     if "interval" in ended:
         interval = ScoreInterval(**ended["interval"])
         chosen = "; the epoch was chosen on them, too" if interval.few and plan.scores.chooses(plan.training) else ""
-        watch(Notice(f"dev {interval.describe()}{chosen}", warning=interval.few))
+        rows = "cross-validated" if crossed else "dev"
+        watch(Notice(f"{rows} {interval.describe()}{chosen}", warning=interval.few))
     elif (rows := ended.get("development_rows", ROUGH_BELOW)) < ROUGH_BELOW and task.criterion in best.metrics:
         score = f"{task.criterion} {best.metrics[task.criterion]:.4f} over {format_count(rows, 'row')}"
         watch(Notice(f"dev {score}: under {ROUGH_BELOW} rows, a rough figure", warning=True))
@@ -375,7 +384,7 @@ def _conclude_task(plan: FinetunePlan, task: Task, out: Path, watch: Watch) -> N
         advice = advise_on_collapse(settings, steps=steps, flags=flags)
         message = f"The model has collapsed: it predicts {answer} for every development row. {advice}"
         watch(Notice(message, warning=True))
-    if classes := class_scores(task, best.metrics):
+    if best.metrics and (classes := class_scores(task, best.metrics)):
         left_out = classes_left_out(task, best.metrics)
         of = f"{left_out} (all are in {out / FACTS})" if left_out else "each class"
         watch(Notice(f"F1 of {of}: " + ", ".join(f"{one_line(name)} {score}" for name, score in classes.items())))
@@ -439,7 +448,10 @@ class FinetuneRun(Run):
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The scores of the kept epoch on the development rows; its weights are the model's."""
+        """The scores of the kept epoch on the development rows; its weights are the model's.
+
+        If few rows were all learnt from, those of a linear layer by cross-validation; {} if labels have one row each.
+        """
         return dict(self.facts["best"]["metrics"])
 
     @property

@@ -48,7 +48,7 @@ class Overlap(NamedTuple):
 def read_tasks(
     tasks: Sequence[str | Task], settings: Mapping[str, Any], *, model: Path, data: Any, watch: Watch = ignore
 ) -> tuple[FinetunePlan, list[Splits]]:
-    """Return the plan of a run with fitted tasks, and the records of each; report descriptions and warnings.
+    """Return the plan of a run with fitted tasks, and the records of each. "dev" is empty if no row can be held out.
 
     `data`: for one task, its data; for several, a mapping from their names, or a folder with the data of each.
 
@@ -58,21 +58,31 @@ def read_tasks(
         plans = [_read(tasks[0], settings, model=model, data=data, watch=watch)]
     else:
         plans = _read_several(tasks, settings, model=model, data=data, watch=watch)
-    warnings = []
-    for plan, splits in plans:
-        before = "" if len(plans) == 1 else f"{plan.task.name}: "
-        warnings += report_data(plan.task, splits, watch, before=before)
-    for text in warnings:
-        watch(Notice(text, warning=True))
     plan = plans[0][0] if len(plans) == 1 else FinetunePlan.combine([plan for plan, _ in plans])
     return plan, [splits for _, splits in plans]
+
+
+def report_tasks(tasks: Sequence[Task], records: Sequence[Splits], watch: Watch) -> None:
+    """Report descriptions of the data of all tasks, then the warnings."""
+    warnings = []
+    for task, splits in zip(tasks, records):
+        warnings += report_data(task, splits, watch, before="" if len(tasks) == 1 else f"{task.name}: ")
+    for text in warnings:
+        watch(Notice(text, warning=True))
 
 
 def _read(
     task: str | Task, settings: Mapping[str, Any], *, model: Path, data: Any, watch: Watch
 ) -> tuple[FinetunePlan, dict[str, list[Record]]]:
     plan = read_plan(task, settings, model=model, data=data)
-    fitted, records = load(plan.task, SPLITS)
+    try:
+        fitted, records = load(plan.task, SPLITS)
+    except UserError as error:
+        if error.code != "no-data" or plan.task.frozen_states != "pooled" or not plan.task.source.is_held_out("dev"):
+            raise
+        # No row can be held out: a linear layer can be fitted to all (`learn_from_all`).
+        fitted, records = load(plan.task, ("train",))
+        records["dev"] = []
     if plan.training.deduplicate:
         before = len(records["train"])
         records = deduplicate(records)
@@ -177,8 +187,9 @@ def report_data(task: Task, records: Splits, watch: Watch, *, before: str = "") 
 
 def data_notices(task: Task, records: Splits, repeats: Overlap) -> Iterator[str]:
     """Yield descriptions of the data: the form of each file, the columns, the rows, the labels."""
-    yield from map(one_line, findings(task))
-    for split, split_records in records.items():
+    # Without the description of the rows that are held out, if all are learnt from.
+    yield from (one_line(line) for line in findings(task) if records["dev"] or "are held out" not in line)
+    for split, split_records in ((split, rows) for split, rows in records.items() if rows):
         yield f"{split}: {one_line(task.description.describe_split(split_records))}"
         names = {name for record in split_records for name in task.names(record)}
         if absent := [name for name in task.classes if name not in names]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from osbert.reports.charts import BarRow, bar_plot
 from osbert.reports.outcomes import TaskResult, result_sections, scores_table, text_lengths
 from osbert.reports.page import Section, code, curve, paragraph, table, write_report
 from osbert.reports.plot import Series, line_plot, smooth
+from osbert.runs.finetune.few_shot import CROSSED
 from osbert.runs.finetune.records import find_repeats
 from osbert.runs.finetune.rows import TaskOutcome, TaskRows
 from osbert.runs.finetune.training_loop import FinetuneTrainer
@@ -25,11 +27,6 @@ from osbert.training.tracking import NAME, duration, read_lines
 
 KEPT = {"best": "best", "last": "last", "better": "better of the first and the last"}
 """The epoch that is kept, in words, by the setting."""
-REFITTED = (
-    "The linear layer of the model is fitted to all rows, the few that were held out too. The scores are "
-    "those of the layer without them."
-)
-"""What happens to the layer of a run that `refits`."""
 
 
 def finetuning_report(run: FinetuneTrainer, *, name: str) -> Path:
@@ -68,11 +65,10 @@ def finetuning_report(run: FinetuneTrainer, *, name: str) -> Path:
     seconds = best.seconds  # of a run that went on behind its best epoch those of the last line
     if best.step != epochs[-1]["step"]:
         seconds = max([line["seconds"] for line in lines if "seconds" in line], default=0.0)
-    lead = (
-        f"The model is the one after epoch {best.place}, the {KEPT[run.scores.keep]} of {len(epochs)} that were scored "
-        f"on the development rows: {', '.join([f'{key} {best.metrics[key]:.4f}' for key in score_names])}. "
-        f"Training took {duration(seconds)}."
-    )
+    figures = ", ".join([f"{key} {best.metrics[key]:.4f}" for key in score_names])
+    chosen = f", the {KEPT[run.scores.keep]} of {len(epochs)} that were scored on the development rows: {figures}"
+    took = f"Training took {duration(seconds)}."
+    lead = f"The model is the one after epoch {best.place}{chosen if figures else ''}. {took}"
     return write_report(folder / "report.html", f"Fine-tuning: {name}", sections, lead=lead)
 
 
@@ -96,9 +92,12 @@ def _task_sections(
     )
     chosen = ", by which the epoch was chosen as well" if run.scores.chooses(run.settings) else ""
     caption = f"On {len(rows.development):,} development rows{chosen}."
-    parts = [scores_table(task.metrics(predictions, rows.development), intervals), paragraph(caption)]
-    if run.refits:
-        parts.append(paragraph(REFITTED))
+    heading, read = f"Scores of the {run.scores.keep} epoch", rows
+    if rows.cross_validation:
+        caption = f"No row is held out of so few: {CROSSED} ({len(rows.development):,} rows)."
+        heading, read = "Scores of a linear layer", replace(rows, development=())
+    scores = task.metrics(predictions, rows.development) if rows.development else {}
+    parts = [scores_table(scores, intervals), paragraph(caption)]
     if rivals := run.rivals:  # the linear layer and the tuned model
         names = [name for name in run.best.metrics if "/" not in name]
         cells = [
@@ -119,9 +118,9 @@ def _task_sections(
             paragraph(words[0].upper() + words[1:]),
         ]
     return [
-        Section(heading=result.heading(f"Scores of the {run.scores.keep} epoch"), parts=parts),
-        Section(heading=result.heading("Data"), parts=[*data_parts(rows, result.lengths)]),
-        *result_sections(result, temperature),
+        Section(heading=result.heading(heading), parts=parts),
+        Section(heading=result.heading("Data"), parts=[*data_parts(read, result.lengths if read.development else ())]),
+        *(result_sections(result, temperature) if rows.development else ()),
     ]
 
 
@@ -150,7 +149,7 @@ def _curves(
         for index, name in enumerate(score_names)
         if not name.endswith(("mse", "threshold"))  # the others are shares of 1
     ]
-    parts.append(line_plot(scores, title="Scores on the development rows"))
+    parts += [line_plot(scores, title="Scores on the development rows")] if scores else []
     rates = [(step, rate) for step, rate in memory.get("rates", ())] or curve(lines, "learning_rate")
     parts.append(line_plot([Series(name="", points=rates)], title="Learning rate"))
     return parts
@@ -210,6 +209,8 @@ def data_parts(rows: TaskRows, development: Sequence[int]) -> Iterator[str]:
         for index in range(longest // step + 1)
     ]
     yield bar_plot(bars, SPLITS, title="Rows by their tokens")
+    if not rows.development:
+        return
     repeats = find_repeats(rows.training, rows.development)
     if not repeats:
         yield paragraph("No development row has the texts of a training row.")

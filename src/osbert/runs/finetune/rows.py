@@ -23,7 +23,7 @@ from osbert.data.pack import Packer
 from osbert.data.record_loader import EncodedAhead, EncodedRecords, MixedLoader, OnDemand, RecordLoader
 from osbert.errors import UserError
 from osbert.evaluation.forward import TOKENS
-from osbert.evaluation.score import Encoded, constant_answer, encode_records, refuse_long, score
+from osbert.evaluation.score import Encoded, Score, constant_answer, encode_records, refuse_long, score
 from osbert.models.contract import Backbone, Head, Learner
 from osbert.objectives.left_to_right import LeftToRight
 from osbert.runs.finetune.records import record_remarks
@@ -79,6 +79,10 @@ class DevelopmentScore:
     collapsed: str
 
 
+UNSCORED = DevelopmentScore(metrics={}, predictions=[()], answers=[""], collapsed="")
+"""That of a model of one task which has learnt from all rows."""
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TaskRows:
     """The training and development rows of one task.
@@ -86,7 +90,8 @@ class TaskRows:
     `task`: fitted. `training`: the records with a label; `encoded`: their sequences. `development`: the records that
     epochs are scored on. `fingerprint`: a hash of all texts and labels. `remarks`: corrections and faults in the data,
     one line for each record. `auxiliary`: whether there is a language-model loss. `whole`: whether each step is one
-    pass, even if the task does not need it.
+    pass, even if the task does not need it. `cross_validation`: the score if no rows are held out (`cross_validate`);
+    `development` then has the training rows that are scored.
     """
 
     task: Task
@@ -98,6 +103,7 @@ class TaskRows:
     remarks: Sequence[str]
     auxiliary: bool = False
     whole: bool = False
+    cross_validation: Score | None = None
 
     @classmethod
     def of(
@@ -312,7 +318,9 @@ class FinetuneRows:
         metrics: dict[str, float] = {}
         predictions, answers = [], []
         for rows in self.tasks:
-            task_score = score(learner, rows.task, rows.development, rows.packer, rows.encoded_development)
+            task_score = rows.cross_validation or score(
+                learner, rows.task, rows.development, rows.packer, rows.encoded_development
+            )
             prefix = "" if self.single else f"{rows.task.name}."
             metrics |= {f"{prefix}{name}": value for name, value in task_score.metrics.items()}
             few = len(rows.development) < HANDFUL
@@ -333,7 +341,7 @@ class FinetuneRows:
         """Return as tables what the tasks tune on the development records, such as thresholds, and the calibration."""
         tables = {}
         for rows, predictions, answer in zip(self.tasks, score.predictions, score.answers):
-            task, calibration = rows.task.tune(predictions, rows.development)
+            task, calibration = rows.task.tune(predictions, rows.development) if predictions else (rows.task, None)
             tables[rows.task.name] = {
                 "tuned": recipe.as_table(task),
                 "calibration": calibration.as_dict() if calibration else {},

@@ -27,9 +27,9 @@ from osbert.models.heads.predictions import share_table
 from osbert.models.random_numbers import fix_seed
 from osbert.objectives.left_to_right import LeftToRight
 from osbert.runs.events import Epoch
-from osbert.runs.finetune.few_shot import FEW_HELD_OUT, contrastive_learner, fit, fit_all_rows, read_pairs_apart
+from osbert.runs.finetune.few_shot import contrastive_learner, fit, read_pairs_apart
 from osbert.runs.finetune.model import StartingModel, merge_low_rank, prepare_tuning
-from osbert.runs.finetune.rows import DevelopmentScore, FinetuneRows, TaskOutcome
+from osbert.runs.finetune.rows import UNSCORED, DevelopmentScore, FinetuneRows, TaskOutcome
 from osbert.runs.finetune.settings import FinetuneSettings, ScoreSettings, refuse_conflicts
 from osbert.training.checkpoint import CHECKPOINTS
 from osbert.training.optimizer import OptimizerSettings
@@ -118,8 +118,11 @@ class FinetuneTrainer:
         """The epoch whose weights are kept: the best, or the last if the settings say so.
 
         Of equal ones it is the last (with keep = better the first), and one that has not collapsed is preferred.
+        A cross-validation scores no epoch: its metrics are those of the linear layer.
         """
-        return [epoch for epoch in self.epochs if epoch.best or self.scores.keep == "last"][-1]
+        best = [epoch for epoch in self.epochs if epoch.best or self.scores.keep == "last"][-1]
+        crossed = self.rows.tasks[0].cross_validation
+        return replace(best, metrics=crossed.metrics) if crossed else best
 
     @property
     def rivals(self) -> dict[str, Epoch]:
@@ -127,19 +130,11 @@ class FinetuneTrainer:
 
         The tuned model is that of the best epoch after the first step, or of the last if epochs are not compared.
         """
-        if self.settings.few_shot in ("none", "linear") or len(self.epochs) < 2:
+        if self.settings.few_shot in ("none", "linear") or len(self.epochs) < 2 or not self.epochs[0].metrics:
             return {}
         first, *tuned = self.epochs
         best = max(reversed(tuned), key=self._merit) if self.scores.keep == "best" else tuned[-1]
         return {"linear layer": first, "contrastive" if self.settings.contrastive else "fine-tuned": best}
-
-    @property
-    def refits(self) -> bool:
-        """Whether the kept model has a fitted linear layer, which `finish` fits again to all rows (FEW_HELD_OUT)."""
-        method, [rows, *_] = self.settings.few_shot, self.rows.tasks
-        if method == "none" or (method == "linear-first" and self.best.step):
-            return False
-        return rows.task.source.is_held_out("dev") and len(rows.development) < FEW_HELD_OUT
 
     @property
     def ended_early(self) -> bool:
@@ -207,8 +202,6 @@ class FinetuneTrainer:
         winner, rows = self._candidate(self.best.step)
         winner.load_state_dict(weights)
         self.scored = self.scored or rows.score(winner)
-        if self.refits:
-            fit_all_rows(winner, rows.tasks[0])
         winner.to("cpu")
         backbone = winner.backbone
         low_rank = merge_low_rank(backbone) if self.settings.tuning == "lora" else {}
@@ -255,14 +248,15 @@ class FinetuneTrainer:
             # One meaning before and after the first step: the loss of the fitted layer, not the contrastive one.
             losses = [fit(learner, task_rows.task.name, task_rows.batches())]
         score = rows.score(learner)
+        epoch_score = UNSCORED if rows.tasks[0].cross_validation else score
         epoch = Epoch(
             epoch=step / per_epoch if step % per_epoch else step // per_epoch,
             step=step,
             loss=sum(losses) / max(len(losses), 1),
-            metrics=score.metrics,
+            metrics=epoch_score.metrics,
             best=False,
             seconds=self.trainer.counters.seconds,
-            collapsed=score.collapsed,
+            collapsed=epoch_score.collapsed,
         )
         before = [earlier for earlier in self.epochs if earlier.best]
         best = not before or self._merit(epoch) >= self._merit(before[-1])
@@ -287,7 +281,9 @@ class FinetuneTrainer:
         """Write the current weights, and store the values that the tasks tune on the development rows."""
         self.scored = score
         learner, rows = self._candidate(epoch.step)
-        self.trainer.memory["learnt"] = rows.tune_values(score)
+        # The temperature of a cross-validated layer does not suit a model that is tuned after it.
+        suits = epoch.metrics or self.settings.few_shot == "linear"
+        self.trainer.memory["learnt"] = rows.tune_values(score if suits else UNSCORED)
         weights = {name: weight.detach().cpu() for name, weight in learner.state_dict().items()}
         write_tensors(weights, self._weights(epoch))
         self.trainer.memory["weights"] = fingerprint(weights)
@@ -300,7 +296,7 @@ class FinetuneTrainer:
 
     def _merit(self, epoch: Epoch) -> tuple[float, bool]:
         """Return the key that compares epochs: the criterion, then whether predictions have not collapsed."""
-        score = epoch.metrics[self.rows.criterion]
+        score = epoch.metrics.get(self.rows.criterion, math.nan)
         return (-math.inf if math.isnan(score) else score), not epoch.collapsed
 
     def _is_exhausted(self, epochs: Sequence[Epoch]) -> bool:
