@@ -253,6 +253,8 @@ def test_bytes_beyond_the_sample_and_other_encodings(tmp_path: Path) -> None:
         read(path, encoding="klingon")
     with refusal("missing-file"):
         read(tmp_path / "absent.csv")
+    with refusal("wrong-format", tmp_path):
+        read(tmp_path)
 
 
 def test_a_cell_of_a_hundred_thousand_words(tmp_path: Path) -> None:

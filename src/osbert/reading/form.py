@@ -164,6 +164,8 @@ def find_format(file: DataFile, reading: TableReading) -> Format:
     """
     path = file.path
     if not path.is_file() and not in_parts(path):
+        if path.is_dir():
+            raise UserError(f"{path} is a folder: give a file of texts or rows.", code="wrong-format")
         raise UserError(f"{path}: no such file.", code="missing-file")
     if path.suffix.lower() == ".parquet":
         return Format(kind="parquet", encoding="", columns=read_columns(file))
