@@ -56,21 +56,37 @@ TABLE_2 = PublishedTable(
             "BERT LARGE, TriviaQA first, ensemble": (86.2, 92.2, 87.4, 93.2),
         },
     )
-    | _rows(("test EM", "test F1"), {"human": (82.3, 91.2)}),
+    | _rows(("dev EM", "dev F1", "test EM", "test F1"), {"R.M. Reader, ensemble": (81.2, 87.9, 82.3, 88.5)})
+    | _rows(("dev F1", "test F1"), {"BiDAF+ELMo": (85.6, 85.8)})
+    | _rows(
+        ("test EM", "test F1"),
+        {"human": (82.3, 91.2), "nlnet, ensemble": (86.0, 91.7), "QANet, ensemble": (84.5, 90.5)},
+    ),
 )
 
 TABLE_3 = PublishedTable(
     title="Table 3: SQuAD 2.0, exact match and F1 (section 4.3)",
-    figures=_rows(("dev EM", "dev F1", "test EM", "test F1"), {"BERT LARGE": (78.7, 81.9, 80.0, 83.1)})
-    | _rows(("test EM", "test F1"), {"human": (86.9, 89.5)}),
+    figures=_rows(
+        ("dev EM", "dev F1", "test EM", "test F1"),
+        {"BERT LARGE": (78.7, 81.9, 80.0, 83.1), "human": (86.3, 89.0, 86.9, 89.5)},
+    )
+    | _rows(
+        ("test EM", "test F1"),
+        {
+            "MIR-MRC (F-Net)": (74.8, 78.0),
+            "nlnet": (74.2, 77.1),
+            "unet, ensemble": (71.4, 74.9),
+            "SLQA+": (71.4, 74.4),
+        },
+    ),
 )
 
 TABLE_4 = PublishedTable(
     title="Table 4: SWAG, accuracy (section 4.4)",
-    figures=_rows(("dev", "test"), {"ESIM+ELMo": (59.1, 59.2), "BERT LARGE": (86.6, 86.3)})
+    figures=_rows(("dev", "test"), {"ESIM+GloVe": (51.9, 52.7), "ESIM+ELMo": (59.1, 59.2), "BERT LARGE": (86.6, 86.3)})
     | _rows(("test",), {"OpenAI GPT": (78.0,)})
     | _rows(("dev",), {"BERT BASE": (81.6,)})
-    | _rows(("test",), {"human, expert": (85.0,)}),
+    | _rows(("test",), {"human, expert": (85.0,), "human, 5 annotations": (88.0,)}),
 )
 
 TABLE_5 = PublishedTable(
@@ -121,7 +137,8 @@ TABLE_7 = PublishedTable(
             "concatenation of last four": (96.1,),
             "weighted sum of all": (95.5,),
         },
-    ),
+    )
+    | _rows(("test F1",), {"CVT": (92.6,), "CSE": (93.1,)}),
 )
 
 TABLE_8 = PublishedTable(
