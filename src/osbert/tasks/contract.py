@@ -150,6 +150,10 @@ class Source:
         """Describe the data that were read: the form of each file, and the origin of development rows."""
         return []
 
+    def describe_held_out(self) -> str:
+        """Return the line of `findings` on the rows that are held out; "" if a model cannot learn from all rows."""
+        return ""
+
     def left_out(self, split: str) -> list[str]:
         """Return lines about the rows of a split that are skipped because they are known to be unusable."""
         return []

@@ -187,8 +187,8 @@ def report_data(task: Task, records: Splits, watch: Watch, *, before: str = "") 
 
 def data_notices(task: Task, records: Splits, repeats: Overlap) -> Iterator[str]:
     """Yield descriptions of the data: the form of each file, the columns, the rows, the labels."""
-    # Without the description of the rows that are held out, if all are learnt from.
-    yield from (one_line(line) for line in findings(task) if records["dev"] or "are held out" not in line)
+    untrue = "" if records["dev"] else task.source.describe_held_out()  # if all rows are learnt from
+    yield from (one_line(line) for line in findings(task) if line != untrue)
     for split, split_records in ((split, rows) for split, rows in records.items() if rows):
         yield f"{split}: {one_line(task.description.describe_split(split_records))}"
         names = {name for record in split_records for name in task.names(record)}

@@ -222,11 +222,12 @@ class TableSource(Source):
         lines = [self.open(origin).describe() for split, origin in files.items() if not is_test(split)]
         lines += dict.fromkeys([*self.left_out("train"), *self.left_out("dev")])  # of one file for both once
         lines.append(self.columns(self.open(self.file("train")), labelled=True).describe())
-        if "dev" not in files:
-            kind = "drawn at random" if self.task.numbers else "drawn label by label"
-            remark = f"{100 * self.task.held_out:g}% of the training {self.task.counted}, {kind}, are held out"
-            lines.append(f"no file for development: {remark}")
-        return lines
+        return lines if "dev" in files else [*lines, self.describe_held_out()]
+
+    def describe_held_out(self) -> str:
+        kind = "drawn at random" if self.task.numbers else "drawn label by label"
+        remark = f"{100 * self.task.held_out:g}% of the training {self.task.counted}, {kind}, are held out"
+        return f"no file for development: {remark}"
 
     def left_out(self, split: str) -> list[str]:
         task = self.task
