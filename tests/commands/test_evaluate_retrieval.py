@@ -279,6 +279,7 @@ def test_data_in_memory_are_read_and_checked_as_files_are() -> None:
     assert scored.systems[0].measures["mrr"] == 1
     for results in (
         {"a": {1: {2: float("nan"), 3: 0.5}}},
+        {"a": {1: {2: 3.41e38, 3: 3.42e38}}},
         {"a": {1: {2: "x"}}},
         {"a": {1: [2]}},
         {"a": {1: 0.4}},

@@ -7,7 +7,6 @@ Of a corpus the ids are kept in memory; its texts are read anew each time.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -25,6 +24,8 @@ TABLES = (".csv", ".jsonl", ".ndjson", ".json", ".parquet", ".xlsx")
 """Suffixes of judgements that are read as a table; others have fields between tabs or spaces."""
 LISTED = 10
 """Most ids that a message lists."""
+BOUND = (2 - 2**-24) * 2.0**127
+"""The least number that is infinite in float32, in which scores are compared."""
 Scores = dict[str, dict[str, float]]
 """Query id -> document id -> a number: the relevance in judgements, the score in a run."""
 
@@ -142,7 +143,7 @@ def read_mapping(data: Mapping[Any, Any], kind: str) -> Scores:
         for name, value in documents.items():
             number = _number(str(value))
             if number is None:
-                message = f"query {query!r:.60}, document {name!r:.60}: {value!r:.60} is not a finite number."
+                message = f"query {query!r:.60}, document {name!r:.60}: {value!r:.60} is not a finite float32 number."
                 problems.add(message, code="unusable-row")
             elif row.setdefault(str(name), number) != number:
                 message = f"query {query!r:.60}, document {name!r:.60}: the id has two numbers. Keep one."
@@ -166,7 +167,7 @@ def read_run(path: Path, *, encoding: str = "") -> Scores:
         if score is None:
             problems.add(
                 f"{path}, line {number}: {one_line(line.strip())[:40]!r} is not a line of a TREC run, which has six "
-                "fields: query Q0 document rank score tag. The score is a finite number.",
+                "fields: query Q0 document rank score tag. The score is a finite float32 number.",
                 code="wrong-format",
             )
         elif fields[2] in run.setdefault(fields[0], {}):
@@ -338,4 +339,4 @@ def _number(text: str) -> float | None:
         number = float(text)
     except ValueError:
         return None
-    return number if math.isfinite(number) else None
+    return number if abs(number) < BOUND else None
