@@ -29,10 +29,21 @@ MODEL = SentenceModel(pooling="max", normalize=True, length=24)
 
 
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:
-    for number, model in enumerate((MODEL, replace(MODEL, dimensions=4))):
+    for number, model in enumerate((MODEL, replace(MODEL, normalize=False, dimensions=4))):
         write_sentence_model(tmp_path / f"{number}", model, width=8)
         assert read_sentence_model(tmp_path / f"{number}") == model
         assert of_field({FIELD: as_field(model)}, where="config.json") == model
+
+
+def test_a_cut_of_the_folder_follows_the_part_that_normalizes(tmp_path: Path) -> None:
+    write_sentence_model(tmp_path, replace(MODEL, dimensions=4), width=8)
+    model = read_sentence_model(tmp_path)
+    assert model is not None
+    for again in (model, of_field({FIELD: as_field(model)}, where="config.json")):
+        assert again is not None and not again.normalize and again.dimensions == 4
+        assert [part.kind for part in again.parts] == ["Normalize"]
+    with refusal("not-convertible", "Dense"):
+        as_field(replace(model, parts=(Dense.linear(np.eye(4, 8, dtype=np.float32)), *model.parts)))
 
 
 @pytest.mark.parametrize("role", ["document", "passage"])

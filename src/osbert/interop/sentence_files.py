@@ -202,7 +202,7 @@ class SentenceModel:
     @property
     def is_plain(self) -> bool:
         """Whether vectors are the mean or the first of a text's states alone, but for their length."""
-        further = self.parts or self.lower_case or self.prompts.of(None)
+        further = any(part.kind != Normalize.kind for part in self.parts) or self.lower_case or self.prompts.of(None)
         return self.pooling in ("cls", "mean") and not further
 
 
@@ -252,7 +252,6 @@ def read_sentence_model(folder: Path, config: Mapping[str, Any] | None = None) -
     pooling_name = _pooling(pooling, pooling_path)
     parts = [read_part(kind, folder / part) for kind, part in zip(kinds[2:], paths[2:])]
     chain = [part for part in parts if part is not None]
-    normalize = bool(chain) and chain[-1].kind == "Normalize"
     files = {name: read_if_there(folder / name) for name in (LENGTHS, TOKENIZER, PROMPTS)}
     task = files[LENGTHS].get("transformer_task") or "feature-extraction"
     if task != "feature-extraction":
@@ -265,6 +264,8 @@ def read_sentence_model(folder: Path, config: Mapping[str, Any] | None = None) -
             f"{folder / PROMPTS}: truncate_dim must be a whole number above 0, not {dimensions!r:.40}.",
             code="wrong-format",
         )
+    # sentence-transformers cuts after all parts: Normalize before a cut does not give vectors of length 1.
+    normalize = bool(chain) and chain[-1].kind == Normalize.kind and not dimensions
     return SentenceModel(
         pooling=pooling_name,
         normalize=normalize,
@@ -430,8 +431,7 @@ def write_modules(path: Path, kinds: Sequence[str], paths: Sequence[str]) -> Non
 
 def as_field(model: SentenceModel) -> dict[str, Any]:
     """Return the value of FIELD for a sentence model. Raises UserError if it has parts with weights."""
-    if model.parts:
-        kinds = ", ".join(part.kind for part in model.parts)
+    if kinds := ", ".join(part.kind for part in model.parts if not (model.dimensions and part.kind == Normalize.kind)):
         raise UserError(
             f"The sentence model has further parts ({kinds}), for which this form has no files. Write another form.",
             code="not-convertible",
@@ -443,7 +443,8 @@ def as_field(model: SentenceModel) -> dict[str, Any]:
         "dimensions": (model.dimensions, 0),
         "prompts": (prompts, {"texts": {}, "default": "", "pooled": True}),
     }
-    fields = {"pooling": model.pooling, "normalize": model.normalize, "length": model.length}
+    normalize = model.normalize or bool(model.parts)
+    fields = {"pooling": model.pooling, "normalize": normalize, "length": model.length}
     return fields | {name: value for name, (value, default) in optional_fields.items() if value != default}
 
 
@@ -464,7 +465,9 @@ def of_field(config: Mapping[str, Any], *, where: str) -> SentenceModel | None:
             raise ValueError("unexpected value")
         if vector_kind(settings["pooling"]) != "sparse":
             split_pooling(settings["pooling"])
-        return SentenceModel(**{**settings, "prompts": Prompts(**prompts)})
+        model = SentenceModel(**{**settings, "prompts": Prompts(**prompts)})
+        # As in a folder: a cut follows all parts.
+        return replace(model, parts=(Normalize(),), normalize=False) if model.normalize and model.dimensions else model
     except (AttributeError, TypeError, ValueError, KeyError, UserError) as error:
         raise UserError(
             f"{where}: {FIELD} is damaged ({error}). It says how a text gets one vector: copy the file again.",
