@@ -241,8 +241,9 @@ def test_several_queries_files_of_them_and_vectors_give_the_same(
         osbert.search(path, np.array([["text"] * 16]))
     with refusal("invalid-value", "texts[0]", "1"):
         osbert.search(path, [1])
-    with refusal("empty-text", "2"):
-        osbert.search(path, ["good", " "])
+    for blank in (" ", "\0", "\u200b \u2060\u200b"):  # all of them would be nearest to an empty text, with cosine 1
+        with refusal("empty-text", "2"):
+            osbert.search(path, ["good", blank])
     with refusal("invalid-value", "--above", "7"):
         osbert.search(path, "good", above=7)
     query = np.arange(16)[None] * 40.0  # squares that do not fit into float16

@@ -250,7 +250,7 @@ def test_one_file_is_divided_the_same_way_every_time(tmp_path: Path) -> None:
 
 
 def test_problems_of_a_divided_file_are_told_once(tmp_path: Path) -> None:
-    path = table(tmp_path, "data.csv", [("x", "a"), ("y", "b"), (" \u200b", "a"), ("z", "b")])
+    path = table(tmp_path, "data.csv", [("x", "a"), ("y", "b"), (" \u200b \u200b", "a"), ("z", "b")])
     with refusal("empty-text") as error:
         load(Classify(data=str(path)), ("train", "dev"))
     assert str(error.value).count("line 4: ") == 1

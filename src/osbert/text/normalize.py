@@ -59,6 +59,11 @@ def chunks(text: str) -> list[str]:
     return text.split()
 
 
+def is_blank(text: str) -> bool:
+    """Return whether a text has only spaces, and control and format characters, such as U+200B (categories Cc, Cf)."""
+    return all(character.isspace() or unicodedata.category(character) in ("Cc", "Cf") for character in text)
+
+
 def decompose(text: str) -> str:
     """Return the canonical decomposition (NFD) of a text in O(n log n) time.
 

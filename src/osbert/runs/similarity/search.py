@@ -27,6 +27,7 @@ from osbert.runs.contract import Notice, Watch, WorkProgress, describe_remarks, 
 from osbert.runs.similarity.settings import Backend, SearchOptions
 from osbert.terminal import format_count
 from osbert.text.file_tokenizer import unknown_id
+from osbert.text.normalize import is_blank
 
 QUERIES = 512
 """Queries that are compared with a block at once."""
@@ -249,7 +250,7 @@ def require_queries(opened: VectorFile, queries: Sequence[Texts]) -> None:
         raise UserError(
             f"{opened.path} holds vectors of {kind} for each query, not {len(wrong)}.", code="wrong-number-of-texts"
         )
-    if blank := next((number for number, texts in enumerate(queries, 1) if not any(map(str.strip, texts))), 0):
+    if blank := next((number for number, texts in enumerate(queries, 1) if all(map(is_blank, texts))), 0):
         raise UserError(f"Query {blank} is empty: there is nothing to look for.", code="empty-text")
 
 

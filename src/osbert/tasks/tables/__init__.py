@@ -23,6 +23,7 @@ from osbert.reading.table import Origin, Row, Table, TableReading, open_table, r
 from osbert.tasks import Description, Inputs, Record, Source, Task
 from osbert.tasks.tables.classes import list_counts, parse_list
 from osbert.terminal import one_line
+from osbert.text.normalize import is_blank
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,8 +55,6 @@ class DataSetLayout:
 
 READING = ("delimiter", "header", "quotes", "encoding")
 """The settings that read a file's form."""
-_INVISIBLE = "\u200b\u200c\u200d\u200e\u200f\u2060\ufeff"
-"""Characters of no width, which are no text by themselves."""
 SKIP = " Remove the row, or fine-tune with --skip-empty, which leaves such rows out."
 """Advice for a row without text."""
 UNLABELLED = " Write it, remove the row, or fine-tune with --skip-unlabelled, which leaves such rows out."
@@ -435,7 +434,7 @@ def note_long(task: Task, records: Sequence[Record], packer: Packer, problems: P
 
 def _empty(record: Record, *, labelled: bool) -> str:
     """Describe an empty text, "" if the record is usable: training rows need every text, others at least one."""
-    has_text = [bool(text.strip().strip(_INVISIBLE)) for text in record.texts]
+    has_text = [not is_blank(text) for text in record.texts]
     if not any(has_text):
         return "the text is empty"
     return "" if all(has_text) or not labelled else "one of its texts is empty"

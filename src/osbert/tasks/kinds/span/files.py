@@ -26,6 +26,7 @@ from osbert.tasks.kinds.span.questions import Gold, Question
 from osbert.tasks.tables import parse_cell, require_cells, row_texts
 from osbert.tasks.tables.classes import parse_literal
 from osbert.terminal import one_line
+from osbert.text.normalize import is_blank
 from osbert.text.words import ranges
 
 AnswerStart = tuple[str, int | None]
@@ -158,12 +159,12 @@ def locate_answers(record: Question, pairs: Sequence[AnswerStart]) -> Question:
     a start, to the first that cuts no word, as "5" in "1995" does, if there is one. If the paragraph does not contain
     it, its start is -1. Empty answers are dropped.
     """
-    visible_answers = [(text, start) for text, start in pairs if _is_seen(text)]
+    visible_answers = [(text, start) for text, start in pairs if not is_blank(text)]
     # An empty text at -1 or 0 is how a file says that there is no answer: nothing is amiss in that.
     remarks = [
         f"an answer{'' if start is None else f' at {start}'} is empty: it is skipped"
         for text, start in pairs
-        if not _is_seen(text) and (visible_answers or (start or 0) > 0)
+        if is_blank(text) and (visible_answers or (start or 0) > 0)
     ]
     answers = []
     for text, start in visible_answers:
@@ -171,11 +172,6 @@ def locate_answers(record: Question, pairs: Sequence[AnswerStart]) -> Question:
         answers.append(answer)
         remarks += [remark] if remark else []
     return replace(record, label=tuple(answers), remark="; ".join(dict.fromkeys(remarks)))
-
-
-def _is_seen(text: str) -> bool:
-    """Return whether a text has any visible character, and therefore a piece."""
-    return any(sign.isprintable() and not sign.isspace() for sign in text)
 
 
 def _locate_answer(paragraph: str, text: str, start: int | None) -> tuple[Gold, str]:
