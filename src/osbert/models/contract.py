@@ -23,12 +23,7 @@ from osbert.models.memory import Memory, Past
 from osbert.models.sizes import DEFAULT_FAMILY as DEFAULT_FAMILY
 from osbert.models.sizes import Direction as Direction
 from osbert.models.sizes import Sizes as Sizes
-from osbert.processes import return_memory
 from osbert.text.file_tokenizer import AnyTokenizer
-
-TRIM_INTERVAL = 8
-"""Passes of cached gradients after which freed memory is returned. They differ in size, and what each one leaves free
-in glibc's heap the next one often cannot use: a hundred passes kept half a gigabyte."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -368,10 +363,7 @@ class Learner(nn.Module):
             # random numbers, so memory holds one pass, and the gradient is that of the whole batch.
             # Each has a backward pass of its own, so that gradients of tables add up pass by pass.
             start = torch.zeros((), device=batch.ids.device, requires_grad=True)
-            outputs = [
-                checkpoint(self._outputs, part.ids, part, [*heads], number, start, use_reentrant=True)
-                for number, part in enumerate(parts)
-            ]
+            outputs = [checkpoint(self._outputs, part.ids, part, [*heads], start, use_reentrant=True) for part in parts]
             losses |= {name: heads[name].compare(torch.cat(rows), batch) for name, rows in zip(heads, zip(*outputs))}
         else:
             states = self.states(batch, self._readable(batch))
@@ -385,15 +377,11 @@ class Learner(nn.Module):
         sparse = all(head.sparse for head in self.heads.values())
         return self.backbone.readable(batch) if sparse else None
 
-    def _outputs(
-        self, ids: Tensor, batch: Batch, names: Sequence[str], number: int, start: Tensor
-    ) -> tuple[Tensor, ...]:
+    def _outputs(self, ids: Tensor, batch: Batch, names: Sequence[str], start: Tensor) -> tuple[Tensor, ...]:
         """Return the outputs of some heads in a pass; `ids` are the batch's, by which torch knows the device.
 
         `start` is 0 and has a gradient, so that outputs have one whose weights are all frozen.
         """
-        if number % TRIM_INTERVAL == 0:
-            return_memory()
         states = self.states(batch, self._readable(batch))
         return tuple(self.heads[name].outputs(states, batch) + start for name in names)
 
