@@ -29,7 +29,10 @@ ROLES: Mapping[str, tuple[str, ...]] = {
         *("response", "answer", "title", "label"),
     ),
     # A context and its choices: a list of them, or a column for each, with a number or a letter behind its name.
-    "context": ("sent1", "ctx", "context", "premise", "question", "stem", "story", "sentence", "text"),
+    "context": (
+        *("sent1", "ctx", "context", "premise", "article", "passage", "story", "dialogue"),
+        *("question", "stem", "sentence", "text"),
+    ),
     "choices": ("choices", "endings", "options", "candidates", "answers"),
     "choice": ("ending", "choice", "option", "answer", "alternative", "solution", "sol", "randomfifthsentencequiz"),
     "right choice": ("label", "answer", "answerkey", "gold", "correct", "answerrightending"),

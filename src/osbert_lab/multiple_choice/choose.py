@@ -207,8 +207,10 @@ def _like_a_name(label: str, counting: Counting) -> bool:
     return len(label) == 1 and label.isalpha() if counting == "A" else label.isdigit()
 
 
-_PREFIXES = {"sent1": "sent2"}
-"""Name of the context -> name of a column with text before each choice: the beginning of SWAG's endings."""
+_PASSAGES = ("context", "premise", "article", "passage", "story", "dialogue")
+_PREFIXES = {"sent1": "sent2"} | dict.fromkeys(_PASSAGES, "question")
+"""Name of the context -> name of a column with text before each choice: the beginning of SWAG's endings, or the
+question about a passage (RACE, Lai et al. 2017), which is then never truncated with the passage."""
 _NUMBERED = re.compile(r"(.*?)[ _-]?(\d+|[a-h])", re.IGNORECASE)
 
 

@@ -80,6 +80,14 @@ def test_as_many_choices_as_a_row_has(write: Callable[..., Path], encoding: str,
     assert task.description.describe_split(records) == "2 rows (2 to 3 choices each)"
 
 
+@pytest.mark.parametrize("passage", ["article", "context", "premise"])
+def test_a_question_about_a_passage_is_read_before_each_choice(write: Callable[..., Path], passage: str) -> None:
+    row = {passage: "Ann is in York.", "question": "Where is Ann?", "options": ["Rome", "York"], "answer": "B"}
+    task, records = read(write(json.dumps(row), "rows.jsonl"))
+    assert records[0].texts == ("Ann is in York.", "Where is Ann? Rome", "Where is Ann? York")
+    assert records[0].label == "B" and (task.context, task.prefix) == ((passage,), "question")
+
+
 def test_json_lines(write: Callable[..., Path]) -> None:
     rows: list[dict[str, Any]] = [
         {"context": "c", "choices": ["x", "y"], "label": 1},
