@@ -335,7 +335,7 @@ class TableSource(Source):
             except ValueError as error:
                 counts.add(f"{table.place(row.line)}: {one_line(str(error))}.", code="unusable-row")
             else:
-                if not (empty := _empty(record, labelled=labelled)):
+                if not (empty := self.describe_empty(record, labelled=labelled)):
                     counts.kept += 1
                     yield record
                     continue
@@ -349,6 +349,10 @@ class TableSource(Source):
             for message in left_out.messages:
                 problems.add(message, code=code)
             problems.codes |= left_out.codes
+
+    def describe_empty(self, record: Record, *, labelled: bool) -> str:
+        """Describe an empty text of a row, "" if the row is usable; with `labelled` for training."""
+        return _empty(record, labelled=labelled)
 
     def advise_unlabelled(self, table: Table) -> str:
         """Return what to do about a row of a table that has no label."""

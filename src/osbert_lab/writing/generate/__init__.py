@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     from osbert.text.file_tokenizer import AnyTokenizer
 
 
+_INSTRUCTED = ("instruction", "input", "inputs", "context")
+"""Names of a column with an instruction, and of one with what it is about."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class SourceColumns:
     """The columns in use: one or several of the source, and that of the target, "" if there is none."""
@@ -50,7 +54,7 @@ class SourceColumns:
 
 def choose(columns: Sequence[str], *, user_columns: SourceColumns, path: str, labelled: bool) -> SourceColumns:
     """Return the columns to use: the given ones (`user_columns`), else those with usual names; of two columns the other
-    one.
+    one. An instruction is read with its input (Alpaca) or context (Dolly).
 
     Raises UserError listing the columns if a given one is absent or none can be detected.
     """
@@ -59,7 +63,10 @@ def choose(columns: Sequence[str], *, user_columns: SourceColumns, path: str, la
         header.require(name, option="text")
     header.require(user_columns.label if labelled else "", option="target")
     target = header.find("target", user_columns.label, but=user_columns.source)
+    instruction = [header.by_name[name] for name in _INSTRUCTED if name in header.by_name][:2]
     source = user_columns.source or tuple(filter(None, [header.find("source", but=(target,))]))
+    if not user_columns.source and _INSTRUCTED[0] in header.by_name and target not in instruction:
+        source = tuple(instruction)
     # A single remaining column is the source or the target, whichever is missing.
     others = [name for name in columns if name not in (*source, target)]
     if len(others) == 1 and (not source or (labelled and not target)):
@@ -116,6 +123,12 @@ class PairedTextSource(TableSource):
     def record(self, row: Row, columns: SourceColumns, *, path: str = "") -> Record:
         """Return the record of a row. Raises ValueError with the reason if its texts are unusable."""
         return record_of(row, columns, path=path)
+
+    def describe_empty(self, record: Record, *, labelled: bool) -> str:
+        """Describe an empty text, "" if the row is usable: an instruction need not have an input (Alpaca)."""
+        instructed = bool(self.task.text) and self.task.text[0].strip().lower() == _INSTRUCTED[0]
+        optional = instructed and bool(record.texts[0].strip())
+        return super().describe_empty(record, labelled=labelled and not optional)
 
     def resolve(self) -> Task:
         """Return the task with the detected columns of its training file."""
@@ -346,7 +359,7 @@ class Generate(TableTask):
         return super().record_of(texts)
 
     def source_text(self, record: Record) -> str:
-        """Return the source as one text, with prefix and names of columns.
+        """Return the source as one text, with prefix and names of columns; without those that are empty.
 
         >>> task = Generate(prefix="ask ", text=("answer", "context"))
         >>> task.source_text(task.record_of(["Paris", "Paris is in France."]))
@@ -354,8 +367,9 @@ class Generate(TableTask):
         """
         if len(record.texts) == 1:
             return self.prefix + record.texts[0]
-        names = self.text
-        return self.prefix + " ".join(f"{name}: {text}" for name, text in zip(names, record.texts, strict=True))
+        # Without any text all names stay: they are the opening of a prompt.
+        blank, named = not any(map(str.strip, record.texts)), zip(self.text, record.texts, strict=True)
+        return self.prefix + " ".join(f"{name}: {text}" for name, text in named if blank or text.strip())
 
     def target_texts(self, record: Record) -> tuple[str, ...]:
         """Return the targets of a labelled record, all of which are used for training."""

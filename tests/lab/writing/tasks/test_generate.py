@@ -279,6 +279,19 @@ def test_a_run_is_a_model_that_writes(run: FinetuneRun, capsys: pytest.CaptureFi
         model.generate([("good", "film")])
 
 
+def test_an_instruction_is_read_with_its_input_which_may_be_empty() -> None:
+    row = {"instruction": "Add.", "input": "1 2", "output": "3", "text": "Below is an instruction: Add. 1 2: 3"}
+    task, records = load(with_data(Generate(), [row, row | {"input": ""}] * 10).source.resolve(), ("train", "dev"))
+    assert isinstance(task, Generate) and (task.text, task.target) == (("instruction", "input"), "output")
+    read = {task.source_text(record) for split in records.values() for record in split}
+    assert read == {"instruction: Add. input: 1 2", "instruction: Add."}
+    with refusal("empty-text"):
+        load(with_data(Generate(), [row, row | {"instruction": ""}] * 10).source.resolve(), ("train", "dev"))
+    dolly = with_data(Generate(), [{"instruction": "Add.", "context": "1 2", "response": "3", "category": "sums"}])
+    [record] = dolly.source.resolve().source.records("all", Problems(heading=""))
+    assert (record.texts, record.label) == (("Add.", "1 2"), ("3",))
+
+
 def test_doc_is_a_document_where_no_other_column_is() -> None:
     source = with_data(Generate(), [{"doc": "a film", "summary": "film"}]).source
     [record] = source.resolve().source.records("all", Problems(heading=""))
