@@ -128,6 +128,17 @@ def test_doubtful_commas_are_named_with_the_option(tmp_path: Path, cells: tuple[
         labels(path)
 
 
+def test_points_before_a_decimal_comma_stand_between_thousands_once_the_option_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "data.csv"
+    path.write_text("text;score\nx;1.000,50\nx;-12.345.678\nx;7,5\n")
+    with refusal("unusable-row", "'1.000,50'", "--decimal comma"):
+        labels(path)
+    assert labels(path, decimal="comma") == [1000.5, -12345678, 7.5]
+    path.write_text("text;score\nx;10.00,50\n")
+    with refusal("unusable-row", "'10.00,50'"):
+        labels(path, decimal="comma")
+
+
 def test_points_between_thousands_are_doubtful(tmp_path: Path) -> None:
     path = tmp_path / "data.csv"
     path.write_text("text;score\nx;950\nx;1.250\nx;12.000\n")

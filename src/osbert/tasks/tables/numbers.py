@@ -28,6 +28,8 @@ _DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+(?:[eE][+-]?\d+)?")
 _GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(?:,\d{3})+")
 _GROUPED_BY_POINTS = re.compile(r"[+-]?[1-9]\d{0,2}(?:\.\d{3})+")
 """A number that may as well have commas, or points, between its thousands."""
+_POINTS_BEFORE_COMMA = re.compile(r"[+-]?[1-9]\d{0,2}(?:\.\d{3})+(?:,\d+)?")
+"""A number with points between its thousands, where commas are decimal marks."""
 
 
 class NumberTask(Protocol):
@@ -50,11 +52,13 @@ class NumberSource(TextSource):
         return super().switch_data(data, {"decimal": "auto"} | dict(given))
 
     def _record(self, row: Row, columns: TextColumns, table: Table) -> Record:
-        cell = row.values.get(columns.label, "").strip()
+        written = cell = row.values.get(columns.label, "").strip()
+        if self._decimal == "comma" and _POINTS_BEFORE_COMMA.fullmatch(cell):
+            cell = cell.replace(".", "")
         if "," in cell and self._has_commas(table, columns.label):
             if not _DECIMAL_COMMA.fullmatch(cell):
                 raise ValueError(f"the label {cell!r} is not a number with a decimal comma. Write it as 1234,5")
-            row = dataclasses.replace(row, values={**row.values, columns.label: cell.replace(",", ".")})
+            cell = cell.replace(",", ".")
         elif "." in cell and self._decimal == "comma":
             raise ValueError(f"the label {cell!r} has a point, but --decimal is comma. Write it as 1234,5")
         elif (
@@ -64,6 +68,8 @@ class NumberSource(TextSource):
             and self._fact(may_have_grouping_points, table, columns.label)
         ):
             raise ValueError(f"{cell!r} may have a point between thousands. Leave it out, or give --decimal point")
+        if cell != written:
+            row = dataclasses.replace(row, values={**row.values, columns.label: cell})
         return super()._record(row, columns, table)
 
     @property
