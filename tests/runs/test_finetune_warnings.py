@@ -154,6 +154,20 @@ def test_labels_that_stand_for_a_missing_one_are_named() -> None:
     assert len(warnings) == 2 and "'NaN' (18 rows, first: row 3)" in warnings[0] and "'\\N'" in warnings[1]
 
 
+@pytest.mark.parametrize(("number", "named"), [("-999", True), ("9999.0", True), ("-12", False), ("11", False)])
+@pytest.mark.parametrize("split", ["train", "dev"])
+def test_numbers_that_stand_for_a_missing_one_are_named(number: str, named: bool, split: str) -> None:
+    scored = {name: [(f"{name} text {row}", f"{row % 5}.5") for row in range(40)] for name in ("train", "dev")}
+    scored[split].append(("one more", number))
+    warnings, _ = read("regress", scored)
+    assert len(warnings) == named and all(f"({split}, row 41)" in line and "1 row has" in line for line in warnings)
+
+
+def test_nines_among_numbers_of_their_size_are_numbers() -> None:
+    scored = [(f"text {row}", str(80 + row)) for row in range(40)]
+    assert read("regress", {"train": scored, "dev": [("another", "99")]})[0] == []
+
+
 def test_minus_one_is_no_label_beside_others_that_count_from_0() -> None:
     dev = rows("0", "1", first=200)
     for labels, named in (("012", True), ("01", True), ("12", False), ("0", False)):

@@ -1,4 +1,4 @@
-"""Training texts that look wrongly read or written: a wrong encoding, what stands for a missing text, HTML entities."""
+"""Texts and numbers that look wrongly read or written: a wrong encoding, HTML entities, marks of a missing one."""
 
 from __future__ import annotations
 
@@ -33,6 +33,23 @@ def text_warnings(task: Task, records: Sequence[Record]) -> Iterator[str]:
         yield f"{many}. Write the file again from its source, as UTF-8."
     if task.classes and all(isinstance(record.label, str) for record in records):
         yield from _describe_contradictions(records)
+
+
+def missing_numbers(records: Sequence[Record]) -> Iterator[str]:
+    """Yield a warning about numbers such as -999 that are farther from all others than these are from each other."""
+    if not all(isinstance(record.label, float) for record in records):
+        return
+    numbers = [float(record.label) for record in records]
+    nines = [abs(number) >= 99 and {*f"{abs(number):f}".rstrip("0")} == {*"9."} for number in numbers]
+    others = [number for number, odd in zip(numbers, nines) if not odd]
+    low, high = min(others, default=0.0), max(others, default=0.0)
+    candidates = [record for record, odd in zip(records, nines) if odd]
+    if rows := [record for record in candidates if others and not 2 * low - high <= record.label <= 2 * high - low]:
+        yield (
+            f"{format_count(len(rows), 'row')} {'has' if len(rows) == 1 else 'have'} a number such as "
+            f"{rows[0].label:g} ({rows[0].place}) beside others from {low:g} to {high:g}: programs write it for a "
+            "missing one. Remove such rows if it is."
+        )
 
 
 def _stands_for_none(text: str) -> bool:
