@@ -51,8 +51,9 @@ def _is_text(path: Path) -> bool:
 
 
 def _has_texts(folder: Path) -> bool:
+    """Return whether a folder has texts, and is not itself a data set with train.txt and dev.txt."""
     first = list(islice((path for path in folder.iterdir() if not path.name.startswith(".")), _LOOKED))
-    return len(first) > 1 and all(map(_is_text, first))
+    return len(first) > 1 and all(_is_text(path) and plain_name(path) not in _SPLITS for path in first)
 
 
 def _decode(path: Path, content: bytes, encoding: str) -> str:
