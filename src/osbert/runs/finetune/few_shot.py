@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from osbert.data.batch import Batch
+from osbert.data.batch import Batch, BatchTarget
 from osbert.errors import UserError
 from osbert.evaluation.forward import evaluating
 from osbert.evaluation.score import Score, predict
@@ -24,6 +24,8 @@ from osbert.runs.finetune.rows import FinetuneRows, TaskRows
 from osbert.tasks import Prediction, Record
 from osbert.tasks.tables.texts import joins_pairs, read_apart
 
+Features: TypeAlias = tuple[list[Tensor], BatchTarget]
+"""What a linear layer reads of a batch, by block (rows, width), and the labels."""
 PENALTY = 0.1
 """L2 penalty for single texts and words: factor of half the squared norm of the layer, added to the sum of losses."""
 PAIR_PENALTY = 8.0
@@ -111,36 +113,59 @@ def cross_validate(rows: TaskRows, model: StartingModel) -> TaskRows:
         if labels[index] in repeated and (len(repeated) > 1 or task.values != "classes"):
             folds[index] = seen[labels[index]] % FOLDS
             seen[labels[index]] += 1
+    parts = [[row for row, row_fold in zip(rows.training, folds) if row_fold == fold] for fold in range(FOLDS + 1)]
+    features = {}  # of each fold with rows
+    for fold, part in enumerate(parts):
+        if part:
+            part_rows = TaskRows.of(task, {"train": part, "dev": ()}, rows.packer)
+            features[fold] = frozen_features(learner, task.name, part_rows.batches())
     scored: list[Record] = []
     predictions: list[Prediction] = []
-    for fold in range(min(FOLDS, max(seen.values(), default=0))):
-        others = [row for row, row_fold in zip(rows.training, folds) if row_fold != fold]
-        part = [row for row, row_fold in zip(rows.training, folds) if row_fold == fold]
-        fit(learner, task.name, TaskRows.of(task, {"train": others, "dev": ()}, rows.packer).batches())
-        predictions += predict(learner, task, part, rows.packer)
-        scored += part
+    for fold, part in enumerate(parts[:FOLDS]):
+        if part:
+            others = [batch for other, batches in features.items() if other != fold for batch in batches]
+            fit_layer(learner.heads[task.name], others)
+            predictions += predict(learner, task, part, rows.packer)
+            scored += part
     predictions = task.at_best(predictions, scored) if scored else []
     metrics = task.metrics(predictions, scored) if scored else {}
     return replace(rows, development=scored, cross_validation=Score(metrics=metrics, predictions=predictions))
 
 
 def fit(learner: Learner, name: str, batches: Iterable[Batch]) -> float:
-    """Fit the linear layer of a head to labelled batches by L-BFGS, with a frozen encoder; return its mean loss.
+    """Fit the linear layer of a head to labelled batches, with a frozen encoder; return its mean loss (`fit_layer`)."""
+    return fit_layer(learner.heads[name], frozen_features(learner, name, batches))
+
+
+def frozen_features(learner: Learner, name: str, batches: Iterable[Batch]) -> list[Features]:
+    """Return the features of labelled batches for the linear layer of a head, with a frozen encoder."""
+    head = learner.heads[name]
+    assert isinstance(head, SequenceHead | TagHead)
+    device = next(learner.parameters()).device
+    training = head.training
+    head.eval()
+    with evaluating(learner):
+        features = [
+            ([block.float() for block in head.blocks(learner.states(batch), batch)], batch.targets[name])
+            for batch in (batch.to(device) for batch in batches)
+        ]
+    head.train(training)
+    return features
+
+
+def fit_layer(head: Head, features: list[Features]) -> float:
+    """Fit the linear layer of a head to `frozen_features` by L-BFGS; return its mean loss. The list is emptied.
 
     With the head's own loss this is a logistic regression for classes, a ridge regression for numbers, and of words a
     regression or a linear-chain CRF. The objective is the sum of the losses plus penalty / 2 times the squared norm of
     the weights. Each block of features is centred and scaled to mean length 1 before (a pair has five blocks, others
     one). The objective is convex, so the initial weights do not matter.
     """
-    head = learner.heads[name]
     assert isinstance(head, SequenceHead | TagHead)
-    device = next(learner.parameters()).device
-    labelled = [batch.to(device) for batch in batches]
-    targets = [batch.targets[name] for batch in labelled]
     training = head.training
     head.eval()
-    with evaluating(learner):
-        frozen = [[block.float() for block in head.blocks(learner.states(batch), batch)] for batch in labelled]
+    frozen, targets = [blocks for blocks, _ in features], [target for _, target in features]
+    features.clear()
     every = [torch.cat(block) for block in zip(*frozen, strict=True)]  # of all batches, by block
     center = torch.cat([block.mean(dim=0) for block in every])
     # The mean distance of the rows of a block from their mean, never 0.
