@@ -310,7 +310,7 @@ class TableSource(Source):
 
         def record(row: Row) -> Record | None:
             row_record = self._record(row, columns, table)
-            return None if _empty(row_record, labelled=False) else row_record
+            return None if self.describe_empty(row_record, labelled=False) else row_record
 
         return Inputs.of(table, record, all_columns.describe(labelled=False), lines=table.format.objects)
 
@@ -351,8 +351,11 @@ class TableSource(Source):
             problems.codes |= left_out.codes
 
     def describe_empty(self, record: Record, *, labelled: bool) -> str:
-        """Describe an empty text of a row, "" if the row is usable; with `labelled` for training."""
-        return _empty(record, labelled=labelled)
+        """Describe an empty text, "" if the row is usable: training rows need every text, others at least one."""
+        has_text = [not is_blank(text) for text in record.texts]
+        if not any(has_text):
+            return "the text is empty"
+        return "" if all(has_text) or not labelled else "one of its texts is empty"
 
     def advise_unlabelled(self, table: Table) -> str:
         """Return what to do about a row of a table that has no label."""
@@ -434,11 +437,3 @@ def note_long(task: Task, records: Sequence[Record], packer: Packer, problems: P
         if count := sum(example.truncated for example in task.encode(record, packer)):
             message = task.too_long.format(count=count, length=packer.length)
             problems.add(f"{record.place}: {message}", code="text-too-long")
-
-
-def _empty(record: Record, *, labelled: bool) -> str:
-    """Describe an empty text, "" if the record is usable: training rows need every text, others at least one."""
-    has_text = [not is_blank(text) for text in record.texts]
-    if not any(has_text):
-        return "the text is empty"
-    return "" if all(has_text) or not labelled else "one of its texts is empty"
