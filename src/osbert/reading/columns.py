@@ -10,6 +10,8 @@ from typing import Literal
 
 from osbert.errors import UserError, nearest
 
+PASSAGES = ("context", "premise", "article", "passage", "story", "dialogue")
+"""Names of a column with a text about which there is a question."""
 ROLES: Mapping[str, tuple[str, ...]] = {
     # A text, or the texts of a pair (PAIRS), with a class or a number (TIERS), or with several labels.
     "text": ("text", "sentence", "review", "content", "comment", "document", "message", "tweet", "body", "question"),
@@ -29,10 +31,7 @@ ROLES: Mapping[str, tuple[str, ...]] = {
         *("response", "answer", "title", "label"),
     ),
     # A context and its choices: a list of them, or a column for each, with a number or a letter behind its name.
-    "context": (
-        *("sent1", "ctx", "context", "premise", "article", "passage", "story", "dialogue"),
-        *("question", "stem", "sentence", "text"),
-    ),
+    "context": ("sent1", "ctx", *PASSAGES, "question", "stem", "sentence", "text"),
     "choices": ("choices", "endings", "options", "candidates", "answers"),
     "choice": ("ending", "choice", "option", "answer", "alternative", "solution", "sol", "randomfifthsentencequiz"),
     "right choice": ("label", "answer", "answerkey", "gold", "correct", "answerrightending"),

@@ -15,7 +15,7 @@ from osbert.data.example import Example, Target
 from osbert.data.long_texts import Long, lay_out_behind
 from osbert.data.pack import Packer
 from osbert.errors import Problems, UserError
-from osbert.reading.columns import ROLES, Header, headings
+from osbert.reading.columns import PASSAGES, ROLES, Header, headings
 from osbert.reading.splits import find_named
 from osbert.reading.table import Row, Table
 from osbert.tasks import Description, Prediction, Record, Source, Task
@@ -207,8 +207,7 @@ def _like_a_name(label: str, counting: Counting) -> bool:
     return len(label) == 1 and label.isalpha() if counting == "A" else label.isdigit()
 
 
-_PASSAGES = ("context", "premise", "article", "passage", "story", "dialogue")
-_PREFIXES = {"sent1": "sent2"} | dict.fromkeys(_PASSAGES, "question")
+_PREFIXES = {"sent1": "sent2"} | dict.fromkeys(PASSAGES, "question")
 """Name of the context -> name of a column with text before each choice: the beginning of SWAG's endings, or the
 question about a passage (RACE, Lai et al. 2017), which is then never truncated with the passage."""
 _NUMBERED = re.compile(r"(.*?)[ _-]?(\d+|[a-h])", re.IGNORECASE)
