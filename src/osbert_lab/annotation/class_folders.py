@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import ClassVar
@@ -28,7 +29,7 @@ class ClassFolders(FileForm):
     @classmethod
     def claims(cls, file: DataFile) -> bool:
         """Return whether a folder has folders of texts, two or more in each, and nothing with the name of a split."""
-        entries = [entry for entry in file.path.iterdir() if not entry.name.startswith(".")]
+        entries = [*_visible(file.path)]
         folders = [entry for entry in entries if entry.is_dir()]
         named = any(plain_name(entry) in _SPLITS for entry in entries)
         return len(folders) > 1 and not named and all(map(_has_texts, folders))
@@ -37,8 +38,8 @@ class ClassFolders(FileForm):
         """Return the texts in the order of their names. Raises UserError if one is not in its encoding."""
         entries: list[Entry] = []
         left = LARGEST
-        folders = sorted(entry for entry in file.path.iterdir() if entry.is_dir() and not entry.name.startswith("."))
-        for path in (path for folder in folders for path in sorted(folder.iterdir()) if _is_text(path)):
+        folders = filter(Path.is_dir, sorted(_visible(file.path)))
+        for path in (path for folder in folders for path in sorted(_visible(folder)) if _is_text(path)):
             content = read_bytes(path, most=max(left, 0))
             left -= len(content)
             row = {"file": f"{path.parent.name}/{path.name}", "text": _decode(path, content, reading.encoding)}
@@ -46,13 +47,18 @@ class ClassFolders(FileForm):
         return entries
 
 
+def _visible(folder: Path) -> Iterator[Path]:
+    """Yield what is in a folder but for hidden files, in no order."""
+    return (path for path in folder.iterdir() if not path.name.startswith("."))
+
+
 def _is_text(path: Path) -> bool:
-    return path.is_file() and plain_suffix(path) in (".txt", "") and not path.name.startswith(".")
+    return path.is_file() and plain_suffix(path) in (".txt", "")
 
 
 def _has_texts(folder: Path) -> bool:
     """Return whether a folder has texts, and is not itself a data set with train.txt and dev.txt."""
-    first = list(islice((path for path in folder.iterdir() if not path.name.startswith(".")), _LOOKED))
+    first = [*islice(_visible(folder), _LOOKED)]
     return len(first) > 1 and all(_is_text(path) and plain_name(path) not in _SPLITS for path in first)
 
 

@@ -44,7 +44,7 @@ class LeftToRightDecoder:
         self.precision = torch.float32
         self.spare = sys.maxsize
         self.ready: dict[StepKind, StepWeights] = {}
-        self.states: list[object] = []
+        self.weight_states: list[object] = []
         self._forget()
 
     def _forget(self) -> None:
@@ -62,10 +62,10 @@ class LeftToRightDecoder:
         faster order.
         """
         matrices = [weight for block in dict.fromkeys(self.backbone.depth) for weight in block.parameters()]
-        states = [weight_state(weight) for weight in (*matrices, self.head.pieces, self.head.bias)]
-        if states != self.states:
+        weight_states = [weight_state(weight) for weight in (*matrices, self.head.pieces, self.head.bias)]
+        if weight_states != self.weight_states:
             self.ready.clear()
-            self.states[:] = states  # shared, as `ready` is
+            self.weight_states[:] = weight_states  # shared, as `ready` is
         decoder = copy(self)
         decoder.precision = torch.bfloat16 if precision == "bf16" else torch.float32
         decoder.spare = spare

@@ -37,8 +37,8 @@ YOUNG = 100_000_000
 """Pretraining tokens below which an encoder is young. Minutes on a CPU give a few million. Between 8 million and this
 bound nothing was measured (docs/results.md)."""
 FEW_ROWS, ROWS_PER_CLASS = 100, 1.5
-"""Number of single texts below which contrastive tuning is chosen, and fewest for each class: of two some are held
-out."""
+"""Number of single texts below which contrastive tuning is chosen, and fewest for each class: between one, of which
+it cannot make a pair, and two."""
 FEW_PER_CLASS = 200
 """Number of single texts for each label below which fine-tuning begins at a fitted linear layer (linear-first). A new
 layer needs more steps the more outputs it has; with two classes, of which one score is enough, 200 rows are, and of

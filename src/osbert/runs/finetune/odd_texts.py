@@ -35,7 +35,7 @@ def text_warnings(task: Task, records: Sequence[Record]) -> Iterator[str]:
         yield from _describe_contradictions(records)
 
 
-def missing_numbers(records: Sequence[Record]) -> Iterator[str]:
+def number_warnings(records: Sequence[Record]) -> Iterator[str]:
     """Yield a warning about numbers such as -999 that are farther from all others than these are from each other."""
     if not all(isinstance(record.label, float) for record in records):
         return

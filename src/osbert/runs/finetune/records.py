@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from osbert.errors import Problems, UserError, differ_in_one_letter
 from osbert.runs.contract import Notice, Watch, ignore
-from osbert.runs.finetune.odd_texts import MISSING, describe_entities, missing_numbers, text_warnings
+from osbert.runs.finetune.odd_texts import MISSING, describe_entities, number_warnings, text_warnings
 from osbert.runs.finetune.plan import FinetunePlan, call_schema, name_of, read_plan, read_settings
 from osbert.runs.seen_texts import TELLING, are_swapped, size_of, text_key
 from osbert.tasks import Record, Task, findings, load
@@ -216,7 +216,7 @@ def data_warnings(task: Task, records: Splits, repeats: Overlap) -> Iterator[str
     if repeats.fraction >= TELLING:
         yield repeats.description
     yield from text_warnings(task, training)
-    yield from missing_numbers([*training, *records["dev"]])
+    yield from number_warnings([*training, *records["dev"]])
     locations = defaultdict(list)  # file and line of the records of each class
     for record in training if task.classes else ():
         for name in dict.fromkeys(task.names(record)):
